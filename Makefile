@@ -1,0 +1,40 @@
+# make demo | test | check | bench: each does the set-up it needs, once, in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+# One thread per test process: the suite runs one process per core.
+WORKERS ?= auto
+
+.PHONY: demo test test-slow test-cuda check format bench setup clean
+
+demo: .venv/ready
+	$(BIN)/simgrad demo
+
+test: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+
+test-slow: .venv/ready
+	$(BIN)/python -m pytest -m slow --timeout=3600
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/ready
+	$(BIN)/simgrad bench
+
+setup: .venv/ready
+
+# Set up again only when what is installed changes.
+.venv/ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[serve,test,dev]"
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,104 @@
+"""The `simgrad` command. Each sub-command is a typed function in the room that does the work.
+
+Only the chosen command's module is imported, so `simgrad --help` answers at once.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import simgrad
+from simgrad.errors import InputError
+
+# name -> (module, function, one line)
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("simgrad.studies.command", "demo", "compare objectives on the embedded world"),
+    "train": ("simgrad.training.command", "train", "train one model with one objective"),
+    "study": ("simgrad.studies.command", "study", "train a grid of runs, print one table"),
+    "evaluate": ("simgrad.evaluation.command", "evaluate", "metrics of a run, or compare two"),
+    "cocos": ("simgrad.analysis.command", "cocos", "count what contributes to the gradient"),
+    "diagram": ("simgrad.analysis.command", "diagram", "draw an objective's weights"),
+    "mine": ("simgrad.training.command", "mine", "hard negatives over the whole training set"),
+    "features": ("simgrad.data.command", "features", "compute image features once"),
+    "import": ("simgrad.models.command", "import_checkpoint", "read a published checkpoint"),
+    "report": ("simgrad.report.command", "report", "one HTML file of a study or some runs"),
+    "search": ("simgrad.serve.command", "search", "find pictures by a sentence, or captions"),
+    "serve": ("simgrad.serve.command", "serve", "the lab page in a browser"),
+    "objectives": ("simgrad.objectives.command", "objectives", "list objectives"),
+    "datasets": ("simgrad.data.command", "datasets", "look at a data set and its problems"),
+    "bench": ("simgrad.bench", "bench", "measure speed and memory beside the peers"),
+}
+
+_HEAD = """\
+simgrad {version}: train, compare and explain objectives for image-caption retrieval.
+
+usage: simgrad [--with FILE.py] COMMAND [OPTIONS]      (simgrad COMMAND --help says more)
+"""
+_TAIL = """
+  --with FILE.py   import a file of yours first, e.g. one that declares an objective
+  --version        print the version
+
+Try: simgrad demo
+"""
+
+
+def help_text() -> str:
+    """The page that `simgrad --help` prints."""
+    lines = [f"  {name:<12} {line}" for name, (_, _, line) in COMMANDS.items()]
+    return "\n".join([_HEAD.format(version=simgrad.__version__), *lines, _TAIL])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; errors a user can mend are printed in plain words."""
+    rest = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        sys.exit(_run(rest))
+    except InputError as error:
+        print(f"simgrad: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("simgrad: stopped.", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _run(rest: list[str]) -> int:
+    while rest[:1] == ["--with"]:
+        if len(rest) < 2:
+            raise InputError("--with needs a Python file.")
+        _import_file(Path(rest[1]))
+        rest = rest[2:]
+    if not rest or rest[0] in {"-h", "--help", "help"}:
+        print(help_text())
+        return 0
+    if rest[0] == "--version":
+        print(simgrad.__version__)
+        return 0
+    if rest[0] not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(rest[0], COMMANDS, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise InputError(f"there is no command '{rest[0]}'.{hint} `simgrad --help` lists them.")
+    module, function, _ = COMMANDS[rest[0]]
+    import tyro
+
+    command = getattr(importlib.import_module(module), function)
+    tyro.cli(
+        command,
+        prog=f"simgrad {rest[0]}",
+        args=rest[1:],
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
+    )
+    return 0
+
+
+def _import_file(path: Path) -> None:
+    import runpy
+
+    if not path.is_file():
+        raise InputError(f"--with {path}: there is no such file.")
+    runpy.run_path(str(path))

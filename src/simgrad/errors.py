@@ -1,0 +1,9 @@
+"""The one exception for everything a user can mend."""
+
+
+class InputError(ValueError):
+    """Something given to simgrad does not fit.
+
+    The message names the file, row or option and says what to do about it; the command line
+    prints it without a traceback and exits with 2.
+    """
