@@ -1,0 +1,196 @@
+"""What every model is to the rest of simgrad: a batch goes in, similarities come out.
+
+A model declares its settings as a dataclass (`vse++(dimension=1024)` is its spec), and encodes
+images and captions separately. What it encodes them to is its own business: one vector each
+(`embeds` is true, similarities are plain products), or sets of regions and words that it
+compares by attention. Objectives, evaluation and mining only ever ask for `similarities`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from simgrad.errors import InputError
+from simgrad.objectives.spec import Registry, print_spec
+
+ImageKind = Literal["features", "regions", "pixels"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model is fed, so that its first layers fit."""
+
+    images: ImageKind  # one vector, a set of vectors, or a picture
+    image_shape: tuple[int, ...]  # (d,), (regions, d) or (3, height, width)
+    vocabulary_size: int
+    mask_token: int | None = None  # stands for a hidden word; without one, the unknown word does
+    continuations: tuple[int, ...] = ()  # word pieces that continue a word
+
+    @property
+    def image_dimension(self) -> int:
+        """Width of the precomputed features."""
+        return self.image_shape[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Inputs":
+        kinds = ("features", "regions", "pixels")
+        if values.get("images") not in kinds:
+            raise InputError(f"'inputs.images' is one of {', '.join(kinds)}.")
+        try:
+            return cls(
+                images=values["images"],
+                image_shape=tuple(int(n) for n in values["image_shape"]),
+                vocabulary_size=int(values["vocabulary_size"]),
+                mask_token=values.get("mask_token"),
+                continuations=tuple(int(n) for n in values.get("continuations", ())),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"'inputs' cannot be read ({error!r}).") from None
+
+
+@dataclass
+class Encoded:
+    """Encoded images or captions: vectors, sets of vectors, or both."""
+
+    vectors: Tensor | None = None  # (n, d), unit length where the model embeds
+    tokens: Tensor | None = None  # (n, length, d)
+    mask: Tensor | None = None  # (n, length), true = real; None: all are
+
+    def __len__(self) -> int:
+        part = self.vectors if self.vectors is not None else self.tokens
+        return 0 if part is None else len(part)
+
+    def select(self, rows: Tensor | slice) -> "Encoded":
+        """Some of the items, in the order given."""
+        return Encoded(*(None if part is None else part[rows] for part in self._parts()))
+
+    def to(self, device: torch.device | str) -> "Encoded":
+        return Encoded(*(None if part is None else part.to(device) for part in self._parts()))
+
+    def detach(self) -> "Encoded":
+        return Encoded(*(None if part is None else part.detach() for part in self._parts()))
+
+    def _parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        return self.vectors, self.tokens, self.mask
+
+    @staticmethod
+    def cat(pieces: Sequence["Encoded"]) -> "Encoded":
+        """Pieces one after another; sets of different lengths are padded and masked."""
+        vectors = [piece.vectors for piece in pieces if piece.vectors is not None]
+        tokens = [piece.tokens for piece in pieces if piece.tokens is not None]
+        length = max((part.shape[1] for part in tokens), default=0)
+        ragged = any(part.shape[1] != length for part in tokens)
+        masks = []
+        if tokens and (ragged or any(piece.mask is not None for piece in pieces)):
+            masks = [_pad(piece.real(), length) for piece in pieces]
+        return Encoded(
+            torch.cat(vectors) if vectors else None,
+            torch.cat([_pad(part, length) for part in tokens]) if tokens else None,
+            torch.cat(masks) if masks else None,
+        )
+
+    def real(self) -> Tensor:
+        """The mask, made where there is none."""
+        if self.mask is not None:
+            return self.mask
+        if self.tokens is None:
+            raise InputError("these items are single vectors: they have no set to mask.")
+        return self.tokens.new_ones(self.tokens.shape[:2], dtype=torch.bool)
+
+
+def _pad(part: Tensor, length: int) -> Tensor:
+    short = length - part.shape[1]
+    return F.pad(part, [0, 0] * (part.dim() - 2) + [0, short]) if short else part
+
+
+class CaptionBatch(Protocol):
+    """The part of a training batch that auxiliary losses need."""
+
+    tokens: Tensor  # (m, L)
+    lengths: Tensor  # (m,)
+    image_of_caption: Tensor  # (m,)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Settings of a declared model; `str()` is the spec that parses back."""
+
+    name: ClassVar[str]
+
+    def __str__(self) -> str:
+        return print_spec(self)
+
+    def build(self, inputs: Inputs) -> "RetrievalModel":
+        raise NotImplementedError
+
+
+models: Registry[ModelConfig] = Registry("model", "simgrad train --help")
+
+
+class RetrievalModel(nn.Module):
+    """Images and captions -> similarities."""
+
+    embeds = True  # similarities are products of unit vectors
+
+    def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
+        super().__init__()
+        self.config = config
+        self.inputs = inputs
+
+    def encode_images(self, images: Tensor) -> Encoded:
+        raise NotImplementedError
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        raise NotImplementedError
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        """(images, captions)"""
+        return vectors_of(images) @ vectors_of(captions).T
+
+    def forward(self, images: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """One batch to its similarities, (images, captions)."""
+        return self.similarities(self.encode_images(images), self.encode_captions(tokens, lengths))
+
+    def auxiliary_loss(
+        self, images: Encoded, captions: Encoded, batch: CaptionBatch
+    ) -> Tensor | None:
+        """A loss of the model's own beside the objective, or None."""
+        return None
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """What the optimiser trains, and how fast."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
+
+    def needs(self, *kinds: ImageKind) -> None:
+        """Refuse images of a kind this model cannot read."""
+        if self.inputs.images not in kinds:
+            raise InputError(
+                f"model '{self.config.name}' reads {' or '.join(kinds)}, but the data gives "
+                f"{self.inputs.images} of shape {self.inputs.image_shape}."
+            )
+
+
+def vectors_of(encoded: Encoded) -> Tensor:
+    if encoded.vectors is None:
+        raise InputError("these items are sets without a vector; ask the model for similarities.")
+    return encoded.vectors
+
+
+def tokens_of(encoded: Encoded) -> Tensor:
+    if encoded.tokens is None:
+        raise InputError("these items are single vectors, but the model compares sets.")
+    return encoded.tokens
+
+
+def build(spec: str | ModelConfig, inputs: Inputs) -> RetrievalModel:
+    """`build("vse++(dimension=256)", Inputs("features", (1280,), 3388))`"""
+    config = models.parse(spec) if isinstance(spec, str) else spec
+    return config.build(inputs)

@@ -1,0 +1,139 @@
+"""Checkpoints: model.safetensors and model.json, enough to evaluate, search and go on.
+
+The JSON carries the model's spec, what it is fed, the tokenizer, the settings of pretrained
+parts, and whatever the caller adds; the weights are plain tensors. Nothing in the files can run.
+Both are written whole or not at all, the JSON last: it names the hash of the weights it belongs
+to, so a pair torn apart by a crash or a copy is refused.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simgrad.errors import InputError
+from simgrad.files import atomic_path, read_json, sha256, write_json
+from simgrad.models.base import Inputs, RetrievalModel, models
+from simgrad.models.parts import recorded, stored_parts
+
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+_FORMAT = "simgrad-model-1"
+
+
+@dataclass
+class Loaded:
+    """What a checkpoint holds."""
+
+    model: RetrievalModel
+    tokenizer: Any
+    extra: dict[str, Any]
+
+
+def weights_hash(model: torch.nn.Module) -> str:
+    """A hash of every weight and buffer by name: equal hashes, equal embeddings."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(_state(model).items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save(
+    folder: str | Path, model: RetrievalModel, tokenizer: Any, extra: dict[str, Any] | None = None
+) -> None:
+    """Write a checkpoint; `extra` is JSON that comes back from `load`."""
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    with atomic_path(folder / WEIGHTS) as path:
+        save_file(_state(model), path)
+        written = sha256(path)
+    description = {
+        "format": _FORMAT,
+        "model": str(model.config),
+        "inputs": model.inputs.to_json(),
+        "parts": recorded(model),
+        "tokenizer": None if tokenizer is None else tokenizer.to_json(),
+        "weights_sha256": written,
+        "extra": extra or {},
+    }
+    write_json(folder / DESCRIPTION, description)
+
+
+def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
+    """Read a checkpoint; the model comes back in evaluation mode."""
+    folder = Path(folder)
+    description = _description(folder)
+    try:
+        config = models.parse(description["model"])
+        with stored_parts(description["parts"]):
+            model = config.build(Inputs.from_json(description["inputs"]))
+    except InputError as error:
+        raise InputError(f"{folder / DESCRIPTION}: {error}") from None
+    _fill(model, _weights(folder, description["weights_sha256"]), folder / WEIGHTS)
+    tokenizer = None
+    if description["tokenizer"] is not None:
+        from simgrad.data.vocabulary import tokenizer_from_json
+
+        tokenizer = tokenizer_from_json(description["tokenizer"])
+    return Loaded(model.to(device).eval(), tokenizer, description["extra"])
+
+
+def _state(model: torch.nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers on the CPU, each in memory of its own as safetensors wants."""
+    state = model.state_dict()
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such checkpoint folder.")
+    path = folder / DESCRIPTION
+    if not path.is_file():
+        raise InputError(f"{folder}: no {DESCRIPTION} in it, so it is not a finished checkpoint.")
+    description = read_json(path)
+    if not isinstance(description, dict) or description.get("format") != _FORMAT:
+        raise InputError(f"{path}: not a simgrad checkpoint (format {_FORMAT}).")
+    kinds = {"model": str, "inputs": dict, "parts": dict, "weights_sha256": str, "extra": dict}
+    for key, kind in kinds.items():
+        if not isinstance(description.get(key), kind):
+            raise InputError(f"{path}: '{key}' is missing or of the wrong kind.")
+    if "tokenizer" not in description:
+        raise InputError(f"{path}: 'tokenizer' is missing.")
+    return description
+
+
+def _weights(folder: Path, expected: str) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise InputError(f"{folder}: no {WEIGHTS} in it; copy it along with {DESCRIPTION}.")
+    if sha256(path) != expected:
+        raise InputError(
+            f"{path}: not the weights that {DESCRIPTION} describes (torn, changed, or of another "
+            "checkpoint); copy both files again."
+        )
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a safetensors file ({error}).") from None
+
+
+def _fill(model: RetrievalModel, state: dict[str, Tensor], path: Path) -> None:
+    wanted = model.state_dict()
+    problems = [f"{name} is missing" for name in wanted if name not in state]
+    problems += [f"{name} is not of this model" for name in state if name not in wanted]
+    problems += [
+        f"{name} is {tuple(state[name].shape)}, not {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in state and state[name].shape != wanted[name].shape
+    ]
+    if problems:
+        more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise InputError(f"{path}: does not fit {model.config}: {'; '.join(problems[:5])}{more}.")
+    model.load_state_dict(state)

@@ -1,0 +1,83 @@
+"""VSE++: one linear layer on image features, a GRU on words, cosine similarity.
+
+Faghri, Fleet, Kiros, Fidler: VSE++: Improving visual-semantic embeddings with hard negatives,
+BMVC 2018. With `measure=order` it is the order embedding of Vendrov et al., ICLR 2016.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models, vectors_of
+from simgrad.models.layers import GruText, Tower, l2norm, xavier_linear
+from simgrad.objectives.spec import setting
+
+# Order similarities compare every dimension of every pair: this many numbers at a time.
+_BLOCK = 1 << 24
+
+
+@models.declare(
+    "vse++",
+    paper="Faghri et al., BMVC 2018",
+    description="linear layer on image features, GRU on words",
+)
+@dataclass(frozen=True)
+class VsePlusPlus(ModelConfig):
+    dimension: int = setting(1024, "size of the joint space")
+    word_dimension: int = setting(300, "size of a word vector")
+    measure: str = setting("cosine", "similarity of two vectors", choices=("cosine", "order"))
+    absolute: bool = setting(False, "take absolute values of both vectors (order embeddings)")
+    image_norm: bool = setting(True, "bring image vectors to unit length")
+    backbone: str = setting("resnet50", "image network, where the data gives pixels")
+    weights: str | None = setting(None, "where the image network's weights are")
+    finetune: bool = setting(False, "train the image network too")
+
+    def build(self, inputs: Inputs) -> "VseModel":
+        return VseModel(self, inputs)
+
+
+class VseModel(RetrievalModel):
+    """The encoders of VSE++."""
+
+    config: VsePlusPlus
+
+    def __init__(self, config: VsePlusPlus, inputs: Inputs) -> None:
+        super().__init__(config, inputs)
+        self.needs("features", "pixels")
+        self.embeds = config.measure == "cosine" and config.image_norm
+        self.tower = None
+        if inputs.images == "pixels":
+            self.tower = Tower(
+                config.backbone, config.weights, finetune=config.finetune, keep=False
+            )
+        width = self.tower.dimension if self.tower is not None else inputs.image_dimension
+        self.fc = xavier_linear(width, config.dimension)
+        self.text = GruText(inputs.vocabulary_size, config.word_dimension, config.dimension)
+
+    def encode_images(self, images: Tensor) -> Encoded:
+        if self.tower is not None:
+            images = l2norm(self.tower.pooled(images))
+        vectors = self.fc(images)
+        vectors = l2norm(vectors) if self.config.image_norm else vectors.float()
+        return Encoded(vectors.abs() if self.config.absolute else vectors)
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        vectors = l2norm(self.text(tokens, lengths))
+        return Encoded(vectors.abs() if self.config.absolute else vectors)
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        if self.config.measure == "cosine":
+            return super().similarities(images, captions)
+        return order_similarities(vectors_of(images), vectors_of(captions))
+
+
+def order_similarities(images: Tensor, captions: Tensor) -> Tensor:
+    """-||max(0, caption - image)||: zero where the caption is more general in every dimension."""
+    rows = max(1, _BLOCK // max(1, captions.numel()))
+    blocks = []
+    for start in range(0, len(images), rows):
+        above = (captions[None] - images[start : start + rows, None]).clamp_min(0)
+        # The floor keeps the gradient finite where nothing is violated.
+        blocks.append(-above.square().sum(-1).clamp_min(1e-16).sqrt())
+    return torch.cat(blocks) if blocks else images.new_zeros(0, len(captions))
