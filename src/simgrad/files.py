@@ -90,7 +90,7 @@ def lock(path: str | Path, *, wait: bool = True, what: str = "it") -> Iterator[N
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise InputError(
-                f"another process is working on {what} (lock {path}); wait for it to end or stop it."
+                f"another process is working on {what} (lock {path}): wait for it, or stop it."
             ) from None
         try:
             yield

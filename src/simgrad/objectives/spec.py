@@ -49,11 +49,16 @@ class Declaration(Generic[T]):
     preset: tuple[tuple[str, Any], ...] = ()  # what an alias fixes
 
 
-def setting(default: Any, description: str, *, choices: tuple[str, ...] | None = None) -> Any:
-    """A documented dataclass field."""
-    return dataclasses.field(
-        default=default, metadata={"description": description, "choices": choices}
-    )
+def setting(
+    default: Any,
+    description: str,
+    *,
+    choices: tuple[str, ...] | None = None,
+    shown: bool = False,
+) -> Any:
+    """A documented dataclass field; `shown` puts it into the spec even at its default."""
+    metadata = {"description": description, "choices": choices, "shown": shown}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Registry(Generic[T]):
@@ -92,9 +97,7 @@ class Registry(Generic[T]):
         """Another name for a declared thing with some parameters fixed."""
         base = self[of]
         rest = tuple(p for p in base.parameters if p.name not in preset)
-        self._add(
-            Declaration(name, base.factory, paper, description, rest, tuple(preset.items()))
-        )
+        self._add(Declaration(name, base.factory, paper, description, rest, tuple(preset.items())))
 
     def _add(self, declaration: Declaration[T]) -> None:
         if declaration.name in self._declared:
@@ -120,11 +123,11 @@ class Registry(Generic[T]):
 
 
 def print_spec(thing: Any) -> str:
-    """The spec of a declared dataclass; only what differs from its defaults, unless nothing does."""
+    """The spec of a declared dataclass: what differs from its defaults, and what is always shown."""
     parts = []
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
-        if value != field.default:
+        if value != field.default or field.metadata.get("shown"):
             parts.append(f"{field.name.rstrip('_')}={print_value(value)}")
     return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
 

@@ -1,0 +1,237 @@
+"""GOAL: gradients written down directly, as triplet weight x pair weight.
+
+Xuan & Chen: Dissecting deep metric learning losses for image-text retrieval, WACV 2023.
+For query x, positive y and the hardest negative y' of the batch, with s+ = x.y and s- = x.y':
+
+    weight on s+:  -T(s+, s-) * P+        weight on s-:  +T(s+, s-) * P-
+
+T says how much a triplet matters (eq. 5-8), P how hard to pull the positive and to push the
+negative (eq. 9-13). Whether the product is the gradient of anything does not matter for training.
+Known losses are cells of the table: (con, con) triplet, (nca, con) NT-Xent over the hardest
+negative, (cir, lin) Circle, (con, sig) binomial deviance, (con, sig-ms) multi-similarity.
+
+The scalar returned is for logging: a true potential in the cells (con, con), (nca, con) and
+(cir, lin), and the sum of s- - s+ in the other twelve, which have none.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from simgrad.errors import InputError
+from simgrad.objectives.base import Batch, Objective, RuleResult, objectives
+from simgrad.objectives.spec import setting
+from simgrad.objectives.triplet import hardest_negative, triplets
+
+TRIPLET_WEIGHTS = ("con", "nca", "cir")
+PAIR_WEIGHTS = ("con", "lin", "sig", "lin-ms", "sig-ms")
+TripletWeight = Callable[[Tensor, Tensor], Tensor]
+PairWeight = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Relative(NamedTuple):
+    """A triplet's relative sets: how it stands among the batch's others (section 3.3)."""
+
+    lin_positive: Tensor  # mean of s+ - R over the set P, 0 if it is empty
+    lin_negative: Tensor  # mean of s- - R over the set N
+    sig_positive: Tensor  # mean of exp(alpha (s+ - R)), 1 if it is empty
+    sig_negative: Tensor  # mean of exp(-beta (s- - R))
+
+
+@objectives.declare(
+    "goal",
+    paper="Xuan & Chen, WACV 2023",
+    description="weighs the hardest triplet by T(s+, s-) and its two pairs by P+ and P-",
+)
+@dataclass(eq=False, repr=False)
+class Goal(Objective):
+    """One cell of the table of triplet weights x pair weights."""
+
+    triplet: "str | TripletWeight" = setting(
+        "cir", "triplet weight; or a function (s+, s-) -> T", choices=TRIPLET_WEIGHTS, shown=True
+    )
+    pair: "str | PairWeight" = setting(
+        "sig-ms",
+        "pair weights; or a function (s+, s-) -> (P+, P-)",
+        choices=PAIR_WEIGHTS,
+        shown=True,
+    )
+    margin: float = setting(0.2, "con: triplets beyond this margin get no weight")
+    tau: float = setting(10.0, "nca, cir: steepness of the triplet weight")
+    alpha: float = setting(2.0, "sig, sig-ms: steepness of the positive weight")
+    beta: float = setting(10.0, "sig, sig-ms: steepness of the negative weight")
+    lambda_: float = setting(0.5, "sig, sig-ms: similarity where the weights turn")
+    epsilon: float = setting(0.1, "ms: how far beyond the rivals the relative sets reach")
+    released: bool = setting(
+        False, "as in the authors' public code, where it departs from the paper"
+    )
+
+    def __post_init__(self) -> None:
+        for kind, value, known in (
+            ("triplet", self.triplet, TRIPLET_WEIGHTS),
+            ("pair", self.pair, PAIR_WEIGHTS),
+        ):
+            if not callable(value) and value not in known:
+                raise InputError(
+                    f"goal: {kind} is one of {', '.join(known)}, or a function; not {value!r:.80}."
+                )
+
+    @property
+    def has_potential(self) -> bool:
+        """Whether the weights are the gradient of the value returned."""
+        if self.released:
+            return (self.triplet, self.pair) == ("con", "con")
+        return (self.triplet, self.pair) in {("con", "con"), ("nca", "con"), ("cir", "lin")}
+
+    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
+        hardest, where = hardest_negative(similarities, positives)
+        s_pos, s_neg = batch.similarity, batch.per_pair(hardest)  # one triplet per pair
+        lone = s_neg == -torch.inf  # a query without a negative contributes nothing
+        s_neg = s_neg.masked_fill(lone, 0)
+
+        T = self.triplet_weight(s_pos, s_neg)
+        if isinstance(self.pair, str) and self.pair.endswith("-ms"):
+            relative = self.relative(similarities, positives, batch, hardest, where)
+            P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
+        else:
+            P_pos, P_neg = self.pair_weights(s_pos, s_neg)
+
+        on_positive = (-T * P_pos).masked_fill(lone, 0)
+        on_negative = (T * P_neg).masked_fill(lone, 0)
+        values = batch.per_query(self.value(s_pos, s_neg).masked_fill(lone, 0), len(similarities))
+        return values, triplets(batch, batch.per_pair(where), on_positive, on_negative)
+
+    def triplet_weight(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
+        """T: how much a triplet matters."""
+        if callable(self.triplet):
+            return self.triplet(s_pos, s_neg)
+        if self.triplet == "con":  # eq. 5; the public code has no margin
+            if self.released:
+                return torch.ones_like(s_pos)
+            return (self.margin + s_neg - s_pos > 0).to(s_pos.dtype)
+        if self.triplet == "nca":  # eq. 7
+            return torch.sigmoid(-self.tau * (s_pos - s_neg))
+        return torch.sigmoid(-self.tau * self.circle(s_pos, s_neg))  # eq. 8
+
+    def circle(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
+        """The argument of the circle weight; its level lines are circles about (1, 0)."""
+        offset = 0.5 if self.released else 0.0
+        return s_pos * (2 - s_pos) - s_neg**2 - offset
+
+    def pair_weights(
+        self, s_pos: Tensor, s_neg: Tensor, relative: Relative | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """P+ and P-: how hard to pull the positive and to push the negative."""
+        if callable(self.pair):
+            return self.pair(s_pos, s_neg)
+        if self.pair == "con":  # eq. 9
+            return torch.ones_like(s_pos), torch.ones_like(s_neg)
+        if self.pair == "lin":  # eq. 10
+            return 1 - s_pos, s_neg
+        if self.pair == "sig":  # eq. 11
+            pull = torch.sigmoid(-self.alpha * (s_pos - self.lambda_))
+            return pull, torch.sigmoid(self.beta * (s_neg - self.lambda_))
+        relative = relative or _neutral(s_pos)
+        if self.pair == "lin-ms":  # eq. 13
+            pull = (1 - relative.lin_positive) * (1 - s_pos)
+            return pull, (1 + relative.lin_negative) * s_neg
+        pull = 1 / (
+            relative.sig_positive + torch.exp(self.alpha * (s_pos - self.lambda_))
+        )  # eq. 12
+        push = 1 / (relative.sig_negative + torch.exp(-self.beta * (s_neg - self.lambda_)))
+        return pull, push
+
+    def value(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
+        """The potential, where there is one; otherwise s- - s+, which at least falls with progress."""
+        if self.has_potential and not self.released:
+            if self.triplet == "con":
+                return (self.margin + s_neg - s_pos).clamp(min=0)
+            if self.triplet == "nca":
+                return softplus(self.tau * (s_neg - s_pos)) / self.tau
+            return softplus(-self.tau * self.circle(s_pos, s_neg)) / (2 * self.tau)
+        return s_neg - s_pos
+
+    def relative(
+        self,
+        similarities: Tensor,
+        positives: Tensor,
+        batch: Batch,
+        hardest: Tensor,  # (rows,)
+        where: Tensor,  # (rows,)
+    ) -> Relative:
+        """Means over the relative sets of every pair.
+
+        P: similarities of the batch's other positive pairs below the query's hardest negative
+        + epsilon. N: the query's other negatives above the batch's smallest positive - epsilon.
+        """
+        lin_pos, sig_pos = self._among_positives(batch, batch.per_pair(hardest))
+        lin_neg, sig_neg = self._among_negatives(similarities, positives, batch, hardest)
+        return Relative(lin_pos, batch.per_pair(lin_neg), sig_pos, batch.per_pair(sig_neg))
+
+    def _among_positives(self, batch: Batch, s_neg: Tensor) -> tuple[Tensor, Tensor]:
+        """Over the set P. With the positives sorted, the set is a prefix: no pairs x pairs matrix."""
+        ordered = batch.whole.sorted_positives.double()  # sums over thousands, then differences
+        own, bound = batch.similarity.double(), s_neg.double() + self.epsilon
+        # The public code includes the bound itself.
+        size = torch.searchsorted(ordered, bound, right=self.released)
+        inside = own <= bound if self.released else own < bound
+        base = ordered[0]  # exponents relative to the smallest: nothing overflows
+        sums = _prefix_sums(ordered)[size] - torch.where(inside, own, 0.0)
+        decay = torch.exp(-self.alpha * (ordered - base))
+        own_decay = torch.exp(-self.alpha * (own - base))
+        decays = _prefix_sums(decay)[size] - torch.where(inside, own_decay, 0.0)
+        count = size - inside.to(size.dtype)
+        mean = sums / count.clamp(min=1)
+        lin = torch.where(count > 0, own - mean, 0.0)
+        sig = torch.exp(self.alpha * (own - base)) * decays.clamp(min=0) / count.clamp(min=1)
+        sig = torch.where(count > 0, sig, self._empty)
+        return lin.to(s_neg.dtype), sig.to(s_neg.dtype)
+
+    def _among_negatives(
+        self, similarities: Tensor, positives: Tensor, batch: Batch, hardest: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Over the set N of every row; the hardest itself is taken out again at the end."""
+        bound = batch.whole.smallest_positive - self.epsilon
+        member = similarities >= bound if self.released else similarities > bound
+        member &= ~positives
+        own = (hardest >= bound if self.released else hardest > bound).to(hardest.dtype)
+        gap = (similarities - hardest[:, None]).masked_fill_(~member, -torch.inf)  # R - s-, <= 0
+        count = member.sum(1) - own
+        sig = torch.exp(self.beta * gap).sum(1) - own
+        lin = -gap.masked_fill_(~member, 0).sum(1)
+        sig = torch.where(count > 0, sig / count.clamp(min=1), self._empty)
+        return torch.where(count > 0, lin / count.clamp(min=1), 0.0), sig
+
+    @property
+    def _empty(self) -> float:
+        """sig-ms over an empty set: neutral, which is 1; the public code leaves 0."""
+        return 0.0 if self.released else 1.0
+
+
+def _neutral(like: Tensor) -> Relative:
+    zero, one = torch.zeros_like(like), torch.ones_like(like)
+    return Relative(zero, zero, one, one)
+
+
+def _prefix_sums(values: Tensor) -> Tensor:
+    """Sums of the first 0, 1, ..., all values."""
+    return torch.cat([values.new_zeros(1), values.cumsum(0)])
+
+
+for _name, _triplet, _pair, _paper, _line in (
+    ("circle", "cir", "lin", "Sun et al., CVPR 2020", "GOAL's cell (cir, lin): Circle loss"),
+    ("binomial-deviance", "con", "sig", "Yi et al., ICPR 2014", "GOAL's cell (con, sig)"),
+    ("multi-similarity", "con", "sig-ms", "Wang et al., CVPR 2019", "GOAL's cell (con, sig-ms)"),
+    (
+        "nca",
+        "nca",
+        "con",
+        "Goldberger et al., NIPS 2004",
+        "GOAL's cell (nca, con): two-way softmax",
+    ),
+):
+    objectives.alias(_name, "goal", paper=_paper, description=_line, triplet=_triplet, pair=_pair)

@@ -1,0 +1,107 @@
+"""AOQ: online hardest negatives, plus a few mined from the whole training set.
+
+Chen, Deng, Luo: Adaptive offline quintuplet loss for image-text matching, ECCV 2020.
+For pair (I, T): s = S(I, T), `on` the hardest negative of the batch, T̂ and Î a caption and an image
+drawn from the mined lists, Ĩ the image of T̂ and T̃ a caption of Î. Image query (the caption's is its
+mirror image, with S(Î, T) and S(Ĩ, T̃)):
+
+    w [online - s + on]+  +  [offline - s + S(I, T̂)]+  +  [offline - s + S(Î, T̂)]+
+    w = beta - (S(I, T̂) - on) / alpha
+
+off-tri has w = 1 and the first two terms, off-quin w = 1 and all three, adap-off-quin all of it.
+The gradient flows through w: where the online negative is close, the offline one is pulled back.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from simgrad.errors import InputError
+from simgrad.objectives.base import Batch, Objective, RuleResult, objectives
+from simgrad.objectives.spec import setting
+from simgrad.objectives.triplet import hardest_negative, triplets
+
+_PAPER = "Chen, Deng & Luo, ECCV 2020"
+
+
+@dataclass(eq=False, repr=False)
+class _Offline(Objective):
+    """What the three have in common."""
+
+    needs_offline = True
+    quintuplet: ClassVar[bool] = True
+
+    online: float = setting(0.2, "margin against the hardest negative of the batch")
+    offline: float = setting(0.0, "margin against mined negatives")
+
+    def online_weight(self, mined: Tensor, hardest: Tensor) -> tuple[Tensor, float]:
+        """w, and its slope in `hardest` (the slope in `mined` is the opposite)."""
+        return torch.ones_like(mined), 0.0
+
+    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
+        assert batch.outside is not None  # the frame has checked
+        mined, unanchored = batch.outside.unbind(1)
+        row_hardest, where = hardest_negative(similarities, positives)
+        own, hardest = batch.similarity, batch.per_pair(row_hardest)
+        lone = hardest == -torch.inf  # no negative in the batch: only the mined ones count
+        hardest = hardest.masked_fill(lone, 0)
+
+        hinge = (self.online - own + hardest).clamp(min=0).masked_fill(lone, 0)
+        weight, slope = self.online_weight(mined, hardest)
+        triplet = (self.offline - own + mined).clamp(min=0)
+        quintuplet = (self.offline - own + unanchored).clamp(min=0) * float(self.quintuplet)
+
+        on_online = weight * (hinge > 0)
+        on_triplet = (triplet > 0).to(own.dtype)
+        on_unanchored = (quintuplet > 0).to(own.dtype)
+        # The hinge also reaches both negatives through w.
+        on_hardest = on_online + slope * hinge
+        on_mined = on_triplet - slope * hinge
+        on_own = -(on_online + on_triplet + on_unanchored)
+        values = batch.per_query(weight * hinge + triplet + quintuplet, len(similarities))
+        weights = triplets(batch, batch.per_pair(where), on_own, on_hardest)
+        return values, weights, torch.stack([on_mined, on_unanchored], 1)
+
+
+@objectives.declare(
+    "off-tri",
+    paper=_PAPER,
+    description="adds one mined negative per query to the hardest of the batch",
+)
+@dataclass(eq=False, repr=False)
+class OffTri(_Offline):
+    """Online hardest negative plus a mined one."""
+
+    quintuplet = False
+
+
+@objectives.declare(
+    "off-quin",
+    paper=_PAPER,
+    description="adds a mined negative and a mined pair that shares no anchor",
+)
+@dataclass(eq=False, repr=False)
+class OffQuin(_Offline):
+    """Online hardest negative, a mined one, and a mined pair."""
+
+
+@objectives.declare(
+    "adap-off-quin",
+    paper=_PAPER,
+    description="off-quin, the online part weighed by how the mined negative compares with it",
+)
+@dataclass(eq=False, repr=False)
+class AdapOffQuin(_Offline):
+    """The online term grows where the mined negative is less similar than the online one."""
+
+    alpha: float = setting(0.3, "how fast the online weight falls with the gap mined - online")
+    beta: float = setting(1.5, "the online weight at a gap of 0")
+
+    def __post_init__(self) -> None:
+        if not self.alpha > 0:
+            raise InputError(f"adap-off-quin: alpha must be greater than 0, not {self.alpha}.")
+
+    def online_weight(self, mined: Tensor, hardest: Tensor) -> tuple[Tensor, float]:
+        return self.beta - (mined - hardest) / self.alpha, 1 / self.alpha
