@@ -19,19 +19,15 @@ from simgrad.objectives.base import (
     Offline,
     Sparse,
     Whole,
-    add,
     affine_of,
-    at_least_float32,
-    attach,
-    check_finite,
     dense,
     join_offline,
-    may_check,
     split_offline,
     weigh_block,
     weigh_rows,
 )
 from simgrad.objectives.positives import Positives, Side
+from simgrad.objectives.tensors import add, at_least_float32, attach, check_finite, may_check
 
 # How many similarities a block holds: 4 MiB on a CPU, where several temporaries must stay near the
 # caches; 128 MiB on a GPU, where larger products are faster.
@@ -181,7 +177,7 @@ def _normalised(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _through_normalisation(gradient: Tensor, unit: Tensor, norm: Tensor) -> None:
-    """In place: d/dx of x/|x|. A zero vector has no direction to be turned in; it gets no gradient."""
+    """In place: d/dx of x/|x|. A zero vector has no direction to turn; it gets no gradient."""
     along = torch.einsum("nd,nd->n", gradient, unit)[:, None]
     gradient.addcmul_(unit, along, value=-1)
     gradient.mul_(torch.where(norm > _TINY, 1 / norm, 0.0))
@@ -192,12 +188,12 @@ def _check_shapes(images: Tensor, texts: Tensor) -> None:
         if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
             got = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
             raise InputError(
-                f"{what} must be a floating-point tensor (number, dimension), not {got}."
+                f"{what} must be a floating-point tensor (count, dimension), not {got}."
             )
         if x.numel() == 0:
             raise InputError(f"{what} is empty: shape {tuple(x.shape)}.")
     if images.shape[1] != texts.shape[1]:
         raise InputError(
-            f"images have {images.shape[1]} dimensions, texts {texts.shape[1]}: they must share one "
+            f"images have {images.shape[1]} dimensions, texts {texts.shape[1]}: they must share a "
             "space."
         )

@@ -146,7 +146,7 @@ class Goal(Objective):
         return pull, push
 
     def value(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
-        """The potential, where there is one; otherwise s- - s+, which at least falls with progress."""
+        """The potential where there is one; otherwise s- - s+, which falls with progress."""
         if self.has_potential and not self.released:
             if self.triplet == "con":
                 return (self.margin + s_neg - s_pos).clamp(min=0)
@@ -173,7 +173,7 @@ class Goal(Objective):
         return Relative(lin_pos, batch.per_pair(lin_neg), sig_pos, batch.per_pair(sig_neg))
 
     def _among_positives(self, batch: Batch, s_neg: Tensor) -> tuple[Tensor, Tensor]:
-        """Over the set P. With the positives sorted, the set is a prefix: no pairs x pairs matrix."""
+        """Over the set P: a prefix of the sorted positives, so no pairs x pairs matrix is needed."""
         ordered = batch.whole.sorted_positives.double()  # sums over thousands, then differences
         own, bound = batch.similarity.double(), s_neg.double() + self.epsilon
         # The public code includes the bound itself.

@@ -1,7 +1,7 @@
 """SmoothAP: average precision with every step replaced by a sigmoid.
 
-Brown, Xie, Kalogeiton, Zisserman: Smooth-AP, ECCV 2020; cross-modal in Bleeker & de Rijke, ECIR 2022
-(eq. 5-8). For query q and its positive i, with G_j = sigmoid((s_j - s_i) / tau):
+Brown, Xie, Kalogeiton, Zisserman: Smooth-AP, ECCV 2020; cross-modal in Bleeker & de Rijke, ECIR
+2022 (eq. 5-8). For query q and its positive i, with G_j = sigmoid((s_j - s_i) / tau):
 
     R_i = 1 + sum of G_j over all j != i        the smooth rank among all candidates
     P_i = 1 + sum of G_j over positives j != i  the smooth rank among positives

@@ -123,7 +123,7 @@ class Registry(Generic[T]):
 
 
 def print_spec(thing: Any) -> str:
-    """The spec of a declared dataclass: what differs from its defaults, and what is always shown."""
+    """The spec of a declared dataclass: what differs from its defaults or is always shown."""
     parts = []
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
