@@ -1,0 +1,232 @@
+"""Rows of a split to tensors.
+
+A `Source` reads with threads that run ahead, or from tensors that live on the device (`resident`),
+where a batch is a few gathers and the host does nothing else. Which rows: see `Sampler`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simgrad.data.base import Rows, Split
+from simgrad.data.sampling import IndexBatch, Sampler, in_order, index_batch
+from simgrad.data.vocabulary import Tokenizer
+from simgrad.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["Batch", "IndexBatch", "Sampler", "Source", "Transform", "in_order", "index_batch"]
+
+# A picture and the batch's random numbers (None: no augmentation) to a tensor.
+Transform = Callable[["Image", torch.Generator | None], Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch as tensors."""
+
+    images: Tensor  # (n, ...) pixels or features
+    tokens: Tensor  # (m, length) padded with 0
+    lengths: Tensor  # (m,)
+    image_of_caption: Tensor  # (m,) position in `images`
+    index: IndexBatch
+
+    def to(self, device: str | torch.device) -> "Batch":
+        """The same batch on another device."""
+        return replace(
+            self,
+            images=self.images.to(device, non_blocking=True),
+            tokens=self.tokens.to(device, non_blocking=True),
+            lengths=self.lengths.to(device, non_blocking=True),
+            image_of_caption=self.image_of_caption.to(device, non_blocking=True),
+        )
+
+
+class Source:
+    """Rows of a split to tensors.
+
+    `transform` turns pictures into tensors; without it the split's features are used.
+    `resident` keeps all features and captions on `device`.
+    `length` pads every batch to this many tokens, for code that needs fixed shapes.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        tokenizer: Tokenizer,
+        transform: Transform | None = None,
+        device: str | torch.device = "cpu",
+        resident: bool = False,
+        workers: int = 0,
+        length: int | None = None,
+    ) -> None:
+        if transform is None and split.features is None:
+            raise InputError(
+                f"{split.dataset}, split '{split.name}' has no features: give a transform for its "
+                "pictures, or compute features with `simgrad features`."
+            )
+        if transform is not None and split.pictures is None:
+            raise InputError(f"{split.dataset}, split '{split.name}' has no pictures.")
+        if resident and transform is not None:
+            raise InputError("only features can be resident; pictures are decoded per batch.")
+        self.split, self.transform, self.workers = split, transform, workers
+        self.device = torch.device(device)
+        self.length = length
+        self._tokens = _Ragged([tokenizer.encode(caption) for caption in split.captions])
+        self._features: Tensor | None = None
+        if resident and split.features is not None:
+            self._features = resident_features(split, self.device)
+        if resident:
+            self._tokens.to(self.device)
+
+    @property
+    def resident(self) -> bool:
+        return self._features is not None
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Of one image as the model gets it."""
+        if self.transform is None and self.split.features is not None:
+            return self.split.features.shape
+        return tuple(self._pixels(np.zeros(1, dtype=np.int64), None).shape[1:])
+
+    def fetch(self, index: IndexBatch, generator: torch.Generator | None = None) -> Batch:
+        """The tensors of one batch, on the device."""
+        images, captions, position = (
+            torch.from_numpy(rows).to(self.device if self.resident else "cpu", non_blocking=True)
+            for rows in (index.images, index.captions, index.image_of_caption)
+        )
+        return self._gather(index, images, captions, position, generator)
+
+    def _gather(
+        self,
+        index: IndexBatch,
+        images: Tensor,
+        captions: Tensor,
+        position: Tensor,
+        generator: torch.Generator | None,
+    ) -> Batch:
+        # The length is known on the host, so no device synchronisation is needed.
+        length = self.length or self._tokens.longest(index.captions)
+        tokens, lengths = self._tokens.gather(captions, length)
+        if self._features is not None:
+            return Batch(self._features[images], tokens, lengths, position, index)
+        if self.transform is not None:
+            values = self._pixels(index.images, generator)
+        else:
+            assert self.split.features is not None
+            values = torch.from_numpy(self.split.features.rows(index.images))
+        batch = Batch(values, tokens, lengths, position, index)
+        return batch if self.device.type == "cpu" else _pinned(batch).to(self.device)
+
+    def _pixels(self, rows: Rows, generator: torch.Generator | None) -> Tensor:
+        assert self.transform is not None
+        assert self.split.pictures is not None
+        pictures = self.split.pictures
+        return torch.stack([self.transform(pictures.picture(int(i)), generator) for i in rows])
+
+    def batches(
+        self, indices: Sequence[IndexBatch], start: int = 0, seed: int = 0
+    ) -> Iterator[Batch]:
+        """Batches from the `start`-th on, in order, read ahead by the workers.
+
+        Each batch has random numbers of its own, from `seed` and its place, so neither resuming
+        nor the number of workers changes what augmentation does.
+        """
+        if self.resident:
+            yield from self._resident_batches(indices[start:])
+            return
+        jobs = ((index, seed, place) for place, index in enumerate(indices) if place >= start)
+        if self.workers < 1:
+            yield from (self._job(*job) for job in jobs)
+            return
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="simgrad-batches")
+        try:
+            ahead: deque[Future[Batch]] = deque(
+                pool.submit(self._job, *job) for job in islice(jobs, 2 * self.workers)
+            )
+            while ahead:
+                batch = ahead.popleft().result()
+                ahead.extend(pool.submit(self._job, *job) for job in islice(jobs, 1))
+                yield batch
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _job(self, index: IndexBatch, seed: int, place: int) -> Batch:
+        mixed = np.random.SeedSequence([abs(seed), place]).generate_state(1, np.uint64)[0]
+        generator = torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
+        return self.fetch(index, generator)
+
+    def _resident_batches(self, indices: Sequence[IndexBatch]) -> Iterator[Batch]:
+        """One upload of all rows, then slices of it."""
+        if not indices:
+            return
+        names = ("images", "captions", "image_of_caption")
+        columns = []
+        for name in names:
+            parts = [getattr(index, name) for index in indices]
+            rows = torch.from_numpy(np.concatenate(parts)).to(self.device)
+            columns.append(torch.split(rows, [len(part) for part in parts]))
+        for index, images, captions, position in zip(indices, *columns, strict=True):
+            yield self._gather(index, images, captions, position, None)
+
+
+def resident_features(split: Split, device: torch.device, block: int = 4096) -> Tensor:
+    """All features of a split as one tensor, copied in blocks so that the host holds only one."""
+    assert split.features is not None
+    whole = torch.empty((split.num_images, *split.features.shape), device=device)
+    for start in range(0, split.num_images, block):
+        rows = np.arange(start, min(start + block, split.num_images))
+        whole[start : start + len(rows)] = torch.from_numpy(split.features.rows(rows)).to(device)
+    return whole
+
+
+class _Ragged:
+    """Token lists of different lengths end to end; a batch of them is one gather."""
+
+    def __init__(self, lists: Sequence[Sequence[int]]) -> None:
+        self._sizes = np.array([len(tokens) for tokens in lists], dtype=np.int64)  # host copy
+        flat = np.fromiter((t for tokens in lists for t in tokens), np.int64, self._sizes.sum())
+        # A last element to read from where a caption has ended; the mask hides it.
+        self._flat = torch.from_numpy(np.append(flat, 0))
+        self._lengths = torch.from_numpy(self._sizes.copy())
+        self._start = torch.from_numpy(np.cumsum(self._sizes) - self._sizes)
+        self._steps = torch.arange(max(1, int(self._sizes.max(initial=1))))
+
+    def to(self, device: torch.device) -> None:
+        for name in ("_flat", "_lengths", "_start", "_steps"):
+            setattr(self, name, getattr(self, name).to(device))
+
+    def longest(self, rows: Rows) -> int:
+        return int(self._sizes[rows].max(initial=1))
+
+    def gather(self, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """(m, length) tokens padded with 0 and (m,) lengths; longer captions are cut."""
+        if length > len(self._steps):
+            self._steps = torch.arange(length, device=self._steps.device)
+        steps = self._steps[:length]
+        lengths = self._lengths[rows].clamp(max=length)
+        within = steps < lengths[:, None]
+        place = torch.where(within, self._start[rows][:, None] + steps, len(self._flat) - 1)
+        return self._flat[place], lengths
+
+
+def _pinned(batch: Batch) -> Batch:
+    """Page-locked memory, so that the copy to a GPU overlaps with its work."""
+    if not torch.cuda.is_available():
+        return batch
+    return replace(
+        batch,
+        images=batch.images.pin_memory(),
+        tokens=batch.tokens.pin_memory(),
+        lengths=batch.lengths.pin_memory(),
+        image_of_caption=batch.image_of_caption.pin_memory(),
+    )

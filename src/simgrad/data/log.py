@@ -1,0 +1,119 @@
+"""Problems found while reading: raised at once, or collected, or known and skipped.
+
+A reader reports a damaged record with `log.bad(...)` and goes on to the next one. By default that
+raises, naming file and place. `simgrad datasets` collects instead; `--fix` writes what it found as
+a list, and a log made from that list lets exactly those records be left out.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from simgrad.data.base import Dataset, with_splits
+from simgrad.data.subset import take
+from simgrad.errors import InputError
+from simgrad.files import read_json, write_json
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, where it is, and what leaving it out means."""
+
+    file: str
+    place: str  # "line 12", "row 7", "record 3", or empty for the file as a whole
+    what: str
+    split: str | None = None
+    image: str | None = None  # leave this image out, with its captions
+    caption: int | None = None  # leave this caption row of the split out
+    skippable: bool = False
+
+    def __str__(self) -> str:
+        where = f"{self.file}, {self.place}" if self.place else self.file
+        return f"{where}: {self.what}"
+
+
+@dataclass
+class Log:
+    """Where readers report. `collect`: keep problems instead of raising."""
+
+    collect: bool = False
+    problems: list[Problem] = field(default_factory=list)
+    skipped: list[dict[str, Any]] = field(default_factory=list)  # entries of a skip list
+
+    def bad(self, file: Path, place: str, what: str) -> None:
+        """A record that cannot be used. Raises unless it is collected or on the skip list."""
+        if self.knows(file, place):
+            return
+        problem = Problem(str(file), place, what, skippable=True)
+        if not self.collect:
+            raise InputError(
+                f"{problem} `simgrad datasets` lists every problem; "
+                "its --fix writes a list of what to skip."
+            )
+        self.problems.append(problem)
+
+    def knows(self, file: Path, place: str) -> bool:
+        """Whether the skip list leaves this record out."""
+        return (file.name, place) in self._places
+
+    @cached_property
+    def _places(self) -> set[tuple[str, str]]:
+        return {
+            (Path(str(entry["file"])).name, str(entry["place"]))
+            for entry in self.skipped
+            if entry.get("image") is None and entry.get("caption") is None
+        }
+
+    @classmethod
+    def read(cls, path: str | Path | None) -> Self:
+        """A log that honours a skip list."""
+        if path is None:
+            return cls()
+        value = read_json(path)
+        entries = value.get("skip") if isinstance(value, dict) else None
+        if not isinstance(entries, list):
+            raise InputError(f"{path}: not a skip list; `simgrad datasets --fix` writes one.")
+        for number, entry in enumerate(entries):
+            if not isinstance(entry, dict) or not {"file", "place"} <= entry.keys():
+                raise InputError(f"{path}, entry {number}: needs 'file' and 'place'.")
+        return cls(skipped=entries)
+
+    def write(self, path: Path, problems: list[Problem]) -> int:
+        """Write the skip list for these problems; how many it leaves out."""
+        entries = [
+            {
+                "file": problem.file,
+                "place": problem.place,
+                "problem": problem.what,
+                "split": problem.split,
+                "image": problem.image,
+                "caption": problem.caption,
+            }
+            for problem in problems
+            if problem.skippable
+        ]
+        write_json(path, {"skip": entries})
+        return len(entries)
+
+    def apply(self, dataset: Dataset) -> Dataset:
+        """Leave out the images and captions that the skip list names."""
+        if not self.skipped:
+            return dataset
+        splits = []
+        for split in dataset.splits.values():
+            entries = [entry for entry in self.skipped if entry.get("split") == split.name]
+            names = {entry["image"] for entry in entries if entry.get("image") is not None}
+            rows = [entry["caption"] for entry in entries if entry.get("caption") is not None]
+            if not all(isinstance(row, int) and 0 <= row < split.num_captions for row in rows):
+                raise InputError(
+                    f"the skip list names captions that split '{split.name}' of {dataset.name} "
+                    "does not have; it was written for other data."
+                )
+            images = np.array([name not in names for name in split.image_names], dtype=bool)
+            captions = np.ones(split.num_captions, dtype=bool)
+            captions[np.array(rows, dtype=np.int64)] = False
+            splits.append(take(split, images, captions))
+        return with_splits(dataset, splits)

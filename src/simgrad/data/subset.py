@@ -1,0 +1,77 @@
+"""Some images and captions of a split, the pairing kept right."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from simgrad.data.base import Features, Pictures, Rows, Split, Truth
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclass(frozen=True)
+class SomePictures:
+    """The pictures of some rows."""
+
+    pictures: Pictures
+    kept: Rows
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def picture(self, row: int) -> "Image":
+        return self.pictures.picture(int(self.kept[row]))
+
+    def path(self, row: int) -> Path | None:
+        return self.pictures.path(int(self.kept[row]))
+
+
+@dataclass(frozen=True)
+class SomeFeatures:
+    """The features of some rows."""
+
+    features: Features
+    kept: Rows
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.features.shape
+
+    @property
+    def header(self) -> str:
+        return self.features.header
+
+    def rows(self, indices: Rows) -> npt.NDArray[np.float32]:
+        return self.features.rows(self.kept[indices])
+
+
+def take(split: Split, images: npt.NDArray[np.bool_], captions: npt.NDArray[np.bool_]) -> Split:
+    """The split with these images and those of these captions whose image is kept."""
+    captions = captions & images[split.image_of_caption]
+    if images.all() and captions.all():
+        return split
+    kept = np.flatnonzero(images)
+    rows = np.flatnonzero(captions)
+    renumbered = np.cumsum(images) - 1
+    ids = split.caption_ids
+    return replace(
+        split,
+        captions=[split.captions[i] for i in rows.tolist()],
+        image_of_caption=renumbered[split.image_of_caption[rows]],
+        image_names=[split.image_names[i] for i in kept.tolist()],
+        pictures=None if split.pictures is None else SomePictures(split.pictures, kept),
+        features=None if split.features is None else SomeFeatures(split.features, kept),
+        caption_ids=None if ids is None else [ids[i] for i in rows.tolist()],
+        truth=None if split.truth is None else _truth_of(split.truth, kept, rows),
+    )
+
+
+def _truth_of(truth: Truth, kept: Rows, rows: Rows) -> Truth:
+    return lambda images, captions: truth(kept[images], rows[captions])

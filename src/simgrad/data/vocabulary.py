@@ -1,0 +1,157 @@
+"""Word vocabularies: built from captions, kept as JSON, read from published files.
+
+Special words come first, as published: <pad> 0, <start> 1, <end> 2, <unk> 3. A caption becomes
+start + words + end.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from simgrad.data.words import tokenize
+from simgrad.errors import InputError
+from simgrad.files import read_json, write_json
+
+SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
+
+
+class Tokenizer(Protocol):
+    """What turns a caption into numbers; a checkpoint carries it as JSON."""
+
+    pad: int
+
+    def __len__(self) -> int: ...
+
+    def encode(self, text: str) -> list[int]:
+        """A caption as ids, special words included."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything needed to make it again."""
+        ...
+
+
+class Vocabulary:
+    """Words and their ids."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+        self._ids = {word: i for i, word in enumerate(self.words)}
+        if len(self._ids) != len(self.words):
+            double = next(word for word, n in Counter(self.words).items() if n > 1)
+            raise InputError(f"the vocabulary has the word {double!r:.60} twice.")
+        missing = [word for word in SPECIALS if word not in self._ids]
+        if missing:
+            raise InputError(f"the vocabulary lacks {', '.join(missing)}.")
+        if self._ids["<pad>"] != 0:
+            raise InputError("the vocabulary's <pad> must have id 0.")
+        self.pad = 0
+        self.start, self.end, self.unknown = (self._ids[word] for word in SPECIALS[1:])
+        self.mask: int | None = self._ids.get("<mask>")
+
+    @classmethod
+    def build(cls, captions: Iterable[str], min_count: int = 4) -> Self:
+        """Words that occur at least `min_count` times, commonest first, ties alphabetical.
+
+        Give it the captions of the train split alone; published vocabularies also saw others.
+        """
+        counts: Counter[str] = Counter()
+        for caption in captions:
+            counts.update(tokenize(caption))
+        kept = [word for word, n in counts.items() if n >= min_count and word not in SPECIALS]
+        return cls([*SPECIALS, *sorted(kept, key=lambda word: (-counts[word], word))])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._ids
+
+    def id(self, word: str) -> int:
+        """The id of a word; <unk>'s for one that is not in the vocabulary."""
+        return self._ids.get(word, self.unknown)
+
+    def encode(self, text: str) -> list[int]:
+        """start + words + end, as ids."""
+        ids, unknown = self._ids, self.unknown
+        return [self.start, *[ids.get(word, unknown) for word in tokenize(text)], self.end]
+
+    def encode_words(self, text: str) -> list[list[int]]:
+        """The same, one list per word, for augmentation that drops whole words."""
+        return [[token] for token in self.encode(text)]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Words of these ids, special ones left out."""
+        words = (self.words[token] for token in tokens)
+        return " ".join(word for word in words if word not in SPECIALS)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "words", "words": list(self.words)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        words = value.get("words")
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise InputError("a word vocabulary is {'kind': 'words', 'words': [...]}.")
+        return cls(words)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        write_json(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Vocabulary":
+        """Read what `save` wrote, or a published file."""
+        return read_published(path)
+
+
+def read_published(path: str | Path) -> Vocabulary:
+    """A vocabulary file: ours, a published JSON, or a published pickle (nothing in it runs)."""
+    path = Path(path)
+    if path.suffix in {".pkl", ".pickle", ".p"}:
+        from simgrad.data.pickled import read_pickled_vocabulary
+
+        value: Any = read_pickled_vocabulary(path)
+    else:
+        value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: not a vocabulary.")
+    try:
+        if "words" in value:
+            return Vocabulary.from_json(value)
+        return Vocabulary(_published_words(value))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _published_words(value: dict[str, Any]) -> list[str]:
+    """{word2idx, idx2word, idx} -> the words in the order of their ids."""
+    ids = value.get("word2idx")
+    if not isinstance(ids, dict) or not ids:
+        raise InputError("no 'word2idx', so not a published vocabulary.")
+    words: list[str | None] = [None] * len(ids)
+    for word, i in ids.items():
+        if not isinstance(word, str) or not isinstance(i, int) or not 0 <= i < len(ids):
+            raise InputError(f"'word2idx' gives {word!r:.60} the id {i!r:.30} of {len(ids):,}.")
+        if words[i] is not None:
+            raise InputError(f"{words[i]!r:.60} and {word!r:.60} share the id {i}.")
+        words[i] = word
+    back = value.get("idx2word")
+    if isinstance(back, dict):
+        for i, word in back.items():
+            if not str(i).isdecimal() or int(i) >= len(words) or words[int(i)] != word:
+                raise InputError(f"'idx2word' at {i!r:.30} disagrees with 'word2idx'.")
+    return [word for word in words if word is not None]
+
+
+def tokenizer_from_json(value: dict[str, Any]) -> Tokenizer:
+    """What `to_json` of a vocabulary or of word pieces gave."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind == "words":
+        return Vocabulary.from_json(value)
+    if kind == "wordpieces":
+        from simgrad.data.wordpieces import WordPieces
+
+        return WordPieces.from_json(value)
+    raise InputError(f"a tokenizer is of kind 'words' or 'wordpieces', not {kind!r:.40}.")

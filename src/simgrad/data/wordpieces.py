@@ -1,0 +1,152 @@
+"""BERT word pieces, by the `tokenizers` package; no hub is asked for anything."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from simgrad.errors import InputError
+from simgrad.files import read_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Inner
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+class WordPieces:
+    """Captions as word pieces between [CLS] and [SEP]."""
+
+    def __init__(self, inner: "Inner", longest: int | None = None) -> None:
+        missing = [word for word in SPECIALS if inner.token_to_id(word) is None]
+        if missing:
+            raise InputError(f"the word pieces lack {', '.join(missing)}.")
+        if inner.token_to_id("[PAD]") != 0:
+            raise InputError("the word pieces' [PAD] must have id 0.")
+        inner.no_padding()
+        inner.no_truncation()
+        self._inner = inner
+        self.longest = longest  # pieces per caption, [CLS] and [SEP] included; None: all
+        self.pad, self.unknown, self.start, self.end, self.mask = (
+            inner.token_to_id(word) or 0 for word in SPECIALS
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, longest: int | None = None) -> Self:
+        """A `vocab.txt`, a `tokenizer.json`, or a folder with one of them (BERT, lower-cased)."""
+        from tokenizers import Tokenizer as Inner
+
+        path = Path(path)
+        if path.is_dir():
+            found = [path / name for name in ("tokenizer.json", "vocab.txt")]
+            path = next((file for file in found if file.is_file()), path)
+        if not path.is_file():
+            raise InputError(f"{path}: no vocab.txt or tokenizer.json there.")
+        try:
+            if path.suffix == ".json":
+                read_json(path)  # names the line of damaged JSON
+                return cls(Inner.from_file(str(path)), longest)
+            return cls(_bert(_read_pieces(path)), longest)
+        except InputError as error:
+            named = str(error).startswith(str(path))
+            raise InputError(str(error) if named else f"{path}: {error}") from None
+        except Exception as error:  # `tokenizers` raises plain Exception
+            raise InputError(f"{path}: not readable word pieces ({str(error)[:120]}).") from None
+
+    @classmethod
+    def build(cls, captions: Iterable[str], size: int = 8000, longest: int | None = None) -> Self:
+        """Learn word pieces from captions, where no published list is at hand."""
+        from tokenizers import trainers
+
+        inner = _bert(dict.fromkeys(SPECIALS))
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=size, special_tokens=list(SPECIALS), show_progress=False
+        )
+        inner.train_from_iterator((clean(caption) for caption in captions), trainer)
+        vocabulary = inner.get_vocab()
+        return cls(_bert(dict.fromkeys(sorted(vocabulary, key=vocabulary.__getitem__))), longest)
+
+    def __len__(self) -> int:
+        return int(self._inner.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """[CLS] + pieces + [SEP], as ids."""
+        return self._cut(list(self._inner.encode(clean(text)).ids))
+
+    def encode_words(self, text: str) -> list[list[int]]:
+        """The same, the pieces of one word together, for augmentation that drops whole words."""
+        encoding = self._inner.encode(clean(text))
+        words: list[list[int]] = []
+        previous: object = object()
+        for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
+            if word is None or word != previous:
+                words.append([])
+            words[-1].append(int(token))
+            previous = word
+        return words
+
+    def _cut(self, tokens: list[int]) -> list[int]:
+        if self.longest is None or len(tokens) <= self.longest:
+            return tokens
+        return [*tokens[: self.longest - 1], self.end]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of these ids, special ones left out."""
+        return str(self._inner.decode(list(tokens), skip_special_tokens=True))
+
+    def to_json(self) -> dict[str, Any]:
+        inner = json.loads(self._inner.to_str())
+        return {"kind": "wordpieces", "longest": self.longest, "tokenizer": inner}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        from tokenizers import Tokenizer as Inner
+
+        try:
+            inner = Inner.from_str(json.dumps(value["tokenizer"]))
+        except Exception as error:  # `tokenizers` raises plain Exception
+            raise InputError(f"not readable word pieces ({str(error)[:120]}).") from None
+        return cls(inner, value.get("longest"))
+
+
+def clean(text: str) -> str:
+    """Half surrogate pairs, which JSON may carry and Rust refuses, become U+FFFD."""
+    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+
+
+def _read_pieces(path: Path) -> dict[str, None]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
+    if lines[-1] == "":
+        lines.pop()
+    pieces: dict[str, None] = {}
+    for number, line in enumerate(lines, 1):
+        piece = line.rstrip("\r")
+        if not piece or piece in pieces:
+            raise InputError(f"{path}, line {number}: an empty or repeated word piece.")
+        pieces[piece] = None
+    return pieces
+
+
+def _bert(pieces: dict[str, None]) -> "Inner":
+    """BERT's lower-casing word-piece pipeline over these pieces, ids in their order."""
+    from tokenizers import Tokenizer as Inner
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    missing = [word for word in SPECIALS if word not in ids]
+    if missing:
+        raise InputError(f"the word pieces lack {', '.join(missing)}.")
+    inner = Inner(models.WordPiece(vocab=ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    inner.normalizer = normalizers.BertNormalizer(lowercase=True)
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.decoder = decoders.WordPiece()
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    inner.add_special_tokens(list(SPECIALS))
+    return inner
