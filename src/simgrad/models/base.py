@@ -36,6 +36,15 @@ class Inputs:
         """Width of the precomputed features."""
         return self.image_shape[-1]
 
+    @classmethod
+    def of(cls, images: ImageKind, image_shape: tuple[int, ...], tokenizer: Any) -> "Inputs":
+        """Inputs for the captions of a tokenizer."""
+        described = tokenizer.to_json()
+        pieces = described.get("tokenizer", {}).get("model", {}).get("vocab", {})
+        continuations = sorted(i for piece, i in pieces.items() if piece.startswith("##"))
+        mask = getattr(tokenizer, "mask", None)
+        return cls(images, tuple(image_shape), len(tokenizer), mask, tuple(continuations))
+
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
@@ -168,6 +177,9 @@ class RetrievalModel(nn.Module):
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """What the optimiser trains, and how fast."""
         return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before each training epoch, counted from 0: for parts that are thawed later."""
 
     def needs(self, *kinds: ImageKind) -> None:
         """Refuse images of a kind this model cannot read."""

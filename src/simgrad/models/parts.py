@@ -8,9 +8,12 @@ is loaded, parts are built from what it stored and their weights are left to the
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+
+from simgrad.errors import InputError
 
 _stored: ContextVar[dict[str, Any] | None] = ContextVar("stored", default=None)
 
@@ -44,3 +47,43 @@ def recorded(model: nn.Module) -> dict[str, Any]:
         if settings is not None:
             found[module.part_kind] = settings  # type: ignore[index]  # both are set together
     return found
+
+
+def pretrained_folder(source: str, files: tuple[str, ...], option: str) -> Path:
+    """The folder of a pretrained part: a local one, or the hub's by that name."""
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        folder = _from_hub(source, files, option)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{option}={source}: no config.json in {folder}.")
+    return folder
+
+
+def _from_hub(source: str, files: tuple[str, ...], option: str) -> Path:
+    wanted = " and ".join(files[:2])
+    message = (
+        f"{option}={source}: neither a folder here nor to be had from the hub. Put {wanted} of "
+        f"'{source}' into a folder and give {option}=FOLDER, or {option}=none to start untrained."
+    )
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(source, allow_patterns=list(files)))
+    except Exception as error:  # no package, no network, no such name: one answer serves all
+        raise InputError(f"{message} ({type(error).__name__})") from None
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a pretrained folder; a pickle is read as tensors only."""
+    safe, old = folder / "model.safetensors", folder / "pytorch_model.bin"
+    if safe.is_file():
+        from safetensors.torch import load_file
+
+        return dict(load_file(safe))
+    if old.is_file():
+        from simgrad.models.unpickle import read_tensors
+
+        values = read_tensors(old)
+        if isinstance(values, dict):
+            return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    raise InputError(f"{folder}: neither model.safetensors nor pytorch_model.bin in it.")

@@ -1,0 +1,156 @@
+"""Cross attention between sets, for all pairs at once: what SCAN and BFAN compare by.
+
+Every query vector looks at the vectors of a context set, and is scored by its cosine with what
+it saw, v = sum_j w_j c_j. Two facts keep this cheap. The cosine needs no second product in the
+embedding dimension: with unit queries, cos(q, v) = w·(cq) / sqrt(w (c cᵀ) w), and c cᵀ is small.
+And it does not change when w is scaled, so the softmax needs no denominator.
+
+Products are laid out (contexts, context length, query length, queries): every sum then runs over
+an outer axis, with the queries side by side in memory. Work goes block by block in fixed memory.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from simgrad.models.base import Encoded, tokens_of
+
+# Arrays of a block's size that are alive at once: few while evaluating, more for a gradient.
+_ALIVE, _ALIVE_TRAINING = 4, 10
+# Queries side by side in a block; on a CPU a block should stay near between the steps over it.
+_QUERY_BLOCK, _QUERY_BLOCK_CPU = 512, 64
+_NUMBERS_CPU = 1 << 21
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How queries attend to a context, and how a set of cosines becomes one similarity."""
+
+    smooth: float  # lambda 1, the inverse temperature of the attention
+    focal: str | None = None  # BFAN: drop the context below "equal" or "prob" relevance
+    aggregate: str = "mean"  # lse, mean, max or sum over the queries of a set
+    sharpness: float = 6.0  # lambda 2, of lse
+
+    def weights(self, products: Tensor, real: Tensor | None) -> Tensor:
+        """(c, K, L, q) products -> attention over K, up to a factor for each query."""
+        clipped = F.leaky_relu(products, 0.1)
+        length = clipped.square().sum(2, keepdim=True).clamp_min(1e-16).sqrt()
+        # The products over their length are at most 1, so only a large lambda could overflow.
+        scores = clipped * (self.smooth / length)
+        weights = (scores - self.smooth if self.smooth > 20 else scores).exp_()
+        if real is not None:
+            weights = weights * real[:, :, None, None]
+        return weights if self.focal is None else weights * self.kept(weights.detach(), real)
+
+    def kept(self, weights: Tensor, real: Tensor | None) -> Tensor:
+        """BFAN's mask: which of the context matters to each query."""
+        if self.focal == "equal":
+            count = weights.shape[1] if real is None else real.sum(1)[:, None, None, None]
+            return weights * count > weights.sum(1, keepdim=True)
+        root = weights.sqrt()
+        return weights * root.sum(1, keepdim=True) > (weights * root).sum(1, keepdim=True)
+
+    def cosines(self, context: Tensor, real: Tensor | None, queries: Tensor) -> Tensor:
+        """Context (c, K, d), queries (L, q, d), all of unit length or zero -> (c, L, q)."""
+        products = context.flatten(0, 1) @ queries.flatten(0, 1).T
+        products = products.float().view(*context.shape[:2], *queries.shape[:2])
+        weights = self.weights(products, real)
+        with torch.autocast(context.device.type, enabled=False):
+            context = context.float()
+            gram = context @ context.transpose(1, 2)  # (c, K, K)
+            seen = (gram @ weights.flatten(2)).view_as(weights)
+        # In place where no gradient needs the factors: memory traffic is what this costs.
+        times = torch.mul if torch.is_grad_enabled() else Tensor.mul_
+        norm = times(seen, weights).sum(1).clamp_min(1e-24).sqrt()
+        return times(products, weights).sum(1) / norm
+
+    def collect(self, cosines: Tensor, real: Tensor | None) -> Tensor:
+        """(c, L, q) cosines, (L, q) mask -> (c, q) similarities."""
+        if self.aggregate == "max":
+            shown = cosines if real is None else cosines.masked_fill(~real, -2.0)
+            return shown.amax(1)
+        if self.aggregate == "lse":
+            scaled = cosines * self.sharpness
+            scaled = scaled if real is None else scaled.masked_fill(~real, float("-inf"))
+            return scaled.logsumexp(1) / self.sharpness
+        total = cosines.sum(1) if real is None else (cosines * real).sum(1)
+        if self.aggregate == "sum":
+            return total
+        return total / (cosines.shape[1] if real is None else real.sum(0))
+
+    def block(
+        self, context: Tensor, context_real: Tensor | None, queries: Tensor, real: Tensor | None
+    ) -> Tensor:
+        """Contexts (c, K, d) and queries (L, q, d) -> (c, q)."""
+        return self.collect(self.cosines(context, context_real, queries), real)
+
+
+def attend(context: Encoded, queries: Encoded, how: Attention, *, memory_mib: int) -> Tensor:
+    """Similarities (contexts, queries) of every pair of sets."""
+    if torch.is_grad_enabled():
+        return _attend_training(context, queries, how, memory_mib)
+    numbers = memory_mib * 2**20 // 4 // _ALIVE
+    query_block = _QUERY_BLOCK
+    if tokens_of(context).device.type == "cpu":
+        numbers, query_block = min(numbers, _NUMBERS_CPU), _QUERY_BLOCK_CPU
+    result = tokens_of(context).new_empty(len(context), len(queries), dtype=torch.float32)
+    longest = tokens_of(context).shape[1]
+    for query_rows, query_tokens, query_real in _pieces(queries, query_block):
+        turned = query_tokens.transpose(0, 1).contiguous()
+        turned_real = None if query_real is None else query_real.T
+        size = max(1, numbers // max(1, longest * turned.shape[0] * turned.shape[1]))
+        for rows, tokens, real in _pieces(context, size):
+            similarities = how.block(tokens, real, turned, turned_real)
+            result[rows[:, None], query_rows] = similarities
+    return result
+
+
+def _attend_training(context: Encoded, queries: Encoded, how: Attention, memory: int) -> Tensor:
+    """With a gradient: blocks of contexts, computed again on the way back if there are many."""
+    tokens, real = tokens_of(context), context.mask
+    turned = tokens_of(queries).transpose(0, 1)
+    turned_real = None if queries.mask is None else queries.mask.T
+    numbers = memory * 2**20 // 4 // _ALIVE_TRAINING
+    size = max(1, numbers // max(1, tokens.shape[1] * turned.shape[0] * turned.shape[1]))
+    if size >= len(tokens):
+        return how.block(tokens, real, turned, turned_real)
+    parts = [
+        checkpoint(
+            how.block,
+            tokens[start : start + size],
+            None if real is None else real[start : start + size],
+            turned,
+            turned_real,
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        for start in range(0, len(tokens), size)
+    ]
+    return torch.cat(parts)
+
+
+def _pieces(encoded: Encoded, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Rows, tokens and mask of a few sets at a time; sets of like length together, so that
+    little is spent on padding."""
+    tokens, mask = tokens_of(encoded), encoded.mask
+    order = torch.arange(len(tokens), device=tokens.device)
+    if mask is not None:
+        position = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+        lengths = (mask * position).amax(1)
+        order = lengths.argsort(stable=True)
+        sizes = lengths[order].tolist()
+    for start in range(0, len(tokens), size):
+        rows = order[start : start + size]
+        if mask is None:
+            yield rows, tokens[rows], None
+            continue
+        longest = max(1, sizes[start + len(rows) - 1])
+        shortest = sizes[start]
+        part = mask[rows, :longest]
+        # Without padding there is nothing to mask.
+        full = shortest == longest and bool(part.all())
+        yield rows, tokens[rows, :longest], None if full else part

@@ -1,0 +1,47 @@
+"""BFAN: cross attention in both directions that drops what does not matter.
+
+Liu, Mao, Liu, Zhang, Wang, Zhang: Focus your attention: A bidirectional focal attention network
+for image-text matching, ACM Multimedia 2019. Similarities lie in [-2, 2].
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from simgrad.models.attention import Attention, attend
+from simgrad.models.base import Encoded, Inputs, ModelConfig, models
+from simgrad.models.scan import SetModel
+from simgrad.objectives.spec import setting
+
+
+@models.declare(
+    "bfan",
+    paper="Liu et al., ACM Multimedia 2019",
+    description="focal cross attention in both directions",
+)
+@dataclass(frozen=True)
+class Bfan(ModelConfig):
+    focal: str = setting("equal", "how relevance is judged", choices=("equal", "prob"))
+    smooth: float = setting(20.0, "lambda: sharpness of the attention")
+    dimension: int = setting(1024, "size of the joint space")
+    word_dimension: int = setting(300, "size of a word vector")
+    memory_mib: int = setting(512, "memory for comparing all pairs, in MiB")
+
+    def build(self, inputs: Inputs) -> "BfanModel":
+        return BfanModel(self, inputs)
+
+
+class BfanModel(SetModel):
+    """BFAN."""
+
+    config: Bfan
+
+    def __init__(self, config: Bfan, inputs: Inputs) -> None:
+        super().__init__(config, inputs, config.dimension, config.word_dimension)
+        self.how = Attention(config.smooth, focal=config.focal)
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        memory = self.config.memory_mib
+        words_look = attend(images, captions, self.how, memory_mib=memory)
+        regions_look = attend(captions, images, self.how, memory_mib=memory)
+        return words_look + regions_look.T

@@ -1,0 +1,67 @@
+"""The generalised pooling operator: a learnt mean over sorted values.
+
+Values of a set are sorted within each dimension, and a small two-way GRU over the ranks says how
+much each rank counts. The weights depend on the size of the set alone, so they are computed once
+for each possible size, or once for each set where there are fewer of those.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from simgrad.models.layers import BiGru, valid
+
+_TEMPERATURE = 0.1
+# Below every feature: sorts what is not there behind what is.
+_ABSENT = -10000.0
+
+
+def rank_code(ranks: int, dimension: int) -> Tensor:
+    """(ranks, dimension): sines and cosines, interleaved."""
+    frequency = torch.exp(torch.arange(0, dimension, 2) * (-math.log(10000.0) / dimension))
+    angle = torch.arange(ranks)[:, None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+
+class Gpo(nn.Module):
+    """Sets (n, k, d) -> vectors (n, d)."""
+
+    def __init__(self, code: int = 32, hidden: int = 32) -> None:
+        super().__init__()
+        self.code = code
+        self.gru = BiGru(code, hidden)
+        self.linear = nn.Linear(hidden, 1, bias=False)
+        self._codes: dict[tuple[int, torch.device], Tensor] = {}
+
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        n, k, _ = features.shape
+        features = features.float()
+        if mask is None:
+            weights = self.weights(torch.full((1,), k, device=features.device), k)
+        else:
+            sizes = mask.sum(1)
+            features = features.masked_fill(~mask[:, :, None], _ABSENT)
+            if n <= k:
+                weights = self.weights(sizes, k)
+            else:
+                every = torch.arange(1, k + 1, device=features.device)
+                weights = self.weights(every, k)[sizes - 1]
+        # Sorting along the last axis is what sorts are fast at; absent values weigh nothing.
+        ordered = features.transpose(1, 2).sort(dim=-1, descending=True).values  # (n, d, k)
+        if mask is None:
+            return ordered @ weights[0]
+        return (ordered @ weights[:, :, None]).squeeze(-1)
+
+    def weights(self, sizes: Tensor, k: int) -> Tensor:
+        """How much each of k ranks counts in sets of these sizes: (sets, k), rows sum to 1."""
+        codes = self._rank_codes(k, sizes.device).expand(len(sizes), -1, -1)
+        scores = self.linear(self.gru(codes, sizes)).squeeze(-1).float()
+        scores = scores.masked_fill(~valid(sizes, k), float("-inf"))
+        return torch.softmax(scores / _TEMPERATURE, dim=1)
+
+    def _rank_codes(self, k: int, device: torch.device) -> Tensor:
+        # Made once for each length: a copy from the host could not be captured in a CUDA graph.
+        if (k, device) not in self._codes:
+            self._codes[k, device] = rank_code(k, self.code).to(device)
+        return self._codes[k, device]

@@ -1,0 +1,161 @@
+"""VSE-infinity: learnt pooling of regions or grid cells, and of words.
+
+Chen, Hu, Wu, Jiang, Wang: Learning the best pooling strategy for visual semantic embedding,
+CVPR 2021. As published: `vse-infinity` on region features with BERT; `image=grid` on grid features
+or pixels; `text=bigru` for the word GRU.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from simgrad.models.augment import change_words, keep_cells, keep_regions
+from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
+from simgrad.models.bert import BertSettings, bert
+from simgrad.models.gpo import Gpo
+from simgrad.models.layers import BiGruText, Tower, l2norm, valid, xavier_linear
+from simgrad.objectives.spec import setting
+
+_UNKNOWN_WORD = 3
+
+
+@models.declare(
+    "vse-infinity",
+    paper="Chen et al., CVPR 2021",
+    description="learnt pooling (GPO) of regions or grid cells and of words",
+)
+@dataclass(frozen=True)
+class VseInfinity(ModelConfig):
+    dimension: int = setting(1024, "size of the joint space")
+    image: str = setting("region", "what image features are", choices=("region", "grid"))
+    text: str = setting("bert", "text encoder", choices=("bert", "bigru"))
+    bert: str | None = setting("bert-base-uncased", "BERT's folder or hub name; none: untrained")
+    bert_hidden: int = setting(768, "width of an untrained BERT")
+    bert_layers: int = setting(12, "layers of an untrained BERT")
+    bert_heads: int = setting(12, "attention heads of an untrained BERT")
+    word_dimension: int = setting(300, "size of a word vector (bigru)")
+    augment: float = setting(0.2, "share of regions and words changed while training")
+    backbone: str = setting("resnet152", "image network, where the data gives pixels")
+    weights: str | None = setting(None, "where the image network's weights are")
+    cells: int = setting(256, "grid cells of an image, where the data gives pixels")
+    finetune: bool = setting(True, "train the image network too")
+    thaw: int = setting(1, "epochs before the image network is trained")
+    bert_lr: float = setting(0.1, "learning rate of BERT, as a share")
+    backbone_lr: float = setting(0.1, "learning rate of the image network (WSL, BUTD: 0.01)")
+    weight_decay: float = setting(1e-4, "weight decay (AdamW)")
+
+    def build(self, inputs: Inputs) -> "VseInfinityModel":
+        return VseInfinityModel(self, inputs)
+
+
+class ResidualMlp(nn.Module):
+    """Two linear layers with a batch norm between, beside the linear layer on regions."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(inputs, outputs // 2)
+        self.norm = nn.BatchNorm1d(outputs // 2)
+        self.second = nn.Linear(outputs // 2, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, k, _ = x.shape
+        hidden = self.norm(self.first(x).flatten(0, 1))
+        out: Tensor = self.second(F.relu(hidden)).view(n, k, -1)
+        return out
+
+
+class VseInfinityModel(RetrievalModel):
+    """VSE-infinity."""
+
+    config: VseInfinity
+
+    def __init__(self, config: VseInfinity, inputs: Inputs) -> None:
+        super().__init__(config, inputs)
+        self.needs("regions", "pixels")
+        self.tower = None
+        if inputs.images == "pixels":
+            self.tower = Tower(config.backbone, config.weights, finetune=config.finetune, keep=True)
+        width = self.tower.dimension if self.tower is not None else inputs.image_dimension
+        self.grid = self.tower is not None or config.image == "grid"
+        self.fc = xavier_linear(width, config.dimension)
+        self.mlp = None if self.grid else ResidualMlp(width, config.dimension)
+        self.image_pool = Gpo()
+        self._build_text()
+        self.text_pool = Gpo()
+
+    def _build_text(self) -> None:
+        config, inputs = self.config, self.inputs
+        self.bert = self.words = self.linear = None
+        if config.text == "bigru":
+            self.words = BiGruText(inputs.vocabulary_size, config.word_dimension, config.dimension)
+        else:
+            sizes = BertSettings(
+                words=inputs.vocabulary_size,
+                hidden=config.bert_hidden,
+                layers=config.bert_layers,
+                heads=config.bert_heads,
+                inner=4 * config.bert_hidden,
+            )
+            self.bert = bert(config.bert, sizes)
+            self.linear = nn.Linear(self.bert.settings.hidden, config.dimension)
+        continues = torch.zeros(inputs.vocabulary_size, dtype=torch.bool)
+        continues[list(inputs.continuations)] = True
+        self.register_buffer("continues", continues, persistent=False)
+        self.mask_token = _UNKNOWN_WORD if inputs.mask_token is None else inputs.mask_token
+
+    def encode_images(self, images: Tensor) -> Encoded:
+        if self.tower is not None:
+            images = self.tower.grid(images, self.config.cells)
+        features = self.fc(images)
+        if self.mlp is not None:
+            features = features + self.mlp(images)
+        mask = None
+        if self.training and self.config.augment:
+            drop = keep_cells if self.grid else keep_regions
+            n, k, _ = features.shape
+            mask = drop(n, k, self.config.augment, features.device)
+        return Encoded(l2norm(self.image_pool(features, mask)))
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        if self.training and self.config.augment:
+            tokens, lengths = change_words(
+                tokens,
+                lengths,
+                rate=self.config.augment,
+                mask_token=self.mask_token,
+                words=self.inputs.vocabulary_size,
+                continues=self.get_buffer("continues") if self.inputs.continuations else None,
+                whole=self.bert is not None,
+            )
+        mask = valid(lengths, tokens.shape[1])
+        if self.bert is not None and self.linear is not None:
+            features = self.linear(self.bert(tokens, mask))
+        else:
+            assert self.words is not None
+            features = self.words(tokens, lengths)
+        return Encoded(l2norm(self.text_pool(features, mask)))
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The image network is trained once the new layers have warmed up."""
+        if self.tower is not None and self.config.finetune:
+            self.tower.requires_grad_(epoch >= self.config.thaw)
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        decay = self.config.weight_decay
+        slow: dict[str, list[nn.Parameter]] = {"bert": [], "tower": []}
+        rest: list[nn.Parameter] = []
+        for name, parameter in self.named_parameters():
+            if name.startswith("tower.") and not self.config.finetune:
+                continue
+            slow.get(name.split(".", 1)[0], rest).append(parameter)
+        shares = {"bert": self.config.bert_lr, "tower": self.config.backbone_lr}
+        groups = [{"params": rest, "lr": lr, "weight_decay": decay}]
+        groups += [
+            {"params": parameters, "lr": lr * shares[name], "weight_decay": decay}
+            for name, parameters in slow.items()
+            if parameters
+        ]
+        return groups

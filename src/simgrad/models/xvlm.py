@@ -1,0 +1,224 @@
+"""X-VLM, fine-tuned for retrieval: two towers, and a second look at pairs by fused layers.
+
+Zeng, Zhang, Li: Multi-grained vision language pre-training, ICML 2022. A Swin tower and the text
+half of a BERT give vectors for a first ranking (any objective trains them); BERT's fusion half
+reads caption and image together and says whether they match, trained on hard negatives of the
+batch and used to re-rank the best of the first ranking.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from simgrad.errors import InputError
+from simgrad.models.base import (
+    CaptionBatch,
+    Encoded,
+    Inputs,
+    ModelConfig,
+    RetrievalModel,
+    models,
+    tokens_of,
+)
+from simgrad.models.bert import BertSettings, bert
+from simgrad.models.layers import l2norm, valid
+from simgrad.models.parts import pretrained_folder, stored
+from simgrad.models.pixels import CLIP_MEAN, CLIP_STD, Standardise
+from simgrad.objectives.spec import setting
+
+_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
+_PAIRS = 256  # that the fusion half looks at together
+
+
+@models.declare(
+    "x-vlm",
+    paper="Zeng et al., ICML 2022",
+    description="Swin and BERT towers, re-ranked by fused layers",
+)
+@dataclass(frozen=True)
+class Xvlm(ModelConfig):
+    dimension: int = setting(256, "size of the joint space")
+    matching: bool = setting(True, "train the fusion half to tell pairs from hard negatives")
+    rerank: int = setting(256, "candidates re-ranked for each query (Flickr30k: 128)")
+    temperature: float = setting(0.07, "sharpness of the draw of hard negatives")
+    swin: str | None = setting(None, "Swin's folder or hub name; none: untrained")
+    swin_width: int = setting(128, "width of an untrained Swin's first stage")
+    swin_depths: str = setting("2-2-18-2", "blocks in an untrained Swin's stages")
+    swin_heads: str = setting("4-8-16-32", "attention heads in an untrained Swin's stages")
+    swin_window: int = setting(12, "window of an untrained Swin")
+    bert: str | None = setting(None, "BERT's folder or hub name; none: untrained")
+    bert_hidden: int = setting(768, "width of an untrained BERT")
+    bert_heads: int = setting(12, "attention heads of an untrained BERT")
+    text_layers: int = setting(6, "BERT layers that read text alone")
+    fusion_layers: int = setting(6, "BERT layers that also look at the image")
+
+    def build(self, inputs: Inputs) -> "XvlmModel":
+        return XvlmModel(self, inputs)
+
+
+class Swin(nn.Module):
+    """A Swin transformer; its mean token stands before the others: (n, 1 + cells, width)."""
+
+    part_kind: ClassVar[str] = "swin"
+
+    def __init__(self, config: Xvlm, size: int) -> None:
+        super().__init__()
+        from transformers import SwinConfig, SwinModel
+
+        kept = stored("swin")
+        if kept is None and config.swin is not None:
+            folder = pretrained_folder(config.swin, _FILES, "swin")
+            self.body: Any = SwinModel.from_pretrained(folder, add_pooling_layer=False)
+        else:
+            settings = SwinConfig(**kept) if kept is not None else _swin_settings(config, size)
+            self.body = SwinModel(settings, add_pooling_layer=False)
+        self.part_settings = self.body.config.to_diff_dict()
+        self.width: int = self.body.config.hidden_size
+        self.standardise = Standardise(CLIP_MEAN, CLIP_STD)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        cells = self.body(self.standardise(pixels)).last_hidden_state
+        return torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
+
+
+def _swin_settings(config: Xvlm, size: int) -> Any:
+    from transformers import SwinConfig
+
+    return SwinConfig(
+        image_size=size,
+        embed_dim=config.swin_width,
+        depths=_numbers(config.swin_depths, "swin_depths"),
+        num_heads=_numbers(config.swin_heads, "swin_heads"),
+        window_size=config.swin_window,
+    )
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split("-")]
+    except ValueError:
+        raise InputError(f"{option} is numbers with dashes between, not {text!r:.40}.") from None
+
+
+class XvlmModel(RetrievalModel):
+    """X-VLM."""
+
+    config: Xvlm
+
+    def __init__(self, config: Xvlm, inputs: Inputs) -> None:
+        super().__init__(config, inputs)
+        self.needs("pixels")
+        self.swin = Swin(config, inputs.image_shape[-1])
+        sizes = BertSettings(
+            words=inputs.vocabulary_size,
+            hidden=config.bert_hidden,
+            layers=config.text_layers + config.fusion_layers,
+            heads=config.bert_heads,
+            inner=4 * config.bert_hidden,
+            fusion=config.fusion_layers,
+            context=self.swin.width,
+        )
+        self.bert = bert(config.bert, sizes)
+        hidden = self.bert.settings.hidden
+        self.vision_proj = nn.Linear(self.swin.width, config.dimension)
+        self.text_proj = nn.Linear(hidden, config.dimension)
+        self.matching_head = nn.Sequential(
+            nn.Linear(hidden, 2 * hidden),
+            nn.LayerNorm(2 * hidden),
+            nn.GELU(),
+            nn.Linear(2 * hidden, 2),
+        )
+
+    @property
+    def candidates(self) -> int:
+        """How many of the first ranking are re-ranked."""
+        return self.config.rerank
+
+    def encode_images(self, images: Tensor) -> Encoded:
+        tokens = self.swin(images)
+        return Encoded(l2norm(self.vision_proj(tokens[:, 0])), tokens)
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        mask = valid(lengths, tokens.shape[1])
+        states = self.bert.text(tokens, mask)
+        return Encoded(l2norm(self.text_proj(states[:, 0])), states, mask)
+
+    def match(self, images: Tensor, captions: Tensor, mask: Tensor | None) -> Tensor:
+        """Image tokens and text states, row by row -> (pairs, 2) logits of (no, yes)."""
+        fused = self.bert.fuse(captions, mask, images)
+        logits: Tensor = self.matching_head(fused[:, 0])
+        return logits.float()
+
+    def scores(self, images: Encoded, captions: Encoded, pairs: Tensor) -> Tensor:
+        """How well each pair (image row, caption row) of (p, 2) matches: (p,) logits."""
+        parts = []
+        for start in range(0, len(pairs), _PAIRS):
+            image, caption = pairs[start : start + _PAIRS].unbind(1)
+            mask = None if captions.mask is None else captions.mask[caption]
+            states = tokens_of(captions)[caption]
+            parts.append(self.match(tokens_of(images)[image], states, mask)[:, 1])
+        return torch.cat(parts) if parts else pairs.new_zeros(0, dtype=torch.float32)
+
+    def auxiliary_loss(
+        self, images: Encoded, captions: Encoded, batch: CaptionBatch
+    ) -> Tensor | None:
+        """Each caption with its image, with a wrong image, and its image with a wrong caption."""
+        if not self.config.matching or len(images) < 2:
+            return None
+        own = batch.image_of_caption
+        rows = torch.arange(len(own), device=own.device)
+        with torch.no_grad():
+            similarities = self.similarities(images, captions).T / self.config.temperature
+            images_row = torch.arange(len(images), device=own.device)
+            image = hard_draw(similarities, own[:, None] == images_row)
+            caption = hard_draw(similarities.T[own], own[:, None] == own)
+        image = torch.cat([own, image, own])
+        caption = torch.cat([rows, rows, caption])
+        mask = None if captions.mask is None else captions.mask[caption]
+        logits = self.match(tokens_of(images)[image], tokens_of(captions)[caption], mask)
+        target = torch.zeros(len(logits), dtype=torch.long, device=own.device)
+        target[: len(own)] = 1
+        return F.cross_entropy(logits, target)
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Weight decay everywhere but on biases and layer norms."""
+        named = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
+        plain = [p for name, p in named if p.dim() < 2]
+        decayed = [p for name, p in named if p.dim() >= 2]
+        return [
+            {"params": decayed, "lr": lr, "weight_decay": 0.01},
+            {"params": plain, "lr": lr, "weight_decay": 0.0},
+        ]
+
+
+def hard_draw(logits: Tensor, own: Tensor) -> Tensor:
+    """For each row one column that is not its own, likelier the more similar."""
+    chance = (logits.softmax(1) + 1e-5).log().masked_fill(own, float("-inf"))
+    # The largest of chances shifted by Gumbel noise is a draw from them, without the host.
+    noise = -torch.empty_like(chance).exponential_().log()
+    return (chance + noise).argmax(1)
+
+
+@torch.no_grad()
+def rerank(
+    model: XvlmModel, images: Encoded, captions: Encoded, *, candidates: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Matching scores of the best candidates of each query, -100 elsewhere.
+
+    Two matrices of (images, captions): one re-ranked for image queries, one for captions.
+    """
+    similarities = model.similarities(images, captions)
+    wanted = candidates or model.candidates
+    results = []
+    for matrix, flipped in ((similarities, False), (similarities.T, True)):
+        best = matrix.topk(min(wanted, matrix.shape[1]), dim=1).indices
+        query = torch.arange(len(matrix), device=best.device)[:, None].expand_as(best)
+        order = (best, query) if flipped else (query, best)
+        pairs = torch.stack([part.flatten() for part in order], dim=1)
+        result = torch.full_like(similarities, -100.0)
+        result[pairs[:, 0], pairs[:, 1]] = model.scores(images, captions, pairs)
+        results.append(result)
+    return results[0], results[1]
