@@ -71,6 +71,7 @@ class Split:
     pictures: Pictures | None = None
     features: Features | None = None
     caption_ids: Sequence[str] | None = None  # as human judgments and candidate lists call them
+    caption_places: Callable[[int], str] | None = None  # file and line that a caption came from
     truth: Truth | None = None  # truth(image_rows, caption_rows): exact semantics, where known
 
     def __post_init__(self) -> None:

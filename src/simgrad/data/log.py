@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from simgrad.data.base import Dataset, with_splits
+from simgrad.data.base import Dataset, Split, with_splits
 from simgrad.data.subset import take
 from simgrad.errors import InputError
 from simgrad.files import read_json, write_json
@@ -28,6 +28,7 @@ class Problem:
     split: str | None = None
     image: str | None = None  # leave this image out, with its captions
     caption: int | None = None  # leave this caption row of the split out
+    text: str | None = None  # how that caption begins, to know it again
     skippable: bool = False
 
     def __str__(self) -> str:
@@ -54,6 +55,17 @@ class Log:
                 "its --fix writes a list of what to skip."
             )
         self.problems.append(problem)
+
+    def whole_file(self, file: Path, error: InputError) -> None:
+        """A split that cannot be read at all."""
+        if self.knows(file, ""):
+            return
+        if not self.collect:
+            raise error
+        what = str(error).removeprefix(str(file)).lstrip(":, ")
+        self.problems.append(
+            Problem(str(file), "", f"{what} The split is left out.", skippable=True)
+        )
 
     def knows(self, file: Path, place: str) -> bool:
         """Whether the skip list leaves this record out."""
@@ -91,6 +103,7 @@ class Log:
                 "split": problem.split,
                 "image": problem.image,
                 "caption": problem.caption,
+                "text": problem.text,
             }
             for problem in problems
             if problem.skippable
@@ -106,14 +119,20 @@ class Log:
         for split in dataset.splits.values():
             entries = [entry for entry in self.skipped if entry.get("split") == split.name]
             names = {entry["image"] for entry in entries if entry.get("image") is not None}
-            rows = [entry["caption"] for entry in entries if entry.get("caption") is not None]
-            if not all(isinstance(row, int) and 0 <= row < split.num_captions for row in rows):
-                raise InputError(
-                    f"the skip list names captions that split '{split.name}' of {dataset.name} "
-                    "does not have; it was written for other data."
-                )
+            rows = [_row(entry, split) for entry in entries if entry.get("caption") is not None]
             images = np.array([name not in names for name in split.image_names], dtype=bool)
             captions = np.ones(split.num_captions, dtype=bool)
             captions[np.array(rows, dtype=np.int64)] = False
             splits.append(take(split, images, captions))
         return with_splits(dataset, splits)
+
+
+def _row(entry: dict[str, Any], split: Split) -> int:
+    row, text = entry["caption"], entry.get("text")
+    if isinstance(row, int) and 0 <= row < split.num_captions:
+        if not isinstance(text, str) or split.captions[row][:80] == text:
+            return row
+    raise InputError(
+        f"the skip list names caption {row!r:.20} of {split.dataset}, split '{split.name}', but "
+        "that is another caption; the list was written for other data or other options."
+    )

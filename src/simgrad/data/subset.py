@@ -60,7 +60,7 @@ def take(split: Split, images: npt.NDArray[np.bool_], captions: npt.NDArray[np.b
     kept = np.flatnonzero(images)
     rows = np.flatnonzero(captions)
     renumbered = np.cumsum(images) - 1
-    ids = split.caption_ids
+    ids, places = split.caption_ids, split.caption_places
     return replace(
         split,
         captions=[split.captions[i] for i in rows.tolist()],
@@ -69,6 +69,7 @@ def take(split: Split, images: npt.NDArray[np.bool_], captions: npt.NDArray[np.b
         pictures=None if split.pictures is None else SomePictures(split.pictures, kept),
         features=None if split.features is None else SomeFeatures(split.features, kept),
         caption_ids=None if ids is None else [ids[i] for i in rows.tolist()],
+        caption_places=None if places is None else lambda row: places(int(rows[row])),
         truth=None if split.truth is None else _truth_of(split.truth, kept, rows),
     )
 

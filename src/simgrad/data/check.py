@@ -1,0 +1,159 @@
+"""Every problem of a data set that can be seen without training on it, with its place."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from simgrad.console import track
+from simgrad.data.arrays import ArrayFeatures
+from simgrad.data.base import Dataset, Split
+from simgrad.data.log import Problem
+from simgrad.data.pictures import FilePictures, size_of
+from simgrad.errors import InputError
+
+_SPLITS = frozenset({"train", "val", "test", "testall"})
+# Feature files up to this size are looked at whole; of larger ones, a sample.
+_SMALL = 1 << 30
+_SAMPLE = 512
+
+
+@dataclass
+class Found:
+    """What was looked at and what was wrong with it."""
+
+    problems: list[Problem] = field(default_factory=list)
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # (width, height) -> pictures
+    notes: list[str] = field(default_factory=list)
+
+
+def check(dataset: Dataset, *, thorough: bool = False) -> Found:
+    """Look at every caption, every picture's head and end, and the features.
+
+    `thorough` decodes every picture and reads every feature.
+    """
+    found = Found()
+    owner: dict[str, str] = {}
+    for split in dataset.splits.values():
+        found.problems += _split_problems(split)
+        found.problems += _caption_problems(split)
+        for name in split.image_names:
+            first = owner.setdefault(name, split.name)
+            # COCO's test is part of its testall.
+            if first != split.name and {first, split.name} != {"test", "testall"}:
+                what = f"the image {name[:80]} is in '{first}' too."
+                found.problems.append(
+                    Problem(split.name, "", what, split.name, image=name, skippable=True)
+                )
+        _check_pictures(split, found, thorough)
+        _check_features(split, found, thorough)
+    return found
+
+
+def _split_problems(split: Split) -> Iterator[Problem]:
+    if split.name not in _SPLITS:
+        yield Problem(split.name, "", "an unknown split; it is kept under this name.", split.name)
+    if not split.num_captions:
+        yield Problem(split.name, "", "a split without captions.", split.name)
+    for row in np.flatnonzero(split.captions_per_image == 0).tolist():
+        name = split.image_names[row]
+        what = f"the image {name[:80]} has no caption."
+        yield Problem(split.name, f"image {row}", what, split.name, image=name, skippable=True)
+
+
+def _caption_problems(split: Split) -> Iterator[Problem]:
+    seen: dict[tuple[int, str], int] = {}  # -> place among the image's captions
+    counts = [0] * split.num_images
+    for row, caption in enumerate(split.captions):
+        image = int(split.image_of_caption[row])
+        text = " ".join(caption.split())
+        earlier = seen.setdefault((image, text), counts[image])
+        what = _wrong(text)
+        if what is None and earlier != counts[image]:
+            what = f"repeats caption {earlier} of its image"
+        counts[image] += 1
+        if what is not None:
+            places = split.caption_places
+            file = places(row) if places else f"{split.name}, caption {row}"
+            name = split.caption_ids[row][:80] if split.caption_ids is not None else "it"
+            what = f"{name} {what}."
+            yield Problem(
+                file, "", what, split.name, caption=row, text=caption[:80], skippable=True
+            )
+
+
+def _wrong(text: str) -> str | None:
+    if not text:
+        return "is empty"
+    if text.isascii():
+        return None
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "has half a surrogate pair (bad encoding)"
+    return "has a replacement character (bad encoding)" if "\ufffd" in text else None
+
+
+def _check_pictures(split: Split, found: Found, thorough: bool) -> None:
+    if split.pictures is None:
+        return
+    rows = range(split.num_images)
+    if not thorough and not isinstance(split.pictures, FilePictures):
+        rows = range(min(split.num_images, _SAMPLE))
+        if len(rows) < split.num_images:
+            found.notes.append(
+                f"{split.name}: {len(rows):,} of {split.num_images:,} pictures looked at "
+                "(--thorough: all)"
+            )
+    for row in track(rows, f"pictures of {split.name}"):
+        try:
+            size = _size(split, row, thorough)
+        except InputError as error:
+            name = split.image_names[row]
+            path = split.pictures.path(row)
+            file = str(path) if path else split.name
+            what = str(error).removeprefix(file).lstrip(":, ")
+            found.problems.append(Problem(file, "", what, split.name, image=name, skippable=True))
+            continue
+        found.sizes[size] = found.sizes.get(size, 0) + 1
+
+
+def _size(split: Split, row: int, thorough: bool) -> tuple[int, int]:
+    pictures = split.pictures
+    assert pictures is not None
+    if thorough or not isinstance(pictures, FilePictures):
+        return pictures.picture(row).size
+    path = pictures.path(row)
+    try:
+        return size_of(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such picture.") from None
+    except Exception:
+        return pictures.picture(row).size  # its error says more; one that decodes is only odd
+
+
+def _check_features(split: Split, found: Found, thorough: bool) -> None:
+    features = split.features
+    if not isinstance(features, ArrayFeatures):
+        return
+    rows = np.arange(split.num_images)
+    if not thorough and features.array.nbytes > _SMALL:
+        rows = np.unique(np.linspace(0, split.num_images - 1, _SAMPLE).astype(np.int64))
+        found.notes.append(
+            f"{split.name}: {len(rows):,} of {split.num_images:,} rows of features looked at "
+            "(--thorough: all)"
+        )
+    for start in range(0, len(rows), 256):
+        block = rows[start : start + 256]
+        at = block if features.row_of_image is None else features.row_of_image[block]
+        values = np.asarray(features.array[at], dtype=np.float32).reshape(len(block), -1)
+        finite = np.logical_and.reduce(np.isfinite(values), axis=1)
+        zero = np.logical_and.reduce(values == 0, axis=1)
+        for i in np.flatnonzero(~finite | zero).tolist():
+            what = "all features are 0." if finite[i] else "NaN or infinity among the features."
+            found.problems.append(_bad_row(split, features.file, int(at[i]), int(block[i]), what))
+
+
+def _bad_row(split: Split, file: Path, row: int, image: int, what: str) -> Problem:
+    return Problem(
+        str(file), f"row {row}", what, split.name, image=split.image_names[image], skippable=True
+    )

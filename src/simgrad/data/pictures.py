@@ -1,0 +1,85 @@
+"""Pictures in files: opened one at a time, errors name the file."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simgrad.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+# Where the published archives put their pictures, beside the list of captions.
+_FOLDERS = ("images", "Images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset")
+_ORIENTATION = 0x0112  # EXIF tag
+
+
+@dataclass(frozen=True)
+class FilePictures:
+    """One file per picture."""
+
+    root: Path
+    files: Sequence[str]  # relative to the root, or absolute
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def path(self, row: int) -> Path:
+        return self.root / self.files[row]
+
+    def picture(self, row: int) -> "Image":
+        path = self.path(row)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            reason = "there is no such picture" if not path.exists() else str(error)
+            raise InputError(f"{path}: {reason}.") from None
+        return decode(data, str(path))
+
+
+def decode(data: bytes, where: str) -> "Image":
+    """Bytes of a picture to RGB, upright; `where` is what an error calls it."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(io.BytesIO(data)) as picture:
+            if picture.format == "JPEG" and picture.getexif().get(_ORIENTATION, 1) != 1:
+                return ImageOps.exif_transpose(picture).convert("RGB")
+            return picture.convert("RGB")
+    # Damaged files make decoders raise nearly anything: struct.error, SyntaxError, ...
+    except Exception as error:
+        reason = "is empty" if not data else f"cannot be decoded ({_reason(error)})"
+        raise InputError(f"{where}: the picture {reason}.") from None
+
+
+def _reason(error: Exception) -> str:
+    return "not a picture" if type(error).__name__ == "UnidentifiedImageError" else str(error)[:100]
+
+
+def size_of(data: bytes) -> tuple[int, int]:
+    """Width and height from the head of a file; raises if it is no picture or ends too early."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as picture:
+        # Not a decode, but it catches downloads that were cut off.
+        if picture.format == "JPEG" and b"\xff\xd9" not in data[-4096:]:
+            raise ValueError("the file ends too early")
+        if picture.format == "PNG" and b"IEND" not in data[-64:]:
+            raise ValueError("the file ends too early")
+        return picture.size
+
+
+def find_root(folder: Path, files: Sequence[str]) -> Path | None:
+    """The folder that these files are relative to, judged by the first few; None if there is none.
+
+    A folder called `images` counts even where the first pictures are missing from it.
+    """
+    probes = files[:20]
+    roots = [*(folder / name for name in _FOLDERS), folder, folder.parent / "images", folder.parent]
+    found = [sum((root / probe).is_file() for probe in probes) for root in roots]
+    if max(found, default=0) > 0:
+        return roots[found.index(max(found))]
+    return next((root for root in roots[: len(_FOLDERS)] if root.is_dir()), None)

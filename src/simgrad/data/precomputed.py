@@ -1,0 +1,76 @@
+"""Features that `simgrad features` wrote: features.json and one SPLIT.npy per split.
+
+{"layout": "simgrad-features", "data": ..., "backbone": ..., "weights_sha256": ..., "grid": ...,
+"splits": {split: {"file": "train.npy", "images": [names]}}}. Rows are found by the image's name.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgrad.data.arrays import ArrayFeatures, open_features
+from simgrad.data.base import Dataset, Split, open_logged, with_splits
+from simgrad.data.log import Log
+from simgrad.errors import InputError
+from simgrad.files import read_json
+
+_HEADER = "features.json"
+
+
+def recognises(path: Path) -> bool:
+    return (path / _HEADER).is_file()
+
+
+def read(path: Path, log: Log, published: bool) -> Dataset:
+    """The data set the features were computed from, with these features."""
+    data = _header(path).get("data")
+    if not isinstance(data, str) or not data:
+        raise InputError(f"{path / _HEADER}: does not say which 'data' the features are of.")
+    if not data.startswith("scenes") and not Path(data).exists() and (path / data).exists():
+        data = str(path / data)
+    return attach_features(open_logged(data, log, published=published), path)
+
+
+def _header(folder: Path) -> dict[str, Any]:
+    file = folder / _HEADER
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such file; `simgrad features` writes such a folder.")
+    value = read_json(file)
+    if not isinstance(value, dict) or not isinstance(value.get("splits"), dict):
+        raise InputError(f"{file}: not written by `simgrad features` (no 'splits').")
+    return value
+
+
+def attach_features(dataset: Dataset, folder: Path) -> Dataset:
+    """The data set with features from a folder; every image must be there."""
+    header = _header(folder)
+    source = " ".join(str(header.get(key, "")) for key in ("backbone", "weights_sha256", "grid"))
+    splits = [_attach(split, folder, header["splits"], source) for split in dataset.splits.values()]
+    if all(split.features is None for split in splits):
+        raise InputError(f"{folder}: has features for none of {', '.join(dataset.splits)}.")
+    return with_splits(dataset, splits)
+
+
+def _attach(split: Split, folder: Path, entries: dict[str, Any], source: str) -> Split:
+    where = f"{folder / _HEADER}, split '{split.name}'"
+    entry = entries.get(split.name)
+    if entry is None:
+        return replace(split, features=None)  # asking for its features names the split
+    names = entry.get("images") if isinstance(entry, dict) else None
+    if not isinstance(names, list) or not isinstance(entry.get("file"), str):
+        raise InputError(f"{where}: needs 'file' and 'images'.")
+    file = folder / entry["file"]
+    array = open_features(file)
+    if len(array) != len(names):
+        raise InputError(f"{file}: {len(array):,} rows for the {len(names):,} images of {where}.")
+    row_of = {name: row for row, name in enumerate(names)}
+    missing = [name for name in split.image_names if name not in row_of]
+    if missing:
+        raise InputError(
+            f"{where}: no features for {len(missing):,} of {split.num_images:,} images, "
+            f"the first of them {missing[0][:80]}; run `simgrad features` again."
+        )
+    rows = np.array([row_of[name] for name in split.image_names], dtype=np.int64)
+    return replace(split, features=ArrayFeatures(file, array, rows, source))
