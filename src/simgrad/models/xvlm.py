@@ -7,7 +7,7 @@ batch and used to re-rank the best of the first ranking.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,11 +25,11 @@ from simgrad.models.base import (
 )
 from simgrad.models.bert import BertSettings, bert
 from simgrad.models.layers import l2norm, valid
-from simgrad.models.parts import pretrained_folder, stored
 from simgrad.models.pixels import CLIP_MEAN, CLIP_STD, Standardise
+from simgrad.models.swin import SwinSettings
+from simgrad.models.swin_weights import swin
 from simgrad.objectives.spec import setting
 
-_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 _PAIRS = 256  # that the fusion half looks at together
 
 
@@ -59,46 +59,19 @@ class Xvlm(ModelConfig):
         return XvlmModel(self, inputs)
 
 
-class Swin(nn.Module):
-    """A Swin transformer; its mean token stands before the others: (n, 1 + cells, width)."""
-
-    part_kind: ClassVar[str] = "swin"
-
-    def __init__(self, config: Xvlm, size: int) -> None:
-        super().__init__()
-        from transformers import SwinConfig, SwinModel
-
-        kept = stored("swin")
-        if kept is None and config.swin is not None:
-            folder = pretrained_folder(config.swin, _FILES, "swin")
-            self.body: Any = SwinModel.from_pretrained(folder, add_pooling_layer=False)
-        else:
-            settings = SwinConfig(**kept) if kept is not None else _swin_settings(config, size)
-            self.body = SwinModel(settings, add_pooling_layer=False)
-        self.part_settings = self.body.config.to_diff_dict()
-        self.width: int = self.body.config.hidden_size
-        self.standardise = Standardise(CLIP_MEAN, CLIP_STD)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        cells = self.body(self.standardise(pixels)).last_hidden_state
-        return torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
-
-
-def _swin_settings(config: Xvlm, size: int) -> Any:
-    from transformers import SwinConfig
-
-    return SwinConfig(
-        image_size=size,
-        embed_dim=config.swin_width,
+def _swin_settings(config: Xvlm, size: int) -> SwinSettings:
+    return SwinSettings(
+        size=size,
+        width=config.swin_width,
         depths=_numbers(config.swin_depths, "swin_depths"),
-        num_heads=_numbers(config.swin_heads, "swin_heads"),
-        window_size=config.swin_window,
+        heads=_numbers(config.swin_heads, "swin_heads"),
+        window=config.swin_window,
     )
 
 
-def _numbers(text: str, option: str) -> list[int]:
+def _numbers(text: str, option: str) -> tuple[int, ...]:
     try:
-        return [int(part) for part in text.split("-")]
+        return tuple(int(part) for part in text.split("-"))
     except ValueError:
         raise InputError(f"{option} is numbers with dashes between, not {text!r:.40}.") from None
 
@@ -111,7 +84,8 @@ class XvlmModel(RetrievalModel):
     def __init__(self, config: Xvlm, inputs: Inputs) -> None:
         super().__init__(config, inputs)
         self.needs("pixels")
-        self.swin = Swin(config, inputs.image_shape[-1])
+        self.swin = swin(config.swin, _swin_settings(config, inputs.image_shape[-1]))
+        self.standardise = Standardise(CLIP_MEAN, CLIP_STD)
         sizes = BertSettings(
             words=inputs.vocabulary_size,
             hidden=config.bert_hidden,
@@ -138,7 +112,8 @@ class XvlmModel(RetrievalModel):
         return self.config.rerank
 
     def encode_images(self, images: Tensor) -> Encoded:
-        tokens = self.swin(images)
+        cells = self.swin(self.standardise(images))
+        tokens = torch.cat([cells.mean(1, keepdim=True), cells], dim=1)
         return Encoded(l2norm(self.vision_proj(tokens[:, 0])), tokens)
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
