@@ -7,10 +7,11 @@ as a user would.
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from simgrad.objectives import Offline, declare, objective, objectives
 from simgrad.objectives.base import Objective
 from simgrad.objectives.goal import PAIR_WEIGHTS, TRIPLET_WEIGHTS
-from torch import Tensor
 
 # Declarations with parameters other than their defaults, where these change the code that runs.
 VARIANTS = [

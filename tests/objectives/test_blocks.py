@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from simgrad.objectives import Offline, Positives
-from simgrad.objectives.base import Objective
 from torch import Tensor
 from torch.nn.functional import normalize
+
+from simgrad.objectives import Offline, Positives
+from simgrad.objectives.base import Objective
 
 from .cases import everything, names
 
@@ -61,7 +62,11 @@ def _pairs(images: Tensor, texts: Tensor, positives: Tensor | Positives | None) 
 
 
 def _gradients(
-    o: Objective, images: Tensor, texts: Tensor, positives: Tensor | Positives | None, **options: int
+    o: Objective,
+    images: Tensor,
+    texts: Tensor,
+    positives: Tensor | Positives | None,
+    **options: int,
 ) -> list[Tensor]:
     """The loss and the gradient of everything it depends on."""
     images, texts = images.clone().requires_grad_(), texts.clone().requires_grad_()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from simgrad.objectives import Goal, NTXent, SigLIP, TripletSH, objective, objectives
 from simgrad.objectives.base import Objective
 
@@ -70,7 +71,7 @@ def _written_out(o: Objective, S: torch.Tensor, mask: torch.Tensor) -> torch.Ten
     if o.name == "triplet":
         cost = (o.margin + S[rows] - own[:, None]).clamp(min=0)
         return cost.masked_fill(mask[rows], 0).sum()
-    if o.name == "triplet-sh" or o.name == "goal" and (o.triplet, o.pair) == ("con", "con"):
+    if o.name == "triplet-sh" or (o.name == "goal" and (o.triplet, o.pair) == ("con", "con")):
         return (o.margin + _hardest(S, mask)[rows] - own).clamp(min=0).sum()
     if o.name == "goal":
         negative = _hardest(S, mask)[rows]

@@ -4,7 +4,7 @@ An objective is a rule from similarities to weights. It sees one direction at a 
 queries: `rule(similarities, positives, batch) -> (values, weights)`, where `weights` is the
 derivative of the summed values with respect to the similarities, or whatever the rule puts in its
 place. Both directions, several positives, blocks, half precision, learned temperature, gradients
-from above and input checks come from here.
+from above, queries without a negative and input checks come from here.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from simgrad.errors import InputError
 from simgrad.objectives.positives import Positives, Side
 from simgrad.objectives.spec import Registry, print_spec
-from simgrad.objectives.tensors import add, at_least_float32, attach, check_finite, may_check
+from simgrad.objectives.tensors import at_least_float32, attach, check_finite, may_check
 
 
 class Sparse(NamedTuple):
@@ -85,16 +85,24 @@ class Batch:
             return pairs
         return pairs.new_zeros((rows, *pairs.shape[1:])).index_add_(0, self.query, pairs)
 
+    def fill(self, matrix: Tensor, value: "Tensor | float") -> Tensor:
+        """In place: entries (rows, candidates) of the positive pairs become `value`."""
+        if not isinstance(value, Tensor):
+            value = matrix.new_full((), value)  # a kernel, not a copy: a CUDA graph can hold it
+        return matrix.index_put_((self.query, self.candidate), value)
+
 
 RuleResult = tuple[Tensor, "Tensor | Sparse"] | tuple[Tensor, "Tensor | Sparse", Tensor]
 
 
 class Objective(nn.Module):
-    """Base of all objectives: a subclass is a dataclass of its parameters with one method, `rule`."""
+    """Base of all objectives: a dataclass of parameters with one method, `rule`."""
 
     name: ClassVar[str] = ""
     mean: ClassVar[bool] = False  # half the sum of the directions' means, or the sum over queries
     needs_offline: ClassVar[bool] = False
+    reads_mask: ClassVar[bool] = True  # False: the pairs in `batch` are enough for the rule
+    separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
 
     def __new__(cls, *arguments: Any, **named: Any) -> "Objective":
         # nn.Module must be set up before the dataclass assigns its fields.
@@ -103,11 +111,15 @@ class Objective(nn.Module):
         return self
 
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        """One direction, rows are queries -> (values per query, weights, [weights outside])."""
+        """One direction, rows are queries -> (values per query, weights, [weights outside]).
+
+        `similarities` (rows, candidates) are the rule's own: it may overwrite them. `positives` is
+        their mask; `batch` lists the same pairs.
+        """
         raise TypeError(f"{type(self).__name__} has no rule: an objective must define one.")
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
-        """A learned scale and bias of the similarities, where an objective has them."""
+        """Scale and bias that the frame applies to the similarities first; they may be learned."""
         return None, None
 
     def __str__(self) -> str:
@@ -140,10 +152,18 @@ class Objective(nn.Module):
     ) -> Tensor:
         """The loss of any similarity matrix (images x captions) with a gradient history."""
         scale, bias = self.affine()
+        result = self.weigh(similarities, positives, offline)
         with torch.no_grad():
-            result, learned = _weigh(self, similarities, positives, offline)
+            W = result.i2t + result.t2i
+            factor = torch.ones_like(result.value) if scale is None else scale.detach()
+            # The weights carry the scale; its own derivative and the bias's do not.
+            on_scale = on_bias = None
+            if scale is not None and scale.requires_grad:
+                on_scale = (W * similarities).sum() / factor
+            if bias is not None:
+                on_bias = W.sum() / factor
         inputs: list[Tensor | None] = [similarities, *(offline or ()), scale, bias]
-        gradients = [result.i2t + result.t2i, *(result.offline or ()), *learned]
+        gradients = [W, *(result.offline or ()), on_scale, on_bias]
         return attach(result.value, inputs, gradients)
 
     @torch.no_grad()
@@ -154,7 +174,7 @@ class Objective(nn.Module):
         offline: Offline | None = None,
     ) -> Weights:
         """dL/dS by direction, and the loss."""
-        return _weigh(self, similarities, positives, offline)[0]
+        return _weigh(self, similarities, positives, offline)
 
 
 def _weigh(
@@ -162,7 +182,7 @@ def _weigh(
     similarities: Tensor,
     positives: "Tensor | Positives | None",
     offline: Offline | None,
-) -> tuple[Weights, tuple[Tensor | None, Tensor | None]]:
+) -> Weights:
     if similarities.dim() != 2:
         raise InputError(
             f"similarities have shape {tuple(similarities.shape)}; they must be images x captions."
@@ -174,12 +194,13 @@ def _weigh(
         pairs = Positives.read(positives, S.shape[0], S.shape[1], S.device, checking)
         outside = split_offline(objective, offline, pairs, S)
         i2t = weigh_rows(objective, S, pairs.i2t, outside[0])
-        t2i = weigh_rows(objective, S.t().contiguous(), pairs.t2i, outside[1])
-        value = i2t.value + t2i.value
-        weights = Weights(
-            i2t.weights, t2i.weights.t(), value, join_offline(i2t.outside, t2i.outside, pairs)
+        t2i = weigh_rows(objective, S.t(), pairs.t2i, outside[1])
+        return Weights(
+            i2t.weights,
+            t2i.weights.t(),
+            i2t.value + t2i.value,
+            join_offline(i2t.outside, t2i.outside, pairs),
         )
-    return weights, (add(i2t.scale, t2i.scale), add(i2t.bias, t2i.bias))
 
 
 class Direction(NamedTuple):
@@ -188,18 +209,28 @@ class Direction(NamedTuple):
     value: Tensor
     weights: Tensor  # (queries, candidates)
     outside: Tensor | None  # (pairs, 2)
-    scale: Tensor | None  # dL/d(learned scale)
-    bias: Tensor | None
+
+
+class Part(NamedTuple):
+    """What the rule says of some rows, before the scale of the objective's mean."""
+
+    value: Tensor
+    weights: "Tensor | Sparse"
+    outside: Tensor | None
 
 
 def weigh_rows(
     objective: Objective, S: Tensor, side: Side, outside: Tensor | None = None
 ) -> Direction:
-    """One direction in one piece: rows of S are queries."""
-    positive = S[side.query_of_pair, side.candidate_of_pair]
-    whole = Whole(affine_of(objective, positive))
-    result: Direction = weigh_block(objective, S, side, whole, (0, len(S), slice(None)), outside)
-    return result
+    """One direction in one piece: rows of S are queries. S is left as it is."""
+    seen = affine_of(objective, S).clone(memory_format=torch.contiguous_format)
+    part = weigh_whole(objective, seen, side, outside)
+    factor = side.share if objective.mean else 1.0
+    weights = part.weights if isinstance(part.weights, Tensor) else dense(part.weights, S)
+    scale, _ = objective.affine()
+    weights = weights * (factor if scale is None else factor * scale.detach().to(S.dtype))
+    outer = None if part.outside is None else part.outside * factor
+    return Direction(part.value * factor, weights, outer)
 
 
 def affine_of(objective: Objective, S: Tensor) -> Tensor:
@@ -212,21 +243,28 @@ def affine_of(objective: Objective, S: Tensor) -> Tensor:
     return S
 
 
+def weigh_whole(objective: Objective, seen: Tensor, side: Side, outside: Tensor | None) -> Part:
+    """`weigh_block` of all rows: the positives' similarities are read from the matrix."""
+    whole = Whole(seen[side.query_of_pair, side.candidate_of_pair])
+    return weigh_block(objective, seen, side, whole, (0, len(seen), slice(None)), outside)
+
+
 def weigh_block(
     objective: Objective,
-    S: Tensor,
+    seen: Tensor,
     side: Side,
     whole: Whole,
     block: tuple[int, int, slice],
     outside: Tensor | None,
-    densify: bool = True,
-) -> Any:
-    """Apply the rule to rows start:stop of one direction, and scale what it returns."""
+) -> Part:
+    """Apply the rule to rows start:stop of one direction.
+
+    `seen` are their similarities after scale and bias; they are used up.
+    """
     start, stop, pairs = block
-    seen = affine_of(objective, S)
     if side.candidate_present is not None:
         # A candidate that is not there is infinitely dissimilar: no rule gives it weight.
-        seen = seen.masked_fill(~side.candidate_present, -torch.inf)
+        seen.masked_fill_(~side.candidate_present, -torch.inf)
     batch = Batch(
         side.query_of_pair[pairs] - start,
         side.candidate_of_pair[pairs],
@@ -235,43 +273,23 @@ def weigh_block(
         whole,
         None if outside is None else outside[pairs],
     )
-    result = objective.rule(seen, side.mask(start, stop, pairs), batch)
-    values, weights, outer = (*result, None)[:3]
+    mask = side.mask(start, stop, pairs) if objective.reads_mask else _NOT_READ
+    values, weights, outer = (*objective.rule(seen, mask, batch), None)[:3]
     assert values is not None
-    if densify and isinstance(weights, Sparse):
-        weights = dense(weights, S)
-    if side.query_present is not None:
-        absent = ~side.query_present[start:stop]
-        values = values.masked_fill(absent, 0)
-        if isinstance(weights, Tensor):
-            weights = weights.masked_fill(absent[:, None], 0)
-    if objective.mean:
-        present = side.query_present
-        factor = 0.5 / side.queries if present is None else 0.5 / present.sum()
-        values = values * factor
-        weights = _times(weights, factor)
-        outer = None if outer is None else outer * factor
-    return _through_affine(objective, S, values.sum(), weights, outer)
+    assert weights is not None
+    # A query without a negative contributes nothing, unless it has negatives outside the batch.
+    silent = side.absent if objective.needs_offline else side.silent
+    if silent is not None:
+        silent = silent[start:stop]
+        values = values.masked_fill(silent, 0)
+        if isinstance(weights, Sparse):
+            weights = weights._replace(weight=weights.weight.masked_fill(silent[weights.query], 0))
+        else:
+            weights = weights.masked_fill_(silent[:, None], 0)
+    return Part(values.sum(), weights, outer)
 
 
-def _through_affine(
-    objective: Objective, S: Tensor, value: Tensor, weights: Any, outer: Tensor | None
-) -> Any:
-    """The chain rule through a learned scale and bias."""
-    scale, bias = objective.affine()
-    scale_gradient = bias_gradient = None
-    if bias is not None:
-        bias_gradient = weights.sum()
-    if scale is not None:
-        scale_gradient = (weights * S).sum()
-        weights = weights * scale.detach().to(S.dtype)
-    return Direction(value, weights, outer, scale_gradient, bias_gradient)
-
-
-def _times(weights: Any, factor: Any) -> Any:
-    if isinstance(weights, Sparse):
-        return weights._replace(weight=weights.weight * factor)
-    return weights * factor
+_NOT_READ = torch.empty(0, 0, dtype=torch.bool)
 
 
 def dense(weights: Sparse, like: Tensor) -> Tensor:

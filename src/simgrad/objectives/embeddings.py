@@ -6,6 +6,10 @@ For each direction and each block of query rows:
 3. the weights are multiplied into the gradients of queries and candidates at once.
 The gradient is complete when the forward pass ends; `.backward()` only scales it.
 A batch that is small enough takes one block for both directions.
+
+The scale of the similarities costs nothing: it goes into the images before the products, and its
+derivative is the product of the images and their gradient. On a GPU, half-precision inputs are
+multiplied in bfloat16, summed in float32.
 """
 
 from typing import NamedTuple
@@ -19,29 +23,28 @@ from simgrad.objectives.base import (
     Offline,
     Sparse,
     Whole,
-    affine_of,
     dense,
     join_offline,
     split_offline,
     weigh_block,
-    weigh_rows,
+    weigh_whole,
 )
 from simgrad.objectives.positives import Positives, Side
-from simgrad.objectives.tensors import add, at_least_float32, attach, check_finite, may_check
+from simgrad.objectives.tensors import (
+    add_product,
+    at_least_float32,
+    attach,
+    check_finite,
+    exact_type,
+    may_check,
+    product,
+    product_type,
+)
 
 # How many similarities a block holds: 4 MiB on a CPU, where several temporaries must stay near the
-# caches; 128 MiB on a GPU, where larger products are faster.
-_BLOCK = {"cpu": 2**20, "cuda": 2**25}
+# caches; 256 MiB on a GPU, where larger products are faster.
+_BLOCK = {"cpu": 2**20, "cuda": 2**26}
 _TINY = 1e-12
-
-
-class _Gradients(NamedTuple):
-    value: Tensor
-    images: Tensor
-    texts: Tensor
-    outside: tuple[Tensor | None, Tensor | None]
-    scale: Tensor | None
-    bias: Tensor | None
 
 
 def weigh_embeddings(
@@ -55,9 +58,11 @@ def weigh_embeddings(
     """The loss of a batch of embeddings, its gradient attached."""
     _check_shapes(images, texts)
     scale, bias = objective.affine()
+    kind = product_type(images, texts)
     with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
-        x, x_norm = _normalised(images.detach())
-        y, y_norm = _normalised(texts.detach())
+        exact = exact_type(images, texts)
+        x, x_norm = _normalised(images.detach().to(exact))
+        y, y_norm = _normalised(texts.detach().to(exact))
         checking = may_check(x)
         check_finite(x, "images", checking)
         check_finite(y, "texts", checking)
@@ -65,113 +70,161 @@ def weigh_embeddings(
         outside = split_offline(objective, offline, pairs, x)
         size = block or _BLOCK.get(x.device.type, 2**20)
         largest = len(pairs.t2i.query_of_pair) * max(len(x), len(y))
-        weigh = _in_one if block is None and largest <= size else _in_blocks
-        result = weigh(objective, x, y, pairs, outside, size)
+        whole = not objective.separable or (block is None and largest <= size)
+        if scale is not None:
+            x *= scale.detach().to(x.dtype)
+        work = _Work(objective, bias, pairs, outside, size)
+        result = (_in_one if whole else _in_blocks)(work, x.to(kind), y.to(kind))
+        on_scale = None
+        if scale is not None:
+            x /= scale.detach().to(x.dtype)
+            on_scale = torch.dot(x.flatten(), result.images.flatten())
+            result.images.mul_(scale.detach().to(x.dtype))
         _through_normalisation(result.images, x, x_norm)
         _through_normalisation(result.texts, y, y_norm)
         offline_weights = join_offline(*result.outside, pairs)
     inputs: list[Tensor | None] = [images, texts, *(offline or ()), scale, bias]
-    gradients = [result.images, result.texts, *(offline_weights or ()), result.scale, result.bias]
+    gradients = [result.images, result.texts, *(offline_weights or ()), on_scale, result.bias]
     return attach(result.value, inputs, gradients)
 
 
-def _in_one(
-    objective: Objective,
-    x: Tensor,
-    y: Tensor,
-    pairs: Positives,
-    outside: tuple[Tensor | None, Tensor | None],
-    size: int,
-) -> _Gradients:
+class _Work(NamedTuple):
+    """What both ways of working need to know."""
+
+    objective: Objective
+    bias: Tensor | None
+    pairs: Positives
+    outside: tuple[Tensor | None, Tensor | None]
+    size: int
+
+    def similarities(self, queries: Tensor, candidates: Tensor) -> Tensor:
+        """(queries, candidates) as the rule sees them; the scale is in the embeddings already."""
+        S = product(queries, candidates.t())
+        return S if self.bias is None else S.add_(self.bias.detach())
+
+    def factor(self, side: Side) -> "float | Tensor":
+        return side.share if self.objective.mean else 1.0
+
+
+class _Gradients(NamedTuple):
+    """The loss and its derivatives by scaled images, texts, offline similarities and the bias."""
+
+    value: Tensor
+    images: Tensor
+    texts: Tensor
+    outside: tuple[Tensor | None, Tensor | None]
+    bias: Tensor | None
+
+
+def _in_one(work: _Work, x: Tensor, y: Tensor) -> _Gradients:
     """Both directions share one similarity matrix: three matrix products."""
-    S = x @ y.t()
-    i2t = weigh_rows(objective, S, pairs.i2t, outside[0])
-    t2i = weigh_rows(objective, S.t().contiguous(), pairs.t2i, outside[1])
-    W = i2t.weights + t2i.weights.t()
+    pairs, S = work.pairs, work.similarities(x, y)
+    transposed = S.t().clone(memory_format=torch.contiguous_format)
+    i2t = weigh_whole(work.objective, S, pairs.i2t, work.outside[0])
+    t2i = weigh_whole(work.objective, transposed, pairs.t2i, work.outside[1])
+    W, V = (
+        p.weights if isinstance(p.weights, Tensor) else dense(p.weights, like)
+        for p, like in ((i2t, S), (t2i, transposed))
+    )
+    i_factor, t_factor = work.factor(pairs.i2t), work.factor(pairs.t2i)
+    if work.objective.mean:
+        W, V = W.mul_(i_factor), V.mul_(t_factor)
+    W = W.add_(V.t())
+    half = W.to(x.dtype)
     return _Gradients(
-        i2t.value + t2i.value,
-        W @ y,
-        W.t() @ x,
-        (i2t.outside, t2i.outside),
-        add(i2t.scale, t2i.scale),
-        add(i2t.bias, t2i.bias),
+        i2t.value * i_factor + t2i.value * t_factor,
+        product(half, y),
+        product(half.t(), x),
+        (_times(i2t.outside, i_factor), _times(t2i.outside, t_factor)),
+        None if work.bias is None else W.sum(),
     )
 
 
-def _in_blocks(
-    objective: Objective,
-    x: Tensor,
-    y: Tensor,
-    pairs: Positives,
-    outside: tuple[Tensor | None, Tensor | None],
-    size: int,
-) -> _Gradients:
-    dx, dy = torch.zeros_like(x), torch.zeros_like(y)
-    i2t = _direction(objective, x, y, dx, dy, pairs.i2t, outside[0], size)
-    t2i = _direction(objective, y, x, dy, dx, pairs.t2i, outside[1], size)
-    scale = add(i2t.scale, t2i.scale)
-    return _Gradients(
-        i2t.value + t2i.value, dx, dy, (i2t.outside, t2i.outside), scale, add(i2t.bias, t2i.bias)
-    )
+def _in_blocks(work: _Work, x: Tensor, y: Tensor) -> _Gradients:
+    exact = at_least_float32(x).dtype
+    dx, dy = torch.zeros_like(x, dtype=exact), torch.zeros_like(y, dtype=exact)
+    i2t = _direction(work, x, y, dx, dy, work.pairs.i2t, work.outside[0])
+    t2i = _direction(work, y, x, dy, dx, work.pairs.t2i, work.outside[1])
+    bias = None if work.bias is None else i2t.bias + t2i.bias
+    return _Gradients(i2t.value + t2i.value, dx, dy, (i2t.outside, t2i.outside), bias)
 
 
 class _Sums(NamedTuple):
     value: Tensor
     outside: Tensor | None
-    scale: Tensor | None
-    bias: Tensor | None
+    bias: Tensor
 
 
 def _direction(
-    objective: Objective,
+    work: _Work,
     queries: Tensor,
     candidates: Tensor,
     query_gradients: Tensor,
     candidate_gradients: Tensor,
     side: Side,
     outside: Tensor | None,
-    size: int,
 ) -> _Sums:
-    whole = Whole(affine_of(objective, _pair_similarities(queries, candidates, side)))
-    # Learned scales need every weight; otherwise few weights are applied one by one.
-    densify = objective.affine() != (None, None)
-    value = queries.new_zeros(())
-    scale, bias = (None if p is None else queries.new_zeros(()) for p in objective.affine())
+    positive = _pair_similarities(queries, candidates, side, work.size)
+    whole = Whole(positive if work.bias is None else positive + work.bias.detach())
+    factor = work.factor(side)
+    value, bias = positive.new_zeros(()), positive.new_zeros(())
     outer = []
-    for block in side.blocks(size):
+    for block in side.blocks(work.size):
         start, stop, _ = block
         q = queries[start:stop]
-        S = q @ candidates.t()  # (rows, candidates)
-        part = weigh_block(objective, S, side, whole, block, outside, densify)
-        W = part.weights
-        if isinstance(W, Sparse) and W.query.numel() * 8 > S.numel():
-            W = dense(W, S)
-        if isinstance(W, Sparse):
-            column = W.weight[:, None]
-            query_gradients[start:stop].index_add_(0, W.query, candidates[W.candidate] * column)
-            candidate_gradients.index_add_(0, W.candidate, q[W.query] * column)
-        else:
-            query_gradients[start:stop].addmm_(W, candidates)
-            candidate_gradients.addmm_(W.t(), q)
-        value = value + part.value
+        S = work.similarities(q, candidates)  # (rows, candidates)
+        part = weigh_block(work.objective, S, side, whole, block, outside)
+        into = (query_gradients[start:stop], candidate_gradients)
+        total = _apply(part.weights, q, candidates, into, factor)
+        value += part.value
+        if work.bias is not None:
+            bias += total.sum()
         if part.outside is not None:
             outer.append(part.outside)
-        scale, bias = add(scale, part.scale), add(bias, part.bias)
-    return _Sums(value, torch.cat(outer) if outer else None, scale, bias)
+    result = torch.cat(outer) if outer else None
+    return _Sums(value * factor, _times(result, factor), bias * factor)
 
 
-def _pair_similarities(queries: Tensor, candidates: Tensor, side: Side) -> Tensor:
-    """The positive pairs alone, a few thousand at a time."""
+def _apply(
+    weights: "Tensor | Sparse",
+    queries: Tensor,
+    candidates: Tensor,
+    gradients: tuple[Tensor, Tensor],
+    factor: "float | Tensor",
+) -> Tensor:
+    """Multiply a block's weights into the gradients of queries and candidates; returns them."""
+    on_queries, on_candidates = gradients
+    if isinstance(weights, Sparse) and weights.query.numel() * 8 > len(queries) * len(candidates):
+        weights = dense(weights, on_queries.new_empty(len(queries), len(candidates)))
+    if isinstance(weights, Sparse):
+        column = (weights.weight * factor)[:, None]
+        on_queries.index_add_(0, weights.query, candidates[weights.candidate] * column)
+        on_candidates.index_add_(0, weights.candidate, queries[weights.query] * column)
+        return weights.weight
+    used = weights.to(queries.dtype)
+    if isinstance(factor, Tensor):
+        used, factor = used * factor.to(used.dtype), 1.0
+    add_product(on_queries, used, candidates, factor)
+    add_product(on_candidates, used.t(), queries, factor)
+    return weights
+
+
+def _times(x: Tensor | None, factor: "float | Tensor") -> Tensor | None:
+    return None if x is None else x * factor
+
+
+def _pair_similarities(queries: Tensor, candidates: Tensor, side: Side, size: int) -> Tensor:
+    """The positive pairs alone, as many at a time as a block has room for."""
+    many = max(1, size // queries.shape[1])
     parts = zip(
-        torch.split(side.query_of_pair, 8192),
-        torch.split(side.candidate_of_pair, 8192),
+        torch.split(side.query_of_pair, many),
+        torch.split(side.candidate_of_pair, many),
         strict=True,
     )
-    return torch.cat([(queries[q] * candidates[c]).sum(1) for q, c in parts])
+    return torch.cat([(at_least_float32(queries[q]) * candidates[c]).sum(1) for q, c in parts])
 
 
 def _normalised(x: Tensor) -> tuple[Tensor, Tensor]:
-    x = at_least_float32(x)
     norm = torch.linalg.vector_norm(x, dim=1, keepdim=True)
     return x / norm.clamp_min(_TINY), norm
 

@@ -34,12 +34,13 @@ PairWeight = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Relative(NamedTuple):
-    """A triplet's relative sets: how it stands among the batch's others (section 3.3)."""
+    """Means over a triplet's relative sets: how it stands among the batch's others (section 3.3).
 
-    lin_positive: Tensor  # mean of s+ - R over the set P, 0 if it is empty
-    lin_negative: Tensor  # mean of s- - R over the set N
-    sig_positive: Tensor  # mean of exp(alpha (s+ - R)), 1 if it is empty
-    sig_negative: Tensor  # mean of exp(-beta (s- - R))
+    Of s+ - R and s- - R for lin-ms; of exp(alpha (s+ - R)) and exp(-beta (s- - R)) for sig-ms.
+    """
+
+    positive: "Tensor | float"  # over the set P
+    negative: "Tensor | float"  # over the set N
 
 
 @objectives.declare(
@@ -50,6 +51,8 @@ class Relative(NamedTuple):
 @dataclass(eq=False, repr=False)
 class Goal(Objective):
     """One cell of the table of triplet weights x pair weights."""
+
+    reads_mask = False
 
     triplet: "str | TripletWeight" = setting(
         "cir", "triplet weight; or a function (s+, s-) -> T", choices=TRIPLET_WEIGHTS, shown=True
@@ -88,14 +91,14 @@ class Goal(Objective):
         return (self.triplet, self.pair) in {("con", "con"), ("nca", "con"), ("cir", "lin")}
 
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        hardest, where = hardest_negative(similarities, positives)
+        hardest, where = hardest_negative(similarities, batch)
         s_pos, s_neg = batch.similarity, batch.per_pair(hardest)  # one triplet per pair
         lone = s_neg == -torch.inf  # a query without a negative contributes nothing
         s_neg = s_neg.masked_fill(lone, 0)
 
         T = self.triplet_weight(s_pos, s_neg)
         if isinstance(self.pair, str) and self.pair.endswith("-ms"):
-            relative = self.relative(similarities, positives, batch, hardest, where)
+            relative = self.relative(similarities, batch, hardest)
             P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
         else:
             P_pos, P_neg = self.pair_weights(s_pos, s_neg)
@@ -135,14 +138,12 @@ class Goal(Objective):
         if self.pair == "sig":  # eq. 11
             pull = torch.sigmoid(-self.alpha * (s_pos - self.lambda_))
             return pull, torch.sigmoid(self.beta * (s_neg - self.lambda_))
-        relative = relative or _neutral(s_pos)
+        relative = relative or Relative(self._empty, self._empty)
         if self.pair == "lin-ms":  # eq. 13
-            pull = (1 - relative.lin_positive) * (1 - s_pos)
-            return pull, (1 + relative.lin_negative) * s_neg
-        pull = 1 / (
-            relative.sig_positive + torch.exp(self.alpha * (s_pos - self.lambda_))
-        )  # eq. 12
-        push = 1 / (relative.sig_negative + torch.exp(-self.beta * (s_neg - self.lambda_)))
+            return (1 - relative.positive) * (1 - s_pos), (1 + relative.negative) * s_neg
+        # eq. 12
+        pull = 1 / (relative.positive + torch.exp(self.alpha * (s_pos - self.lambda_)))
+        push = 1 / (relative.negative + torch.exp(-self.beta * (s_neg - self.lambda_)))
         return pull, push
 
     def value(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
@@ -155,66 +156,55 @@ class Goal(Objective):
             return softplus(-self.tau * self.circle(s_pos, s_neg)) / (2 * self.tau)
         return s_neg - s_pos
 
-    def relative(
-        self,
-        similarities: Tensor,
-        positives: Tensor,
-        batch: Batch,
-        hardest: Tensor,  # (rows,)
-        where: Tensor,  # (rows,)
-    ) -> Relative:
+    def relative(self, negatives: Tensor, batch: Batch, hardest: Tensor) -> Relative:
         """Means over the relative sets of every pair.
 
         P: similarities of the batch's other positive pairs below the query's hardest negative
         + epsilon. N: the query's other negatives above the batch's smallest positive - epsilon.
+        `negatives` (rows, candidates) is -inf elsewhere, and used up; `hardest` is (rows,).
         """
-        lin_pos, sig_pos = self._among_positives(batch, batch.per_pair(hardest))
-        lin_neg, sig_neg = self._among_negatives(similarities, positives, batch, hardest)
-        return Relative(lin_pos, batch.per_pair(lin_neg), sig_pos, batch.per_pair(sig_neg))
+        over_positives = self._among_positives(batch, batch.per_pair(hardest))
+        return Relative(
+            over_positives, batch.per_pair(self._among_negatives(negatives, batch, hardest))
+        )
 
-    def _among_positives(self, batch: Batch, s_neg: Tensor) -> tuple[Tensor, Tensor]:
-        """Over the set P: a prefix of the sorted positives, so no pairs x pairs matrix is needed."""
+    def _among_positives(self, batch: Batch, s_neg: Tensor) -> Tensor:
+        """Over the set P: a prefix of the sorted positives; no pairs x pairs matrix is needed."""
         ordered = batch.whole.sorted_positives.double()  # sums over thousands, then differences
         own, bound = batch.similarity.double(), s_neg.double() + self.epsilon
         # The public code includes the bound itself.
         size = torch.searchsorted(ordered, bound, right=self.released)
         inside = own <= bound if self.released else own < bound
-        base = ordered[0]  # exponents relative to the smallest: nothing overflows
-        sums = _prefix_sums(ordered)[size] - torch.where(inside, own, 0.0)
-        decay = torch.exp(-self.alpha * (ordered - base))
-        own_decay = torch.exp(-self.alpha * (own - base))
-        decays = _prefix_sums(decay)[size] - torch.where(inside, own_decay, 0.0)
         count = size - inside.to(size.dtype)
-        mean = sums / count.clamp(min=1)
-        lin = torch.where(count > 0, own - mean, 0.0)
-        sig = torch.exp(self.alpha * (own - base)) * decays.clamp(min=0) / count.clamp(min=1)
-        sig = torch.where(count > 0, sig, self._empty)
-        return lin.to(s_neg.dtype), sig.to(s_neg.dtype)
+        if self.pair == "lin-ms":
+            total = _prefix_sums(ordered)[size] - torch.where(inside, own, 0.0)
+            mean = own - total / count.clamp(min=1)
+        else:
+            base = ordered[0]  # exponents relative to the smallest: nothing overflows
+            decay = _prefix_sums(torch.exp(-self.alpha * (ordered - base)))[size]
+            decay -= torch.where(inside, torch.exp(-self.alpha * (own - base)), 0.0)
+            growth = torch.exp(self.alpha * (own - base))
+            mean = growth * decay.clamp(min=0) / count.clamp(min=1)
+        return torch.where(count > 0, mean, self._empty).to(s_neg.dtype)
 
-    def _among_negatives(
-        self, similarities: Tensor, positives: Tensor, batch: Batch, hardest: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _among_negatives(self, negatives: Tensor, batch: Batch, hardest: Tensor) -> Tensor:
         """Over the set N of every row; the hardest itself is taken out again at the end."""
         bound = batch.whole.smallest_positive - self.epsilon
-        member = similarities >= bound if self.released else similarities > bound
-        member &= ~positives
-        own = (hardest >= bound if self.released else hardest > bound).to(hardest.dtype)
-        gap = (similarities - hardest[:, None]).masked_fill_(~member, -torch.inf)  # R - s-, <= 0
-        count = member.sum(1) - own
-        sig = torch.exp(self.beta * gap).sum(1) - own
-        lin = -gap.masked_fill_(~member, 0).sum(1)
-        sig = torch.where(count > 0, sig / count.clamp(min=1), self._empty)
-        return torch.where(count > 0, lin / count.clamp(min=1), 0.0), sig
+        outside = negatives < bound if self.released else negatives <= bound
+        inside = hardest >= bound if self.released else hardest > bound
+        count = negatives.shape[1] - outside.sum(1) - inside.to(torch.long)
+        # R - s-, at most 0; a row without negatives has no hardest to compare with.
+        gap = negatives.sub_(hardest.masked_fill(hardest == -torch.inf, 0)[:, None])
+        if self.pair == "lin-ms":
+            total = -gap.masked_fill_(outside, 0).sum(1)
+        else:
+            total = gap.mul_(self.beta).exp_().masked_fill_(outside, 0).sum(1) - inside.to(gap)
+        return torch.where(count > 0, total / count.clamp(min=1), self._empty)
 
     @property
     def _empty(self) -> float:
-        """sig-ms over an empty set: neutral, which is 1; the public code leaves 0."""
-        return 0.0 if self.released else 1.0
-
-
-def _neutral(like: Tensor) -> Relative:
-    zero, one = torch.zeros_like(like), torch.ones_like(like)
-    return Relative(zero, zero, one, one)
+        """The mean over an empty set: neutral, 1 for sig-ms; the public code leaves 0."""
+        return 1.0 if self.pair == "sig-ms" and not self.released else 0.0
 
 
 def _prefix_sums(values: Tensor) -> Tensor:

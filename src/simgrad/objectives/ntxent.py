@@ -29,6 +29,7 @@ class NTXent(Objective):
     """Every negative counts, by its softmax probability."""
 
     mean = True
+    reads_mask = False
 
     tau: float = setting(0.1, "temperature of the softmax")
     learned: bool = setting(False, "learn the temperature, starting from tau, as CLIP does")
@@ -42,27 +43,16 @@ class NTXent(Objective):
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         if self.learned:
             return self.log_scale.exp().clamp(max=_LARGEST_SCALE), None
-        return None, None
+        return torch.tensor(1 / self.tau, dtype=torch.float64), None
 
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        tau = 1.0 if self.learned else self.tau  # the frame has applied a learned scale already
-        logits = similarities / tau
-        # log of the normaliser; the largest logit is subtracted first, so nothing overflows.
-        normaliser = logits.logsumexp(1)
-        weights = logits.sub_(normaliser[:, None]).exp_()  # softmax probabilities
         rows = len(similarities)
+        largest, where = similarities.max(1)
+        weights = similarities.softmax(1)
+        # The largest probability cannot underflow, so the normaliser's logarithm is safe in it.
+        normaliser = largest - weights.gather(1, where[:, None]).squeeze(1).log()
         ones = torch.ones_like(batch.similarity)
-        count = batch.per_query(ones, rows)  # positives of each query
-        share = ones / batch.per_pair(count)
-        surprise = batch.per_pair(normaliser) - batch.similarity / tau
-        values = batch.per_query(surprise * share, rows)
-        # A query without a negative contributes nothing.
-        lone = count == _candidates(similarities)
-        weights.index_put_((batch.query, batch.candidate), -share, accumulate=True)
-        weights = weights.div_(tau).masked_fill_(lone[:, None], 0)
-        return values.masked_fill(lone, 0), weights
-
-
-def _candidates(similarities: Tensor) -> Tensor:
-    """How many candidates each row has; one that is not there has similarity -inf."""
-    return (similarities > -torch.inf).sum(1)
+        share = ones / batch.per_pair(batch.per_query(ones, rows))  # 1 / |positives|
+        surprise = batch.per_pair(normaliser) - batch.similarity
+        own = weights[batch.query, batch.candidate]
+        return batch.per_query(surprise * share, rows), batch.fill(weights, own - share)

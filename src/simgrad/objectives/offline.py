@@ -31,6 +31,7 @@ class _Offline(Objective):
     """What the three have in common."""
 
     needs_offline = True
+    reads_mask = False
     quintuplet: ClassVar[bool] = True
 
     online: float = setting(0.2, "margin against the hardest negative of the batch")
@@ -43,7 +44,7 @@ class _Offline(Objective):
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
         assert batch.outside is not None  # the frame has checked
         mined, unanchored = batch.outside.unbind(1)
-        row_hardest, where = hardest_negative(similarities, positives)
+        row_hardest, where = hardest_negative(similarities, batch)
         own, hardest = batch.similarity, batch.per_pair(row_hardest)
         lone = hardest == -torch.inf  # no negative in the batch: only the mined ones count
         hardest = hardest.masked_fill(lone, 0)

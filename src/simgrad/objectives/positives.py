@@ -6,6 +6,7 @@ block of rows is made only when it is needed, so a batch of 65,536 never holds 6
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -25,6 +26,27 @@ class Side:
     dense: Tensor | None = None  # (queries, candidates) bool, where the user gave a mask
     query_present: Tensor | None = None  # (queries,) bool; None: all of them
     candidate_present: Tensor | None = None  # (candidates,) bool
+
+    @cached_property
+    def share(self) -> "float | Tensor":
+        """Half a query's share of the mean over queries."""
+        return 0.5 / (self.queries if self.query_present is None else self.query_present.sum())
+
+    @cached_property
+    def absent(self) -> Tensor | None:
+        """(queries,) the rows that only fill up the batch."""
+        return None if self.query_present is None else ~self.query_present
+
+    @cached_property
+    def silent(self) -> Tensor | None:
+        """(queries,) the rows that contribute nothing: absent, or without a negative."""
+        if self.one_each and self.candidates > 1 and self.candidate_present is None:
+            return self.absent
+        count = torch.zeros(self.queries, dtype=torch.long, device=self.query_of_pair.device)
+        count.index_add_(0, self.query_of_pair, torch.ones_like(self.query_of_pair))
+        present = self.candidate_present
+        lone = count >= (self.candidates if present is None else present.sum())
+        return lone if self.absent is None else lone | self.absent
 
     def mask(self, start: int, stop: int, pairs: slice) -> Tensor:
         """The positives of rows start:stop, whose pairs are `pairs`."""
@@ -115,6 +137,12 @@ class Positives:
     ) -> "Positives":
         """Any of the public forms; what does not fit is an error that says which row."""
         if isinstance(positives, Positives):
+            pairs = (positives.i2t.queries, positives.i2t.candidates)
+            if pairs != (images, captions):
+                raise InputError(
+                    f"positives are of {pairs[0]} images and {pairs[1]} captions, the batch has "
+                    f"{images} and {captions}."
+                )
             return positives
         if positives is None:
             if images != captions:

@@ -27,6 +27,7 @@ class SigLIP(Objective):
     """Every pair counts by itself."""
 
     mean = True
+    reads_mask = False
 
     scale: float = setting(10.0, "factor of the similarities (start value where learned)")
     offset: float = setting(-10.0, "added to them (start value where learned)")
@@ -42,10 +43,8 @@ class SigLIP(Objective):
         return self.log_scale.exp(), self.bias
 
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        sign = 1.0 - 2.0 * positives.to(similarities.dtype)  # +1: push away, -1: pull close
-        logits = similarities * sign
-        # A query without a negative contributes nothing.
-        lone = positives.all(1)
-        values = softplus(logits).sum(1).masked_fill(lone, 0)
-        weights = logits.sigmoid_().mul_(sign).masked_fill_(lone[:, None], 0)
-        return values, weights
+        rows = len(similarities)
+        own = batch.similarity
+        logits = batch.fill(similarities, -torch.inf)  # a positive is no negative
+        values = softplus(logits).sum(1) + batch.per_query(softplus(-own), rows)
+        return values, batch.fill(logits.sigmoid_(), -torch.sigmoid(-own))

@@ -37,24 +37,28 @@ class SmoothAP(Objective):
         if not self.tau > 0:
             raise InputError(f"smooth-ap: tau must be greater than 0, not {self.tau}.")
 
+    def affine(self) -> tuple[Tensor | None, Tensor | None]:
+        return torch.tensor(1 / self.tau, dtype=torch.float64), None
+
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        rows = len(similarities)
-        own = batch.similarity[:, None]
-        above = batch.per_pair(similarities).sub(own).div_(self.tau).sigmoid_()  # G
-        above.scatter_(1, batch.candidate[:, None], 0)  # j != i
-        positive = batch.per_pair(positives)
+        rows, pairs = len(similarities), torch.arange(len(batch.query), device=similarities.device)
+        above = batch.per_pair(similarities).sub_(batch.similarity[:, None]).sigmoid_()  # G
+        above[pairs, batch.candidate] = above.new_zeros(())  # j != i
+        others = None if batch.one_each else positives[batch.query]
         rank = 1 + above.sum(1)  # R
-        rank_in_positives = 1 + (above * positive).sum(1)  # P
+        rank_in_positives = torch.ones_like(rank)  # P
+        if others is not None:
+            rank_in_positives += above.masked_fill(~others, 0).sum(1)
         ones = torch.ones_like(rank)
         share = ones / batch.per_pair(batch.per_query(ones, rows))  # 1 / |positives|
         values = batch.per_query(share * (1 - rank_in_positives / rank), rows)
 
-        slope = above.mul_(1 - above).div_(self.tau)  # dG_j / ds_j; 0 at j = i
-        factor = (share / rank**2)[:, None]
         # d(1 - P/R): a negative raises R alone; another positive raises both P and R.
-        on_negative = rank_in_positives[:, None]
-        on_positive = (rank_in_positives - rank)[:, None]
-        weights = slope.mul_(torch.where(positive, on_positive, on_negative)).mul_(factor)
-        pull = -weights.sum(1)
-        weights.scatter_(1, batch.candidate[:, None], pull[:, None])
+        factor = share / rank**2
+        weights = above.addcmul_(above, above, value=-1)  # dG_j / ds_j = G (1 - G); 0 at j = i
+        weights = weights.mul_((factor * rank_in_positives)[:, None])
+        if others is not None:
+            ratio = (rank_in_positives - rank) / rank_in_positives
+            weights = torch.where(others, weights * ratio[:, None], weights)
+        weights[pairs, batch.candidate] = -weights.sum(1)
         return values, batch.per_query(weights, rows)

@@ -12,8 +12,36 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return None if a is None or b is None else a + b
+def product_type(x: Tensor, y: Tensor) -> torch.dtype:
+    """In which precision similarities of x and y are multiplied; sums are float32 at least.
+
+    Rounding unit vectors to bfloat16 moves a similarity by some 1e-5, while half-precision
+    products kept in half precision, as autocast has them, move it by 1e-3.
+    """
+    half = (torch.float16, torch.bfloat16)
+    if x.is_cuda and (x.dtype in half or y.dtype in half or torch.is_autocast_enabled("cuda")):
+        return torch.bfloat16
+    return exact_type(x, y)
+
+
+def exact_type(x: Tensor, y: Tensor) -> torch.dtype:
+    """The precision of everything but products: that of the inputs, float32 at least."""
+    return torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b, in float32 at least."""
+    if a.dtype == torch.bfloat16:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a @ b
+
+
+def add_product(to: Tensor, a: Tensor, b: Tensor, factor: float) -> None:
+    """In place: to += factor * a @ b."""
+    if a.dtype == torch.bfloat16:
+        to.add_(product(a, b), alpha=factor)
+    else:
+        to.addmm_(a, b, alpha=factor)
 
 
 def may_check(x: Tensor) -> bool:

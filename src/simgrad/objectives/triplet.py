@@ -16,9 +16,12 @@ from simgrad.objectives.spec import setting
 _BLEEKER = "Bleeker & de Rijke, ECIR 2022"
 
 
-def hardest_negative(similarities: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's largest similarity to a negative, and where; -inf where a row has none."""
-    hardest, where = similarities.masked_fill(positives, -torch.inf).max(1)
+def hardest_negative(similarities: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Each row's largest similarity to a negative, and where; -inf where a row has none.
+
+    In place: the positives in `similarities` become -inf.
+    """
+    hardest, where = batch.fill(similarities, -torch.inf).max(1)
     return hardest, where
 
 
@@ -31,19 +34,19 @@ def hardest_negative(similarities: Tensor, positives: Tensor) -> tuple[Tensor, T
 class Triplet(Objective):
     """Every negative within the margin counts, with weight 1."""
 
+    reads_mask = False
+
     margin: float = setting(0.2, "how much closer than a negative the positive must be")
 
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
         rows = len(similarities)
         # One triplet per (pair, negative): (pairs, candidates).
-        cost = batch.per_pair(similarities) - (batch.similarity[:, None] - self.margin)
-        cost = cost.clamp_(min=0).masked_fill_(batch.per_pair(positives), 0)
-        active = (cost > 0).to(cost.dtype)
-        weights = batch.per_query(active, rows)
-        pushes = active.sum(1)
+        negatives = batch.per_pair(batch.fill(similarities, -torch.inf))
+        cost = negatives.sub_((batch.similarity - self.margin)[:, None]).clamp_(min=0)
         values = batch.per_query(cost.sum(1), rows)
-        weights.index_put_((batch.query, batch.candidate), -pushes, accumulate=True)
-        return values, weights
+        active = cost.sign_()  # 1 where the hinge is open
+        pushes = active.sum(1)
+        return values, batch.fill(batch.per_query(active, rows), -pushes)
 
 
 @objectives.declare(
@@ -55,10 +58,12 @@ class Triplet(Objective):
 class TripletSH(Objective):
     """The hardest negative of the batch counts, with weight 1."""
 
+    reads_mask = False
+
     margin: float = setting(0.2, "how much closer than the hardest negative the positive must be")
 
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        hardest, where = hardest_negative(similarities, positives)
+        hardest, where = hardest_negative(similarities, batch)
         cost = self.margin + batch.per_pair(hardest) - batch.similarity
         active = (cost > 0).to(cost.dtype)
         values = batch.per_query(cost.clamp(min=0), len(similarities))
