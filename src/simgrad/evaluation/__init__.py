@@ -1,0 +1,61 @@
+"""Evaluation: ranks, metrics and protocols of the field, exact, with uncertainty.
+
+`evaluate`, `evaluate_similarities` and `rank_blocks` are for models of any origin; the modules
+beside them hold one idea each. `evaluation.encoded` evaluates simgrad's own models.
+"""
+
+from simgrad.evaluation.crossrank import compare_cross_ranks, cross_ranks, histogram
+from simgrad.evaluation.ensembles import evaluate_ensemble
+from simgrad.evaluation.evaluator import evaluate, evaluate_similarities, rank_blocks
+from simgrad.evaluation.metrics import DESCRIPTIONS, Metrics, metrics_of
+from simgrad.evaluation.protocols import PROTOCOLS
+from simgrad.evaluation.ranks import Ranks
+from simgrad.evaluation.rerank import evaluate_reranked
+from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
+from simgrad.evaluation.uncertainty import (
+    Difference,
+    compare,
+    compare_many,
+    compare_seeds,
+    holm,
+    intervals,
+)
+
+__all__ = [
+    "DESCRIPTIONS",
+    "PROTOCOLS",
+    "Difference",
+    "Metrics",
+    "Ranks",
+    "Truth",
+    "compare",
+    "compare_cross_ranks",
+    "compare_many",
+    "compare_seeds",
+    "cross_ranks",
+    "encode_split",
+    "evaluate",
+    "evaluate_encoded",
+    "evaluate_ensemble",
+    "evaluate_model",
+    "evaluate_reranked",
+    "evaluate_similarities",
+    "histogram",
+    "holm",
+    "intervals",
+    "metrics_of",
+    "ndcg",
+    "rank_blocks",
+    "truth_metrics",
+]
+
+_OF_MODELS = ("encode_split", "evaluate_encoded", "evaluate_model")
+
+
+def __getattr__(name: str) -> object:
+    # Only these need simgrad's models and data, which take longer to import.
+    if name in _OF_MODELS:
+        from simgrad.evaluation import encoded
+
+        return getattr(encoded, name)
+    raise AttributeError(f"module 'simgrad.evaluation' has no attribute '{name}'")

@@ -1,0 +1,90 @@
+"""COCO's test captions with the positives that its pairing misses: CxC and ECCV Caption.
+
+Many captions of COCO fit other images too. Two collections say which: CxC (Parekh and others,
+EACL 2021) and ECCV Caption (Chun and others, ECCV 2022). The `eccv_caption` package ships both
+(`pip install 'simgrad[eccv]'`); ranking and counting are ours.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from simgrad.errors import InputError
+from simgrad.evaluation.evaluator import evaluate_scores
+from simgrad.evaluation.metrics import DIRECTIONS, HEADLINE_RECALLS
+from simgrad.evaluation.scores import Scores
+from simgrad.evaluation.truth import Truth, truth_metrics
+
+
+def evaluate_coco(
+    scores: Scores,
+    image_ids: Sequence[int],
+    caption_ids: Sequence[int],
+    *,
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+) -> dict[str, float]:
+    """COCO 1K and 5K, CxC and ECCV Caption metrics of the 5,000 test images.
+
+    `image_ids` and `caption_ids` are COCO's own numbers of the rows and columns. Names are
+    `coco_5k_i2t_r1`, `cxc_t2i_r5`, `eccv_i2t_map_at_r`, ...: the names of `Metrics` behind the
+    collection's.
+    """
+    gold = _gold()
+    ordered_captions = [int(i) for i in gold.coco_ids]
+    image_of = {c: images[0] for c, images in gold.coco_gts["t2i"].items()}
+    ordered_images = list(dict.fromkeys(image_of[c] for c in ordered_captions))
+    rows = _places(image_ids, ordered_images, "image")
+    columns = _places(caption_ids, ordered_captions, "caption")
+    # In the order of the published test list, so that the folds of coco-1k are the published ones.
+    scores = scores.select(
+        torch.tensor([rows[i] for i in ordered_images]),
+        torch.tensor([columns[c] for c in ordered_captions]),
+    )
+    image_row = {image: row for row, image in enumerate(ordered_images)}
+    caption_row = {caption: row for row, caption in enumerate(ordered_captions)}
+    pairing = np.array([image_row[image_of[c]] for c in ordered_captions])
+    recalls = tuple(recalls)
+    values: dict[str, float] = {}
+    for name in ("coco-1k", "coco-5k"):
+        found = evaluate_scores(scores, pairing, protocol=name, recalls=recalls).to_dict()
+        values |= {f"{name.replace('-', '_')}_{key}": value for key, value in found.items()}
+    flipped = scores.transposed()
+    for name, lists in (("cxc", gold.cxc_gts), ("eccv", gold.eccv_gts)):
+        for direction in DIRECTIONS:
+            ours = (scores, image_row, caption_row)
+            if direction == "t2i":
+                ours = (flipped, caption_row, image_row)
+            truth = Truth.of_lists(lists[direction], ours[1], ours[2])
+            for key, value in truth_metrics(ours[0], truth, recalls).items():
+                values[f"{name}_{direction}_{key}"] = value
+    return values
+
+
+def _gold() -> Any:
+    try:
+        import warnings
+
+        with warnings.catch_warnings():  # it warns about an optional faster JSON reader
+            warnings.simplefilter("ignore")
+            import eccv_caption
+    except ImportError:
+        raise InputError(
+            "CxC and ECCV Caption positives come with a package: pip install 'simgrad[eccv]'."
+        ) from None
+    return eccv_caption.Metrics()
+
+
+def _places(given: Sequence[int], wanted: Sequence[int], kind: str) -> dict[int, int]:
+    try:
+        places = {int(number): place for place, number in enumerate(given)}
+    except ValueError as error:
+        raise InputError(f"COCO's {kind} ids are whole numbers ({error}).") from None
+    missing = [number for number in wanted if number not in places]
+    if missing:
+        raise InputError(
+            f"{len(missing):,} of the {len(wanted):,} {kind} ids of COCO's test split are not "
+            f"among those given, {kind} {missing[0]} for one; evaluate the full split 'testall'."
+        )
+    return places

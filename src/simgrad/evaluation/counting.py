@@ -1,0 +1,195 @@
+"""Ranks by counting, both directions over one matrix product, never a sort.
+
+1. A block of image rows is multiplied with all captions. The scores of the true pairs are
+   read from that very block and then blanked out (NaN compares false with everything), so
+   nothing can outrank itself, and an image's other captions are no rivals of each other.
+2. Image -> caption: all rivals are in the row. Count, per true pair, those with at least its
+   score. At least, not more: a tie counts against us.
+3. Caption -> image: the rivals of a caption are spread over all blocks, while its own score
+   is in one of them. A guess of that score (a plain dot product) goes ahead. Rivals above the
+   guess by more than rounding are counted at once; the few within rounding are remembered and
+   judged in the end, by the score that the block gave. If a guess was off, or too many rivals
+   are too close to call, the blocks are made again, now with the scores known.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from simgrad.evaluation.scores import Scores
+
+# Undecided rivals kept before counting again is cheaper: 12 bytes each.
+_UNDECIDED = 4_000_000
+
+
+Comparison = Callable[..., Tensor]  # torch.ge or torch.gt
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one pass over the similarities yields; everything else follows from it."""
+
+    own: Tensor  # (captions,) score of each caption with its own image
+    i2t: Tensor  # (captions,) captions of other images that its image scores at least as high
+    t2i: Tensor  # (captions,) other images that the caption scores at least as high
+    i2t_tied: Tensor  # (images,) of the rivals of its best caption, those with an equal score
+    t2i_tied: Tensor  # (captions,) of its rivals, those with an equal score
+
+
+@torch.no_grad()
+def count(scores: Scores, image_of_caption: Tensor, rows: int | None = None) -> Counts:
+    """Count the rivals of every true pair, in both directions; `rows` images at a time."""
+    guess = scores.guess_own(image_of_caption)
+    columns = None if guess is None else _Columns(*guess)
+    state = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
+    for start, stop, block in scores.blocks(rows):
+        pairs = state.blank_own(block, start, stop)
+        state.count(block, pairs, start)
+        if columns is not None:
+            columns.count(block, state.mask)
+    if columns is None or not columns.settle(state.own):
+        columns = _Columns(state.own, None)
+        for start, stop, block in scores.blocks(rows):
+            state.blank_own(block, start, stop)
+            columns.count(block, state.mask)
+    return Counts(state.own, state.rivals, columns.rivals, state.tied, columns.tied)
+
+
+@torch.no_grad()
+def count_rows(scores: Scores, query: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
+    """For true pairs of any pattern: their scores, and the rivals each has in its row."""
+    state = _Rows(query, candidate, scores.num_images)
+    for start, stop, block in scores.blocks():
+        state.count(block, state.blank_own(block, start, stop), start)
+    return state.own, state.rivals
+
+
+class _Rows:
+    """The rivals of true pairs (row, column) within their rows."""
+
+    own: Tensor  # (pairs,) scores, as the blocks gave them
+    mask: "Mask"
+
+    def __init__(self, row: Tensor, column: Tensor, num_rows: int) -> None:
+        self.row, self.column = row, column
+        self.order = torch.argsort(row, stable=True)
+        sizes = torch.bincount(row, minlength=num_rows)
+        begin = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        self.offsets = begin.tolist()
+        # The how-manieth pair of its row each pair is.
+        self.turn = torch.zeros_like(row)
+        self.turn[self.order] = torch.arange(len(row)) - begin[row[self.order]]
+        self.rivals = torch.zeros_like(row)
+        self.tied = torch.zeros_like(sizes)
+
+    def _start(self, block: Tensor) -> None:
+        """The first block says where the scores live."""
+        for name in ("row", "column", "order", "turn", "rivals", "tied"):
+            setattr(self, name, getattr(self, name).to(block.device))
+        self.own = block.new_empty(len(self.row))
+        self.mask = Mask(block)
+
+    def blank_own(self, block: Tensor, start: int, stop: int) -> Tensor:
+        """Take the scores of the true pairs out of a block; returns which pairs they are."""
+        if start == 0:
+            self._start(block)
+        pairs = self.order[self.offsets[start] : self.offsets[stop]]
+        rows, columns = self.row[pairs] - start, self.column[pairs]
+        self.own[pairs] = block[rows, columns]
+        block[rows, columns] = torch.nan
+        return pairs
+
+    def count(self, block: Tensor, pairs: Tensor, start: int) -> None:
+        best = block.new_full((len(block),), -torch.inf)
+        fewest = torch.zeros(len(block), dtype=torch.int64, device=block.device)
+        turns = self.turn[pairs]
+        for turn in range(int(turns.max()) + 1 if len(turns) else 0):
+            chosen = pairs[turns == turn]
+            rows, own = self.row[chosen] - start, self.own[chosen]
+            # Where every row has such a pair, rows is 0, 1, 2, ...
+            part = block if len(rows) == len(block) else block[rows]
+            rivals = self.mask.per_row(part, torch.ge, own)
+            self.rivals[chosen] = rivals
+            fewest[rows] = rivals if turn == 0 else torch.minimum(fewest[rows], rivals)
+            best[rows] = torch.maximum(best[rows], own)
+        above = self.mask.per_row(block, torch.gt, best)
+        self.tied[start : start + len(block)] = fewest - above
+
+
+class _Columns:
+    """The caption -> image direction, one block of images after the other."""
+
+    def __init__(self, own: Tensor, tolerance: Tensor | None) -> None:
+        self.exact = tolerance is None
+        self.low = own if tolerance is None else own - tolerance
+        self.high = own if tolerance is None else own + tolerance
+        self.rivals = torch.zeros(len(own), dtype=torch.int64, device=own.device)
+        self.tied = torch.zeros_like(self.rivals)
+        self.undecided: list[tuple[Tensor, Tensor]] = []  # (captions, scores)
+        self.kept = 0
+
+    def count(self, block: Tensor, mask: "Mask") -> None:
+        if self.kept > _UNDECIDED:
+            return
+        above = mask.per_column(block, torch.gt, self.high)
+        near = mask.per_column(block, torch.ge, self.low) - above
+        self.rivals += above
+        if self.exact:
+            self.rivals += near
+            self.tied += near
+            return
+        self.kept += int(near.sum())
+        if self.kept <= _UNDECIDED:
+            captions = near.nonzero()[:, 0]
+            part = block[:, captions]
+            close = (part >= self.low[captions]) & (part <= self.high[captions])
+            self.undecided.append((captions[close.nonzero()[:, 1]], part[close]))
+
+    def settle(self, own: Tensor) -> bool:
+        """Judge the undecided rivals by the true scores; False: count again."""
+        if self.exact:
+            return True
+        if self.kept > _UNDECIDED or not bool(((own >= self.low) & (own <= self.high)).all()):
+            return False
+        for captions, values in self.undecided:
+            self.rivals.index_add_(0, captions, (values >= own[captions]).long())
+            self.tied.index_add_(0, captions, (values == own[captions]).long())
+        return True
+
+
+class Mask:
+    """Comparisons of a block, counted along its rows or columns.
+
+    On a CPU `mask.sum()` turns every entry into 64 bits first. Here eight entries, one byte
+    each, are added as one 64-bit word, at most 255 words at a time so that no byte overflows:
+    a hundred times faster. The columns are padded to whole words with entries never true.
+    """
+
+    def __init__(self, block: Tensor) -> None:
+        words = -(-block.shape[1] // 8)
+        self.all = block.new_zeros((len(block), words * 8), dtype=torch.bool)
+        self.columns = block.shape[1]
+
+    def per_row(self, block: Tensor, operation: Comparison, thresholds: Tensor) -> Tensor:
+        """How many entries of each row compare true with its threshold."""
+        mask = self.all[: len(block)]
+        operation(block, thresholds[:, None], out=mask[:, : self.columns])
+        if block.device.type != "cpu":
+            return mask.sum(dim=1)
+        words = mask.view(torch.int64)
+        whole = words.shape[1] // 255 * 255
+        sums = words[:, :whole].view(len(block), -1, 255).sum(dim=2)
+        rest = words[:, whole:].sum(dim=1, keepdim=True)
+        return torch.cat([sums, rest], dim=1).view(torch.uint8).sum(dim=1, dtype=torch.int64)
+
+    def per_column(self, block: Tensor, operation: Comparison, thresholds: Tensor) -> Tensor:
+        """How many entries of each column compare true with its threshold."""
+        mask = self.all[: len(block)]
+        operation(block, thresholds, out=mask[:, : self.columns])
+        if block.device.type != "cpu":
+            return mask.sum(dim=0)[: self.columns]
+        words = mask.view(torch.int64)
+        sums = torch.stack([words[i : i + 255].sum(dim=0) for i in range(0, len(words), 255)])
+        return sums.view(torch.uint8).sum(dim=0, dtype=torch.int64)[: self.columns]

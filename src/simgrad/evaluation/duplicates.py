@@ -1,0 +1,86 @@
+"""Rows that are the same vector: two captions with one embedding, or a collapsed model.
+
+Equal vectors have to tie. A matrix product does not promise that: the same two vectors may
+come out with different last bits at the edge of a tile and in its middle. So equal rows are
+found in the inputs, and their scores are copied from one another instead of trusted to agree.
+"""
+
+import itertools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Enough places to tell different embeddings apart; rows that agree here are compared in full.
+_PROBES = 32
+
+
+def first_identical(*parts: Tensor) -> Tensor | None:
+    """For each row the first row that is identical in every part; None where all differ.
+
+    Rows that are *all* equal within rounding (a collapsed model, whose encoder rounds a little
+    differently from batch to batch) count as identical.
+    """
+    rows = [part.reshape(len(part), -1).detach() for part in parts]
+    count = len(rows[0])
+    if count < 2:
+        return None
+    if all(_collapsed(part) for part in rows):
+        return torch.zeros(count, dtype=torch.int64, device=rows[0].device)
+    keys = sum((_keys(part, _PROBES) for part in rows), torch.zeros_like(_keys(rows[0], 1)))
+    first = _first_of_key(keys)
+    own = torch.arange(count, device=first.device)
+    repeated = torch.zeros(count, dtype=torch.bool, device=first.device)
+    repeated[first[first != own]] = True
+    suspects = ((first != own) | repeated).nonzero()[:, 0]
+    if not len(suspects):
+        return None
+    full = sum(
+        (_keys(part[suspects], part.shape[1]) for part in rows),
+        torch.zeros(len(suspects), dtype=torch.int64, device=first.device),
+    )
+    first = own.clone()
+    first[suspects] = suspects[_first_of_key(full)]
+    # A key may collide; the values themselves decide.
+    later = (first != own).nonzero()[:, 0]
+    for start in range(0, len(later), 4096):
+        chunk = later[start : start + 4096]
+        same = torch.ones(len(chunk), dtype=torch.bool, device=first.device)
+        for part in rows:
+            same &= (part[chunk] == part[first[chunk]]).all(dim=1)
+        first[chunk[~same]] = chunk[~same]
+    return None if torch.equal(first, own) else first
+
+
+def _collapsed(rows: Tensor) -> bool:
+    if not rows.is_floating_point():
+        return bool((rows == rows[0]).all())
+    near = 16 * torch.finfo(rows.dtype).eps * float(rows[0].double().norm())
+    # The first rows decide in nearly every case, at no cost.
+    steps = [0, *range(64, len(rows), 4096), len(rows)]
+    return all(
+        float((rows[start:stop] - rows[0]).abs().amax()) <= near
+        for start, stop in itertools.pairwise(steps)
+    )
+
+
+def _keys(rows: Tensor, places: int) -> Tensor:
+    """A 64-bit key of each row, from `places` columns spread over it."""
+    columns = torch.linspace(0, rows.shape[1] - 1, min(places, rows.shape[1])).long()
+    generator = torch.Generator().manual_seed(len(columns))
+    factors = torch.randint(-(2**62), 2**62, (len(columns),), generator=generator) * 2 + 1
+    factors, columns = factors.to(rows.device), columns.to(rows.device)
+    keys = []
+    for start in range(0, len(rows), 2048):
+        values = rows[start : start + 2048, columns]
+        if values.is_floating_point():
+            values = (values.double() + 0.0).view(torch.int64)  # + 0.0: -0.0 equals 0.0
+        # Whole numbers wrap around, so the sum does not depend on its order.
+        keys.append((values.long() * factors).sum(dim=1))
+    return torch.cat(keys)
+
+
+def _first_of_key(keys: Tensor) -> Tensor:
+    """For each place the first place with the same key."""
+    _, index, inverse = np.unique(keys.cpu().numpy(), return_index=True, return_inverse=True)
+    return torch.from_numpy(index[inverse]).to(keys.device)

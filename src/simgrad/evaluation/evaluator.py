@@ -1,0 +1,218 @@
+"""Evaluate embeddings, a similarity matrix, or blocks of similarities made on demand."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simgrad.errors import InputError
+from simgrad.evaluation.counting import count
+from simgrad.evaluation.metrics import HEADLINE_RECALLS, Metrics, metrics_of
+from simgrad.evaluation.protocols import Protocol, find_protocol, folds_of
+from simgrad.evaluation.ranks import Integers, join_folds, ranks_from_counts
+from simgrad.evaluation.scores import (
+    Blocks,
+    Embeddings,
+    Matrix,
+    Scores,
+    SimilarityBlock,
+    as_floats,
+)
+
+
+def evaluate(
+    images: Any,
+    texts: Any,
+    image_of_caption: Any,
+    *,
+    protocol: str | Protocol = "all",
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+    normalise: bool = False,
+    device: str | torch.device | None = None,
+    image_ids: Sequence[str] | None = None,
+    caption_ids: Sequence[str] | None = None,
+) -> Metrics:
+    """Metrics of image embeddings (n, d) and caption embeddings (m, d), torch or numpy.
+
+    The similarity is the dot product; `normalise=True` scales every vector to length 1 first.
+    `image_of_caption[j]` is the row of caption j's image; any number of captions per image.
+    Half precision is computed in float32, float64 stays. `device` moves the work, for example
+    to "cuda".
+    """
+    scores = embedding_scores(images, texts, normalise=normalise, device=device)
+    return evaluate_scores(
+        scores,
+        image_of_caption,
+        protocol=protocol,
+        recalls=recalls,
+        image_ids=image_ids,
+        caption_ids=caption_ids,
+    )
+
+
+def evaluate_similarities(
+    similarities: Any,
+    image_of_caption: Any,
+    *,
+    protocol: str | Protocol = "all",
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+    image_ids: Sequence[str] | None = None,
+    caption_ids: Sequence[str] | None = None,
+) -> Metrics:
+    """Metrics of a similarity matrix (images, captions), torch or numpy, which is not changed."""
+    matrix = similarities if isinstance(similarities, Tensor) else np.asarray(similarities)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise InputError(
+            f"similarities have the shape {tuple(matrix.shape)}; (images, captions) is needed."
+        )
+    if not isinstance(matrix, Tensor) and matrix.dtype != np.float16:
+        matrix = as_floats(matrix, "similarities")
+    elif not isinstance(matrix, Tensor):
+        matrix = torch.from_numpy(np.ascontiguousarray(matrix))
+    return evaluate_scores(
+        Matrix(matrix.detach()),
+        image_of_caption,
+        protocol=protocol,
+        recalls=recalls,
+        image_ids=image_ids,
+        caption_ids=caption_ids,
+    )
+
+
+def rank_blocks(
+    similarity_block: SimilarityBlock,
+    image_of_caption: Any,
+    num_images: int | None = None,
+    *,
+    rows: int | None = None,
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+) -> Metrics:
+    """Metrics from a function `similarity_block(start, stop) -> (stop - start, captions)`.
+
+    For models whose similarities are expensive or too many to hold. The function is called for
+    every block twice: once for the scores of the true pairs, once to count against them.
+    `rows` is the number of images per call.
+    """
+    pairing = np.asarray(torch.as_tensor(image_of_caption).cpu())
+    count_images = num_images if num_images is not None else int(pairing.max(initial=-1)) + 1
+    scores = Blocks(similarity_block, count_images, len(pairing))
+    return evaluate_scores(scores, pairing, recalls=recalls, rows=rows)
+
+
+def evaluate_scores(
+    scores: Scores,
+    image_of_caption: Any,
+    *,
+    protocol: str | Protocol = "all",
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+    image_ids: Sequence[str] | None = None,
+    caption_ids: Sequence[str] | None = None,
+    rows: int | None = None,
+) -> Metrics:
+    """What all of the above end in."""
+    pairing = check_pairing(image_of_caption, scores.num_images, scores.num_captions)
+    image_ids = _check_ids(image_ids, scores.num_images, "image_ids")
+    caption_ids = _check_ids(caption_ids, scores.num_captions, "caption_ids")
+    folds, used = folds_of(find_protocol(protocol), scores.num_images, pairing)
+    ranks = []
+    for fold in folds:
+        part = scores
+        whole = len(fold.images) == scores.num_images and len(fold.captions) == len(pairing)
+        if not whole:
+            part = scores.select(torch.from_numpy(fold.images), torch.from_numpy(fold.captions))
+        counts = count(part, torch.from_numpy(fold.image_of_caption), rows)
+        ranks.append(
+            ranks_from_counts(
+                counts,
+                fold.image_of_caption,
+                [image_ids[i] for i in fold.images],
+                [caption_ids[c] for c in fold.captions],
+            )
+        )
+    return metrics_of(ranks[0] if len(ranks) == 1 else join_folds(ranks), recalls, used)
+
+
+def embedding_scores(
+    images: Any,
+    texts: Any,
+    *,
+    normalise: bool = False,
+    device: str | torch.device | None = None,
+) -> Embeddings:
+    """Checked embeddings, ready to be multiplied."""
+    left = as_floats(images, "images", device)
+    right = as_floats(texts, "texts", device if device is not None else left.device)
+    for name, vectors in (("images", left), ("texts", right)):
+        if vectors.ndim != 2 or 0 in vectors.shape:
+            raise InputError(
+                f"{name} have the shape {tuple(vectors.shape)}; (rows, dimension) is needed."
+            )
+    if left.shape[1] != right.shape[1]:
+        raise InputError(
+            f"images have {left.shape[1]} dimensions and texts {right.shape[1]}: "
+            "they must share one space."
+        )
+    if left.dtype != right.dtype:
+        left, right = left.double(), right.double()
+    lengths = [_check_lengths(left, "images"), _check_lengths(right, "texts")]
+    if normalise:
+        left, right = left / lengths[0][:, None], right / lengths[1][:, None]
+    elif any(float(x.amax() - x.amin()) > 0.01 * float(x.amax()) for x in lengths):
+        warnings.warn(
+            "these vectors differ in length and are compared by dot product; "
+            "pass normalise=True for cosine similarity, as simgrad's objectives use.",
+            stacklevel=3,
+        )
+    return Embeddings(left, right)
+
+
+def _check_lengths(vectors: Tensor, name: str) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1)
+    bad = (~torch.isfinite(lengths)).nonzero()[:, 0]
+    if len(bad):
+        row = int(bad[0])
+        kind = "NaN" if bool(torch.isnan(vectors[row]).any()) else "an infinite or huge value"
+        more = f" ({len(bad):,} such rows)" if len(bad) > 1 else ""
+        raise InputError(f"{name}, row {row}: the vector has {kind}{more}; it cannot be ranked.")
+    return lengths.clamp_min(torch.finfo(lengths.dtype).tiny)
+
+
+def check_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> Integers:
+    """The image of each caption as int64, or an error that names the caption or image."""
+    given = image_of_caption
+    array = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(
+            f"image_of_caption is one whole number for each caption, not {array.dtype} of shape "
+            f"{array.shape}."
+        )
+    if len(array) != num_captions:
+        raise InputError(
+            f"image_of_caption has {len(array):,} entries for {num_captions:,} captions."
+        )
+    pairing = array.astype(np.int64)
+    outside = np.flatnonzero((pairing < 0) | (pairing >= num_images))
+    if len(outside):
+        j = int(outside[0])
+        raise InputError(
+            f"image_of_caption[{j}] is {array[j]}, but images are numbered 0 to {num_images - 1}."
+        )
+    lonely = np.flatnonzero(np.bincount(pairing, minlength=num_images) == 0)
+    if len(lonely):
+        more = f" (and {len(lonely) - 1:,} more)" if len(lonely) > 1 else ""
+        raise InputError(
+            f"image {lonely[0]}{more} has no caption: leave it out, or give it its captions "
+            "in image_of_caption."
+        )
+    return pairing
+
+
+def _check_ids(ids: Sequence[str] | None, number: int, name: str) -> Sequence[str]:
+    if ids is None:
+        return [str(i) for i in range(number)]
+    if len(ids) != number:
+        raise InputError(f"{name} has {len(ids):,} entries for {number:,} rows.")
+    return [str(i) for i in ids]

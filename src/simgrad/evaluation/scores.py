@@ -1,0 +1,267 @@
+"""Where similarities come from: embeddings, a matrix, a function, or the mean of several.
+
+Counting asks for one block of image rows against all captions at a time, so the whole matrix
+need never exist. A block may be overwritten by whoever asked for it, and lasts until the next.
+"""
+
+import contextlib
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simgrad.errors import InputError
+from simgrad.evaluation.duplicates import first_identical
+
+SimilarityBlock = Callable[[int, int], Tensor]
+
+
+class Scores(ABC):
+    """Similarities of images (rows) and captions (columns), made block by block."""
+
+    num_images: int
+    num_captions: int
+    # For each image or caption the first one that is identical to it; None: all differ.
+    same_images: Tensor | None = None
+    same_captions: Tensor | None = None
+
+    @abstractmethod
+    def compute(self, start: int, stop: int) -> Tensor:
+        """Similarities of images start..stop with every caption, (rows, captions)."""
+
+    @abstractmethod
+    def select(self, images: Tensor, captions: Tensor) -> "Scores":
+        """The same scores for some images and captions only."""
+
+    @abstractmethod
+    def transposed(self) -> "Scores":
+        """Captions as rows, images as columns."""
+
+    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """Each caption's score with its own image, and how far off it may be (None: exact).
+
+        The guess may come from another kernel than `compute`: it only says where to look.
+        Without one (None) the blocks have to be made twice.
+        """
+        return None
+
+    def blocks(self, rows: int | None = None) -> Iterator[tuple[int, int, Tensor]]:
+        """(start, stop, block) over all images; identical images get identical rows."""
+        step = rows or block_rows(self.num_captions)
+        kept: dict[int, Tensor] = {}  # rows that an identical image will need
+        for start in range(0, self.num_images, step):
+            stop = min(start + step, self.num_images)
+            block = self.compute(start, stop)
+            if block.shape != (stop - start, self.num_captions):
+                raise InputError(
+                    f"the similarities of images {start} to {stop - 1} have the shape "
+                    f"{tuple(block.shape)}, not {(stop - start, self.num_captions)}."
+                )
+            if self.same_captions is not None:
+                later = (self.same_captions != _arange(self.same_captions)).nonzero()[:, 0]
+                block[:, later] = block[:, self.same_captions[later]]
+            if self.same_images is not None:
+                self._copy_rows(block, start, kept)
+            yield start, stop, block
+
+    def _copy_rows(self, block: Tensor, start: int, kept: dict[int, Tensor]) -> None:
+        assert self.same_images is not None
+        first = self.same_images.tolist()
+        last_use = {f: i for i, f in enumerate(first) if f != i}
+        for i in range(start, start + len(block)):
+            if i in last_use:
+                kept[i] = block[i - start].clone()
+            if first[i] != i:
+                block[i - start] = kept[first[i]]
+                if last_use[first[i]] == i:
+                    del kept[first[i]]
+
+
+class Embeddings(Scores):
+    """Dot products of image and caption embeddings."""
+
+    def __init__(self, images: Tensor, captions: Tensor) -> None:
+        self.images, self.captions = images, captions
+        self.num_images, self.num_captions = len(images), len(captions)
+        self.same_images = first_identical(images)
+        self.same_captions = first_identical(captions)
+        self._buffer: Tensor | None = None  # fresh memory for each block would cost time
+
+    def compute(self, start: int, stop: int) -> Tensor:
+        if self._buffer is None or len(self._buffer) < stop - start:
+            self._buffer = self.images.new_empty((stop - start, self.num_captions))
+        with exact_products(self.images.device.type):
+            torch.mm(self.images[start:stop], self.captions.T, out=self._buffer[: stop - start])
+        return self._buffer[: stop - start]
+
+    def select(self, images: Tensor, captions: Tensor) -> "Embeddings":
+        device = self.images.device
+        return Embeddings(self.images[images.to(device)], self.captions[captions.to(device)])
+
+    def transposed(self) -> "Embeddings":
+        return Embeddings(self.captions, self.images)
+
+    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        image_of_caption = image_of_caption.to(self.images.device)
+        step = 256 if self.images.device.type == "cpu" else 1 << 16  # stay in the CPU's cache
+        own = torch.cat(
+            [
+                (self.images[image_of_caption[i : i + step]] * self.captions[i : i + step]).sum(1)
+                for i in range(0, self.num_captions, step)
+            ]
+        )
+        lengths = self.images.norm(dim=1)[image_of_caption] * self.captions.norm(dim=1)
+        return own, 8 * torch.finfo(own.dtype).eps * lengths
+
+
+class Matrix(Scores):
+    """A similarity matrix that exists already."""
+
+    def __init__(self, similarities: Tensor) -> None:
+        self.similarities = similarities
+        self.num_images, self.num_captions = similarities.shape
+
+    def compute(self, start: int, stop: int) -> Tensor:
+        block = _full(self.similarities[start:stop].clone())
+        check_block(block, start)
+        return block
+
+    def select(self, images: Tensor, captions: Tensor) -> "Matrix":
+        device = self.similarities.device
+        return Matrix(self.similarities[images.to(device)][:, captions.to(device)])
+
+    def transposed(self) -> "Matrix":
+        return Matrix(self.similarities.T)
+
+    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        device = self.similarities.device
+        columns = torch.arange(self.num_captions, device=device)
+        return _full(self.similarities[image_of_caption.to(device), columns]), None
+
+
+class Blocks(Scores):
+    """Similarities from a function of yours: `similarity_block(start, stop)`."""
+
+    def __init__(self, block: SimilarityBlock, num_images: int, num_captions: int) -> None:
+        self.block, self.num_images, self.num_captions = block, num_images, num_captions
+
+    def compute(self, start: int, stop: int) -> Tensor:
+        block = as_floats(self.block(start, stop), "similarities").clone()
+        check_block(block, start)
+        return block
+
+    def select(self, images: Tensor, captions: Tensor) -> "Blocks":
+        if len(images) == self.num_images and len(captions) == self.num_captions:
+            return self
+
+        def chosen(start: int, stop: int) -> Tensor:
+            rows = [self.compute(i, i + 1) for i in images[start:stop].tolist()]
+            return torch.cat(rows)[:, captions]
+
+        return Blocks(chosen, len(images), len(captions))
+
+    def transposed(self) -> "Matrix":
+        whole = torch.cat([block for _, _, block in self.blocks()])
+        return Matrix(whole.T)
+
+
+class Average(Scores):
+    """An ensemble: the mean of the similarities of several systems."""
+
+    def __init__(self, members: Sequence[Scores]) -> None:
+        shapes = {(m.num_images, m.num_captions) for m in members}
+        if len(shapes) != 1:
+            found = ", ".join(f"{n} x {m}" for n, m in sorted(shapes)) or "none"
+            raise InputError(f"an ensemble needs similarities of one shape, not {found}.")
+        self.members = list(members)
+        self.num_images, self.num_captions = shapes.pop()
+        self.same_images = _same_in_all([m.same_images for m in members])
+        self.same_captions = _same_in_all([m.same_captions for m in members])
+
+    def compute(self, start: int, stop: int) -> Tensor:
+        total = self.members[0].compute(start, stop)
+        for member in self.members[1:]:
+            total += member.compute(start, stop)
+        return total / len(self.members)
+
+    def select(self, images: Tensor, captions: Tensor) -> "Average":
+        return Average([m.select(images, captions) for m in self.members])
+
+    def transposed(self) -> "Average":
+        return Average([m.transposed() for m in self.members])
+
+    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        guesses = [m.guess_own(image_of_caption) for m in self.members]
+        known = [guess for guess in guesses if guess is not None]
+        if len(known) < len(guesses):
+            return None
+        own = torch.stack([center for center, _ in known]).mean(dim=0)
+        # The mean rounds too: a few units in the last place of the largest member.
+        slack = 8 * torch.finfo(own.dtype).eps * torch.stack([c.abs() for c, _ in known]).amax(0)
+        return own, slack + sum(t for _, t in known if t is not None)
+
+
+def _same_in_all(firsts: Sequence[Tensor | None]) -> Tensor | None:
+    if any(first is None for first in firsts):
+        return None
+    return first_identical(torch.stack([f for f in firsts if f is not None], dim=1))
+
+
+def block_rows(columns: int) -> int:
+    """Rows per block: some 50 MB, but enough rows to keep the matrix product efficient."""
+    return max(256, 12_500_000 // max(columns, 1))
+
+
+def as_floats(values: Any, name: str, device: str | torch.device | None = None) -> Tensor:
+    """A tensor of float32 or float64 from whatever array was given."""
+    if isinstance(values, Tensor):
+        tensor = values.detach()
+    else:
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
+            raise InputError(f"{name} has the type {array.dtype}; numbers are needed.")
+        with warnings.catch_warnings():  # a read-only memory map is fine: nobody writes to it
+            warnings.simplefilter("ignore", UserWarning)
+            array = array.astype(array.dtype.newbyteorder("="), copy=False)
+            tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if tensor.is_complex():
+        raise InputError(f"{name} has the type {tensor.dtype}; real numbers are needed.")
+    if device is not None:
+        tensor = tensor.to(device)
+    return _full(tensor)
+
+
+def _full(tensor: Tensor) -> Tensor:
+    """float64 stays, everything else becomes float32."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def check_block(block: Tensor, start: int) -> None:
+    """Refuse NaN, naming where it is."""
+    # One sum is far cheaper than asking each entry; infinities of both signs also end here.
+    if bool(torch.isnan(block.sum())) and bool(torch.isnan(block).any()):
+        row, column = torch.isnan(block).nonzero()[0].tolist()
+        raise InputError(
+            f"the similarity of image {start + row} and caption {column} is NaN: "
+            "it cannot be ranked. Look for NaN in the embeddings or a zero vector normalised."
+        )
+
+
+@contextlib.contextmanager
+def exact_products(device: str) -> Iterator[None]:
+    """Matrix products in full float32: no TF32, no autocast, whatever the caller has set."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device_type=device, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _arange(like: Tensor) -> Tensor:
+    return torch.arange(len(like), device=like.device)

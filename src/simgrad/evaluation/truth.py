@@ -1,0 +1,119 @@
+"""Truth of any pattern: several true images per caption, graded relevance, some queries only.
+
+One direction at a time; rows are queries.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from simgrad.errors import InputError
+from simgrad.evaluation.counting import count_rows
+from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats, summary
+from simgrad.evaluation.ranks import Integers, Positions, places
+from simgrad.evaluation.scores import Scores
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Which candidates are true of which queries, and how much each is worth."""
+
+    query: Integers  # (pairs,) rows
+    candidate: Integers  # (pairs,) columns
+    gain: Floats  # (pairs,) above 0
+
+    @staticmethod
+    def of(query: Integers, candidate: Integers, gain: Floats | None = None) -> "Truth":
+        """From pairs; of a pair given twice the larger gain counts."""
+        gains = np.ones(len(query)) if gain is None else np.asarray(gain, dtype=np.float64)
+        if not len(query) == len(candidate) == len(gains):
+            raise InputError("truth needs as many queries as candidates and gains.")
+        keep = gains > 0
+        query, candidate, gains = query[keep], candidate[keep], gains[keep]
+        order = np.lexsort((-gains, candidate, query))
+        query, candidate, gains = query[order], candidate[order], gains[order]
+        new = np.ones(len(query), dtype=bool)
+        new[1:] = (query[1:] != query[:-1]) | (candidate[1:] != candidate[:-1])
+        return Truth(query[new], candidate[new], gains[new])
+
+    @staticmethod
+    def of_mask(mask: npt.NDArray[np.bool_]) -> "Truth":
+        """From a (queries, candidates) matrix."""
+        query, candidate = np.nonzero(mask)
+        return Truth.of(query, candidate)
+
+    @staticmethod
+    def of_lists(
+        lists: Mapping[int, Iterable[int]], rows: Mapping[int, int], columns: Mapping[int, int]
+    ) -> "Truth":
+        """From {query id: [candidate ids]}; `rows` and `columns` find an id's place."""
+        pairs = [(rows[q], columns[c]) for q, candidates in lists.items() for c in candidates]
+        table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return Truth.of(table[:, 0], table[:, 1])
+
+    def joined(self, other: "Truth") -> "Truth":
+        """True by either."""
+        return Truth.of(
+            np.concatenate([self.query, other.query]),
+            np.concatenate([self.candidate, other.candidate]),
+            np.concatenate([self.gain, other.gain]),
+        )
+
+    def transposed(self) -> "Truth":
+        """The same pairs seen from the candidates."""
+        return Truth.of(self.candidate, self.query, self.gain)
+
+
+def _place_truth(scores: Scores, truth: Truth) -> tuple[Integers, Integers]:
+    """(query numbered without gaps, place) of each true pair."""
+    if not len(truth.query):
+        raise InputError("there is no true pair to look for.")
+    queries, query = np.unique(truth.query, return_inverse=True)
+    if queries[-1] >= scores.num_images or truth.candidate.max() >= scores.num_captions:
+        raise InputError(
+            f"truth names query {queries[-1]} and candidate {truth.candidate.max()}, but there are "
+            f"{scores.num_images} and {scores.num_captions}."
+        )
+    part = scores
+    if len(queries) < scores.num_images:
+        part = scores.select(torch.from_numpy(queries), torch.arange(scores.num_captions))
+    query = query.astype(np.int64)
+    own, rivals = count_rows(part, torch.from_numpy(query), torch.from_numpy(truth.candidate))
+    return query, places(query, own.cpu().numpy(), rivals.cpu().numpy(), truth.gain)
+
+
+def truth_positions(scores: Scores, truth: Truth) -> Positions:
+    """Where the true items stand, for the queries that have any."""
+    return Positions.of(*_place_truth(scores, truth))
+
+
+def truth_metrics(
+    scores: Scores, truth: Truth, recalls: Iterable[int] = HEADLINE_RECALLS
+) -> dict[str, float]:
+    """The metrics of one direction (names without it) under any truth."""
+    return summary(truth_positions(scores, truth), recalls)
+
+
+def ndcg(
+    scores: Scores, truth: Truth, depth: int | None = None, *, exponential: bool = False
+) -> float:
+    """Mean normalised discounted cumulative gain over the queries with any gain, 0 to 1.
+
+    Each item found at place p is worth gain / log2(1 + p), over the best order possible;
+    `exponential` takes 2^gain - 1 for the gain, `depth` looks at the first places only.
+    """
+    query, place = _place_truth(scores, truth)
+    gain = np.exp2(truth.gain) - 1 if exponential else truth.gain
+    order = np.lexsort((-gain, query))
+    begin = np.concatenate([[0], np.cumsum(np.bincount(query))])[:-1]
+    ideal_place = np.empty_like(place)
+    ideal_place[order] = np.arange(len(place)) - begin[query[order]] + 1
+
+    def total(at: Integers) -> Floats:
+        worth = gain / np.log2(1.0 + at) * (at <= (depth or np.inf))
+        return np.bincount(query, weights=worth).astype(np.float64)
+
+    return float(np.mean(total(place) / total(ideal_place)))
