@@ -129,9 +129,9 @@ class Log:
 
 def _row(entry: dict[str, Any], split: Split) -> int:
     row, text = entry["caption"], entry.get("text")
-    if isinstance(row, int) and 0 <= row < split.num_captions:
-        if not isinstance(text, str) or split.captions[row][:80] == text:
-            return row
+    inside = isinstance(row, int) and 0 <= row < split.num_captions
+    if inside and text in (None, split.captions[row][:80]):
+        return int(row)
     raise InputError(
         f"the skip list names caption {row!r:.20} of {split.dataset}, split '{split.name}', but "
         "that is another caption; the list was written for other data or other options."
