@@ -106,6 +106,16 @@ class Source:
         )
         return self._gather(index, images, captions, position, generator)
 
+    def longest(self, captions: Rows) -> int:
+        """Tokens of the longest of these captions; known without asking the device."""
+        return self._tokens.longest(captions)
+
+    def gather(self, images: Tensor, captions: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Resident features, tokens and lengths of rows on the device: gathers alone, so that the
+        work can be captured and replayed."""
+        assert self._features is not None
+        return self._features[images], *self._tokens.gather(captions, length)
+
     def _gather(
         self,
         index: IndexBatch,

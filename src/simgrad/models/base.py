@@ -123,9 +123,14 @@ def _pad(part: Tensor, length: int) -> Tensor:
 class CaptionBatch(Protocol):
     """The part of a training batch that auxiliary losses need."""
 
-    tokens: Tensor  # (m, L)
-    lengths: Tensor  # (m,)
-    image_of_caption: Tensor  # (m,)
+    @property
+    def tokens(self) -> Tensor: ...  # (m, L)
+
+    @property
+    def lengths(self) -> Tensor: ...  # (m,)
+
+    @property
+    def image_of_caption(self) -> Tensor: ...  # (m,)
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,10 @@ class RetrievalModel(nn.Module):
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """(images, captions)"""
         return vectors_of(images) @ vectors_of(captions).T
+
+    def pairwise(self, images: Encoded, captions: Encoded) -> Tensor:
+        """(n,): image k with caption k alone."""
+        return (vectors_of(images) * vectors_of(captions)).sum(1)
 
     def forward(self, images: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
         """One batch to its similarities, (images, captions)."""

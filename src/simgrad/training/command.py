@@ -1,0 +1,124 @@
+"""`simgrad train` and `simgrad mine`."""
+
+import dataclasses
+import re
+import typing
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from simgrad.console import print_table
+from simgrad.errors import InputError
+from simgrad.objectives.spec import print_value
+from simgrad.training.recipe import Recipe, read_recipe
+from simgrad.training.run import Run
+
+
+def _options() -> type[Any]:
+    """Every field of a recipe as an option that overrides the recipe where it is given."""
+    hints = typing.get_type_hints(Recipe)
+    fields: list[Any] = []
+    for field in dataclasses.fields(Recipe):
+        if field.name == "second_round":  # fields within a field: in a file only
+            continue
+        text = f"{field.metadata['description']} ({print_value(field.default)})"
+        kind: Any = hints[field.name]
+        option: Any = Annotated.__class_getitem__((kind | None, tyro.conf.arg(help=text)))  # type: ignore[attr-defined]
+        fields.append((field.name, option, None))
+    return dataclasses.make_dataclass("Options", fields)
+
+
+Options = _options()
+
+
+def train(
+    recipe: Annotated[str | None, tyro.conf.Positional] = None,
+    *,
+    output: str | None = None,
+    resume: bool = True,
+    quiet: bool = False,
+    options: Annotated[Options, tyro.conf.arg(name="")],  # type: ignore[valid-type]
+) -> None:
+    """Train one model with one objective; killed or stopped, the same command goes on.
+
+    Args:
+        recipe: a YAML file; the defaults are VSE++'s published schedule on `scenes`.
+        output: folder of the run; runs/MODEL-OBJECTIVE-DATA-sSEED if left out.
+        resume: go on with a run that is there; False: refuse.
+        quiet: print the result alone.
+        options: fields of the recipe, which they override.
+    """
+    base = read_recipe(recipe) if recipe else Recipe()
+    given = {k: v for k, v in vars(options).items() if v is not None}
+    chosen = base.replace(**given)
+    folder = Path(output or default_folder(chosen))
+    if not resume and (folder / "recipe.yaml").exists():
+        raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")
+    from simgrad.training.loop import train as run_training
+
+    summarise(run_training(chosen, folder, quiet=quiet))
+
+
+def default_folder(recipe: Recipe) -> str:
+    """runs/<model>-<objective>-<data>-s<seed>"""
+    data = Path(recipe.data).name if "(" not in recipe.data else recipe.data.split("(")[0]
+    words = f"{recipe.model}-{recipe.objective}-{data}"
+    return f"runs/{re.sub(r'[^A-Za-z0-9+.]+', '-', words).strip('-')}-s{recipe.seed}"
+
+
+def summarise(run: Run) -> None:
+    """What a person wants to know when training ends."""
+    info, test = run.info, run.test
+    if info["status"] != "finished":
+        print(f"{info['status']} at step {info['steps']}; the same command goes on from there.")
+        return
+    columns = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
+    if test:
+        head = [c.replace("_r", " R@") for c in columns]
+        row = [f"{test[c]:.1f}" for c in columns]
+        print_table(
+            ("test split", *head, "rsum"), [(run.recipe.objective, *row, f"{test['rsum']:.1f}")]
+        )
+    best = info["best"]
+    print(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")
+
+
+def mine(
+    run: Annotated[str, tyro.conf.Positional],
+    *,
+    output: str | None = None,
+    depth: int = 300,
+    skip: int = 0,
+    relative_margin: float | None = None,
+    truth: bool = False,
+    aoq: str | None = None,
+) -> None:
+    """Find the hardest negatives of every training image and caption.
+
+    Args:
+        run: the run whose best checkpoint scores the training set.
+        output: folder for the lists; RUN/candidates if left out.
+        depth: how many to keep for each image and caption.
+        skip: leave out so many of the very hardest, where false negatives are.
+        relative_margin: leave out candidates more similar than this share of the own pair.
+        truth: leave out captions that are true of the image, where the data knows (scenes).
+        aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
+    """
+    from simgrad.training.mining import Candidates
+    from simgrad.training.rounds import mine_run
+
+    source = Run.open(run)
+    folder = Path(output) if output else source.path / "candidates"
+    mine_run(source, folder, depth, skip=skip, relative_margin=relative_margin, use_truth=truth)
+    found = Candidates.load(folder)
+    rows = [("images", *found.i2t.shape), ("captions", *found.t2i.shape)]
+    print_table(("queries", "number", "candidates each"), rows)
+    share = found.info.get("false_negatives")
+    if share is not None:
+        print(f"true of the image after all: {100 * share:.1f}% of an image's candidates")
+    if aoq:
+        from simgrad.data.candidates import write_candidates
+
+        write_candidates(folder, aoq, found.i2t, found.t2i)
+    print(f"in {folder}; use them with `candidates: {folder}` in a recipe")

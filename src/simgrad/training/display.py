@@ -1,0 +1,72 @@
+"""What a person sees of a run in progress: a live bar on a terminal, lines in a log."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from simgrad.training.recipe import Recipe
+
+
+class Display:
+    """Shows loss, validation, speed and time left."""
+
+    def __init__(self, recipe: Recipe, quiet: bool) -> None:
+        self.recipe, self.quiet = recipe, quiet
+        self.bar: Any = None
+        self.task: Any = None
+        self.samples, self.since, self.rate = 0, time.monotonic(), 0.0
+        self.shown = 0.0
+        self.validation = ""
+        self.epochs = 0
+
+    @contextmanager
+    def showing(self, epochs: int) -> Iterator[None]:
+        """The bar, while training goes on."""
+        self.epochs = epochs
+        self.since = time.monotonic()
+        if self.quiet or not sys.stderr.isatty():
+            yield
+            return
+        from simgrad.console import progress
+
+        with progress() as self.bar:
+            self.task = self.bar.add_task(self.recipe.objective, total=epochs)
+            yield
+        self.bar = None
+
+    def step(self, epoch: int, part: float, loss: Tensor, samples: int) -> None:
+        """After every step; looks at the loss only a few times a second."""
+        self.samples += samples
+        now = time.monotonic()
+        if now - self.since > 1:
+            self.rate = self.samples / (now - self.since)
+        if self.bar is not None and now - self.shown > 0.3:
+            self.shown = now
+            text = f"{self.recipe.objective}  loss {float(loss):.4g}{self.validation}"
+            text += f"  {self.rate:,.0f}/s"
+            self.bar.update(self.task, completed=epoch + part, description=text)
+
+    def evaluated(self, entry: dict[str, Any]) -> None:
+        """After every evaluation."""
+        value = entry["val"].get(self.recipe.select, float("nan"))
+        self.validation = f"  {self.recipe.select} {value:.1f}"
+        self.samples, self.since = 0, time.monotonic()
+        if self.bar is None:
+            self.say(
+                f"epoch {entry['epoch']:g}/{self.epochs}  step {entry['step']}  "
+                f"loss {entry['loss']:.4g}  {self.recipe.select} {value:.1f}  "
+                f"{entry['samples_per_second']:,.0f} captions/s"
+            )
+
+    def say(self, text: str) -> None:
+        """One line for people."""
+        if self.quiet:
+            return
+        if self.bar is not None:
+            self.bar.console.print(text)
+        else:
+            print(text, file=sys.stderr, flush=True)

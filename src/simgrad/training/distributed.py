@@ -1,0 +1,85 @@
+"""Several processes, one batch: each encodes its share, all weigh the whole.
+
+Every process gathers what the others encoded and computes the loss of the whole batch; only its
+own share has a gradient history, so the sum of the processes' gradients is the gradient of one
+process on the whole batch. Started by `torchrun`; without it nothing here does anything.
+"""
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from simgrad.models.base import Encoded
+
+
+def size() -> int:
+    """How many processes share a batch."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is."""
+    return dist.get_rank() if size() > 1 else 0
+
+
+def share(count: int) -> slice:
+    """The rows that this process encodes: contiguous, as even as possible."""
+    world, mine = size(), rank()
+    return slice(count * mine // world, count * (mine + 1) // world)
+
+
+def gather(own: Encoded, count: int) -> Encoded:
+    """What all processes encoded, in order; gradients flow to the own share alone."""
+    if size() == 1:
+        return own
+    masked = own.tokens is not None
+    return Encoded(
+        None if own.vectors is None else _gather(own.vectors, count),
+        _gather(own.tokens, count) if own.tokens is not None else None,
+        _gather(own.real(), count) if masked else None,
+    )
+
+
+def _gather(own: Tensor, count: int) -> Tensor:
+    world, mine = size(), rank()
+    counts = [count * (r + 1) // world - count * r // world for r in range(world)]
+    # Sets may have other lengths elsewhere, and shares may differ by one row: pad, then cut.
+    lengths = [torch.zeros(1, dtype=torch.long, device=own.device) for _ in range(world)]
+    local = torch.tensor([own.shape[1] if own.dim() > 2 else 0], device=own.device)
+    if own.dtype == torch.bool:
+        local = torch.tensor([own.shape[1]], device=own.device)
+    dist.all_gather(lengths, local)
+    longest = int(torch.cat(lengths).max())
+    padded = _pad(own, max(counts), longest)
+    sent = padded.detach().contiguous()
+    as_bytes = sent.to(torch.uint8) if sent.dtype == torch.bool else sent
+    received = [torch.empty_like(as_bytes) for _ in range(world)]
+    dist.all_gather(received, as_bytes)
+    parts = [padded if r == mine else received[r].to(own.dtype) for r in range(world)]
+    return torch.cat([part[:n] for part, n in zip(parts, counts, strict=True)])
+
+
+def _pad(x: Tensor, rows: int, length: int) -> Tensor:
+    pads = [0, 0] * (x.dim() - 1)
+    pads += [0, rows - len(x)]
+    if length:  # (n, length, ...): the second dimension is padded too
+        pads[-3] = length - x.shape[1]
+    return nn.functional.pad(x, pads)
+
+
+def add_gradients(model: nn.Module, objectives: Iterable[nn.Module]) -> None:
+    """Sum the processes' gradients; each has the whole gradient of what an objective learns."""
+    if size() == 1:
+        return
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+    for module in objectives:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= size()

@@ -1,0 +1,324 @@
+"""The training loop, top to bottom.
+
+A run is decided by its recipe and seed alone. It can be killed anywhere: `train` on the same folder
+goes on from the last checkpoint and, on a CPU, ends with the same weights bit for bit.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simgrad.data import Dataset, Sampler
+from simgrad.data.sampling import IndexBatch
+from simgrad.errors import InputError
+from simgrad.evaluation.encoded import encode_source, evaluate_encoded
+from simgrad.files import atomic_path, atomic_write, lock, write_json
+from simgrad.models import save
+from simgrad.training import distributed, run, state
+from simgrad.training.backbone import set_backbone
+from simgrad.training.display import Display
+from simgrad.training.graph import GraphSteps, plain_steps
+from simgrad.training.mining import Candidates
+from simgrad.training.observe import observe, spread
+from simgrad.training.offline import Draw
+from simgrad.training.prepare import Prepared, prepare, source_of
+from simgrad.training.recipe import Recipe, read_recipe
+from simgrad.training.run import Run
+from simgrad.training.schedule import moment, total_epochs
+from simgrad.training.signals import politely
+from simgrad.training.step import Step
+from simgrad.training.trouble import Watch, not_finite
+
+# Triplets kept from the early, middle and late part of a run, for the diagrams.
+_PARTS = ("early", "middle", "late")
+
+
+def train(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    dataset: Dataset | None = None,
+    quiet: bool = False,
+    stop_after: float | None = None,
+) -> Run:
+    """Train, or go on training, in `folder`; a finished run is returned as it is.
+
+    `stop_after` ends the run early after so many seconds, ready to be resumed.
+    """
+    folder = Path(folder)
+    if recipe.second_round is not None:
+        from simgrad.training.rounds import train_two_rounds
+
+        return train_two_rounds(recipe, folder, dataset=dataset, quiet=quiet)
+    with lock(folder / ".lock", wait=False, what=f"the run {folder}"):
+        _claim(recipe, folder)
+        if Run(folder).finished:
+            return Run(folder)
+        training = _Training(recipe, folder, prepare(recipe, dataset), quiet)
+        deadline = None if stop_after is None else time.monotonic() + stop_after
+        with politely() as asked_to_stop:
+            training.go(lambda: asked_to_stop() or (deadline or np.inf) < time.monotonic())
+    return Run(folder)
+
+
+def _claim(recipe: Recipe, folder: Path) -> None:
+    """Write the recipe into a new folder; refuse a folder that holds another run."""
+    path = folder / run.RECIPE
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        recipe.save(path)
+        return
+    there = read_recipe(path)
+    machine = ("device", "workers", "graphs", "checkpoint_seconds")  # may change between sittings
+    old, new = there.to_dict(), recipe.to_dict()
+    changed = [k for k in new if old[k] != new[k] and k not in machine]
+    if changed:
+        raise InputError(
+            f"{folder} holds a run with another recipe ({', '.join(changed)} differ). "
+            "Give another --output, or remove the folder."
+        )
+
+
+class _Training:
+    """A run in progress."""
+
+    def __init__(self, recipe: Recipe, folder: Path, prepared: Prepared, quiet: bool) -> None:
+        self.recipe, self.folder, self.it = recipe, folder, prepared
+        self.split = prepared.dataset.split("train")
+        self.step = Step(prepared.model, recipe, prepared.device)
+        self.sampler = Sampler(
+            recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
+        )
+        self.draw = None
+        if recipe.candidates is not None:
+            self.draw = Draw(self.split, Candidates.load(recipe.candidates), recipe)
+        self.graphs = None
+        if GraphSteps.possible(prepared.train, recipe, prepared.device):
+            self.graphs = GraphSteps(self.step, prepared.train, recipe)
+        self.watch = Watch()
+        self.display = Display(recipe, quiet or distributed.rank() > 0)
+        self.total = torch.zeros((), device=prepared.device, dtype=torch.float64)
+        self.at: dict[str, Any] = {  # everything else that decides how the run goes on
+            "step": 0, "epoch": 0, "place": 0, "best": -1.0, "best_step": 0, "since_best": 0,
+            "losses": 0, "seconds": 0.0, "entries": 0, "warnings": [], "over": False,
+        }  # fmt: skip
+        self.best: dict[str, Tensor] | None = None
+        self.triplets: dict[str, Tensor] = {}
+        self.started = self.saved = time.monotonic()
+
+    def go(self, asked_to_stop: Any) -> None:
+        """Train until the end, or until asked to stop."""
+        torch.manual_seed(self.recipe.seed)
+        self._resume()
+        self._describe("running")
+        epochs = total_epochs(self.recipe)
+        with self.display.showing(epochs):
+            while self.at["epoch"] < epochs and not self.at["over"]:
+                if not self._epoch(asked_to_stop):
+                    self._checkpoint()
+                    self._describe("stopped")
+                    return
+        self._finish()
+
+    def _epoch(self, asked_to_stop: Any) -> bool:
+        """The rest of an epoch; whether it was completed."""
+        recipe, epoch = self.recipe, self.at["epoch"]
+        plan: list[IndexBatch] = self.sampler.epoch(self.split, epoch)
+        if not plan:
+            raise InputError(f"no batch of {recipe.batch}: lower `batch`, or drop_last: false.")
+        steps = len(plan)
+        if self.draw is not None:
+            plan = list(self.draw.epoch(plan, epoch))
+        set_backbone(self.it.model, moment(recipe, epoch, 0, steps).train_backbone)
+        self.it.model.train()
+
+        def moment_of(place: int) -> Any:
+            return moment(recipe, epoch, place, steps)
+
+        start = self.at["place"]
+        if self.graphs is not None:
+            losses = self.graphs(plan, start, moment_of)
+        else:
+            seed = recipe.seed * 100_003 + epoch
+            losses = plain_steps(self.step, self.it.train, plan, start, seed, moment_of)
+        for place, loss in enumerate(losses, start):
+            self.total += loss
+            self.at["losses"] += 1
+            self.at["step"] += 1
+            self.at["place"] = place + 1
+            if self.it.device.type == "cpu" or self.at["step"] % 50 == 0:
+                self._check(loss, plan[place])
+            last = place + 1 == steps
+            every = recipe.evaluate_every
+            if self.at["step"] % every == 0 if every else last:
+                self._evaluate(plan[place], steps)
+                self.it.model.train()
+            if last:
+                self.at["epoch"], self.at["place"] = epoch + 1, 0
+            self.display.step(epoch, (place + 1) / steps, loss, len(plan[place].captions))
+            if self.at["over"]:
+                break
+            if time.monotonic() - self.saved > recipe.checkpoint_seconds:
+                self._checkpoint()
+            if asked_to_stop():
+                return False
+        return True
+
+    def _check(self, loss: Tensor, index: IndexBatch) -> None:
+        value = float(loss)
+        if not np.isfinite(value):
+            self._describe("failed")
+            raise not_finite(self.at["step"], self.at["epoch"], value, index.captions.tolist())
+
+    @torch.no_grad()
+    def _evaluate(self, index: IndexBatch, steps: int) -> None:
+        """Validate, note what the objective attends to, keep the best weights."""
+        model, recipe = self.it.model, self.recipe
+        model.eval()
+        images, captions = encode_source(model, self.it.val, batch=256)
+        metrics = evaluate_encoded(model, images, captions, self.it.val.split.image_of_caption)
+        now = moment(recipe, self.at["epoch"], max(0, self.at["place"] - 1), steps)
+        seconds = self.at["seconds"] + time.monotonic() - self.started
+        entry = {
+            "step": self.at["step"],
+            "epoch": self.at["epoch"] + self.at["place"] / steps,
+            "loss": float(self.total) / max(1, self.at["losses"]),
+            "lr": recipe.lr * now.lr_factor,
+            "seconds": seconds,
+            "samples_per_second": self.display.rate,
+            "val": {k: round(v, 4) for k, v in metrics.to_dict().items()},
+            "attention": self._observe(index, now.objective),
+        }
+        if not np.isfinite(entry["loss"]):
+            self._check(self.total, index)
+        self.total.zero_()
+        self.at["losses"] = 0
+        score = entry["val"].get(recipe.select)
+        if score is None:
+            raise InputError(f"recipe: select: there is no metric '{recipe.select}'.")
+        better = score > self.at["best"]
+        self.at["since_best"] = 0 if better else self.at["since_best"] + 1
+        if better:
+            self.at.update(best=score, best_step=self.at["step"])
+            self.best = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        for text in self.watch.look(entry, spread(model, images, captions), score):
+            self.at["warnings"].append({"step": self.at["step"], "text": text})
+            self.display.say(f"step {self.at['step']}: {text}")
+        if recipe.early_stop and self.at["since_best"] >= recipe.early_stop:
+            self.at["over"] = True
+        self.at["entries"] += 1
+        if distributed.rank() == 0:
+            with open(self.folder / run.HISTORY, "a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        self.display.evaluated(entry)
+
+    def _observe(self, index: IndexBatch, objective: str) -> dict[str, Any]:
+        """How the objective spreads its weight over one training batch."""
+        part = _PARTS[min(2, 3 * self.at["epoch"] // max(1, total_epochs(self.recipe)))]
+        chosen = self.step.objectives[objective]
+        attention, triplets = observe(chosen, self.it.model, self.it.train.fetch(index))
+        self.triplets[part] = triplets
+        return attention
+
+    def _checkpoint(self) -> None:
+        """Write everything needed to go on."""
+        self.saved = time.monotonic()
+        if distributed.rank() > 0:
+            return
+        if self.best is not None:
+            self._save_best()
+        counters = {**self.at, "seconds": self.at["seconds"] + time.monotonic() - self.started}
+        counters["watch"] = {**vars(self.watch), "said": sorted(self.watch.said)}
+        tensors = {
+            **state.module_tensors("model", self.it.model),
+            **state.module_tensors(
+                "objectives", torch.nn.ModuleList(self.step.objectives.values())
+            ),
+            **state.optimizer_tensors(self.step.optimizer),
+            **state.random_tensors(self.it.device),
+            **{f"triplets.{k}": v for k, v in self.triplets.items()},
+            "total": self.total,
+        }
+        if self.step.scaler.is_enabled():
+            counters["scaler"] = self.step.scaler.state_dict()
+        state.save_state(self.folder / run.LAST, tensors, counters)
+
+    def _save_best(self) -> None:
+        current = {k: v.detach().clone() for k, v in self.it.model.state_dict().items()}
+        assert self.best is not None
+        self.it.model.load_state_dict(self.best)
+        extra = {"step": self.at["best_step"], self.recipe.select: self.at["best"]}
+        save(self.folder / run.BEST, self.it.model, self.it.tokenizer, extra)
+        self.it.model.load_state_dict(current)
+        self.best = None  # on disk now
+
+    def _resume(self) -> None:
+        found = state.load_state(self.folder / run.LAST)
+        if found is None:
+            (self.folder / run.HISTORY).unlink(missing_ok=True)
+            return
+        tensors, counters, problems = found
+        state.restore_module("model", self.it.model, tensors)
+        state.restore_module("objectives", self.step.learned, tensors)
+        state.restore_optimizer(self.step.optimizer, tensors)
+        state.restore_random(tensors, self.it.device)
+        self.total.copy_(tensors["total"])
+        self.triplets = {
+            k.split(".")[1]: v for k, v in tensors.items() if k.startswith("triplets.")
+        }
+        watch = counters.pop("watch")
+        self.watch = Watch(**{**watch, "said": set(watch["said"])})
+        if "scaler" in counters:
+            self.step.scaler.load_state_dict(counters.pop("scaler"))
+        self.at.update(counters)
+        for text in problems:
+            self.display.say(f"{text} Going on from the checkpoint before it.")
+        # Evaluations after the checkpoint will be made again.
+        entries = run.read_history(self.folder / run.HISTORY)[: self.at["entries"]]
+        with atomic_write(self.folder / run.HISTORY) as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+        self.display.say(f"going on from step {self.at['step']}.")
+
+    def _finish(self) -> None:
+        """Test the best checkpoint once, and only now."""
+        self._checkpoint()
+        if distributed.rank() > 0:
+            return
+        best = Run(self.folder).load(str(self.it.device))
+        if self.triplets:
+            arrays: dict[str, Any] = {k: v.cpu().numpy() for k, v in self.triplets.items()}
+            with atomic_path(self.folder / run.TRIPLETS) as path, open(path, "wb") as file:
+                np.savez(file, **arrays)
+        if "test" in self.it.dataset.splits:
+            split = self.it.dataset.split("test")
+            source = source_of(split, self.it.tokenizer, best.model, self.it.device, self.recipe)
+            images, captions = encode_source(best.model, source)
+            metrics = evaluate_encoded(best.model, images, captions, split.image_of_caption)
+            metrics.ranks.save(self.folder / run.RANKS)
+            write_json(self.folder / run.TEST, metrics.to_dict())
+        self._describe("finished")
+        for name in (state.STATE, state.PREVIOUS):  # nothing is left to resume
+            (self.folder / run.LAST / name).unlink(missing_ok=True)
+
+    def _describe(self, status: str) -> None:
+        if distributed.rank() > 0:
+            return
+        seconds = self.at["seconds"] + time.monotonic() - self.started
+        info = {
+            "status": status,
+            **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
+            "steps": self.at["step"],
+            "epochs": self.at["epoch"],
+            "best": {self.recipe.select: self.at["best"], "step": self.at["best_step"]},
+            "seconds": round(seconds, 3),
+            "warnings": self.at["warnings"],
+            "device": str(self.it.device),
+            "data_fingerprint": self.it.dataset.fingerprint(),
+            **run.environment(),
+        }
+        write_json(self.folder / run.INFO, info)

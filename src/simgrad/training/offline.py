@@ -1,0 +1,113 @@
+"""Drawing from mined candidates for the second round (AOQ).
+
+For each pair (I, T) of a batch a rank n is drawn from the first `depth`; T̂ is I's n-th candidate
+caption, Î is T's candidate image at rank n // 5 (coupled, as published), Ĩ the image of T̂ and T̃
+one of Î's captions. Each distinct image and caption of all of these is encoded once.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simgrad.data.base import Rows, Split
+from simgrad.data.sampling import IndexBatch
+from simgrad.errors import InputError
+from simgrad.training.mining import Candidates
+from simgrad.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class OfflineIndex(IndexBatch):
+    """A batch followed by what was drawn for it; places are positions in `images`, `captions`."""
+
+    own_images: int = 0
+    own_captions: int = 0
+    mined_caption: Rows | None = None  # (own_captions,) T̂
+    mined_image: Rows | None = None  # Î
+    partner_image: Rows | None = None  # Ĩ
+    partner_caption: Rows | None = None  # T̃
+
+    def places(self) -> dict[str, Rows]:
+        """Where the drawn items stand."""
+        found = {
+            "caption": self.mined_caption,
+            "image": self.mined_image,
+            "partner_image": self.partner_image,
+            "partner_caption": self.partner_caption,
+        }
+        return {k: v for k, v in found.items() if v is not None}
+
+
+class Draw:
+    """Draws offline negatives for every batch of an epoch."""
+
+    def __init__(self, split: Split, candidates: Candidates, recipe: Recipe) -> None:
+        images, captions = candidates.i2t.shape[0], candidates.t2i.shape[0]
+        if (images, captions) != (split.num_images, split.num_captions):
+            raise InputError(
+                f"{recipe.candidates}: lists for {images:,} images and {captions:,} captions, but "
+                f"the train split has {split.num_images:,} and {split.num_captions:,}. Mine again."
+            )
+        self.split, self.candidates, self.recipe = split, candidates, recipe
+        self.depth = min(recipe.depth, candidates.i2t.shape[1])
+        # As published: five captions per image, so a fifth of the depth among images.
+        self.ratio = max(1, round(split.num_captions / split.num_images))
+
+    def epoch(self, batches: list[IndexBatch], epoch: int) -> list[OfflineIndex]:
+        """Every batch with its draws; the same for the same (seed, epoch)."""
+        random = np.random.default_rng([abs(self.recipe.seed), epoch, 7])
+        return [self._extend(batch, random) for batch in batches]
+
+    def _ranks(self, count: int, random: np.random.Generator) -> Rows:
+        if self.recipe.draw == "uniform":
+            return random.integers(0, self.depth, count)
+        # Centred in the list, so that the very top, where false negatives are, is drawn less.
+        normal = random.normal(self.depth / 2, self.depth / 6, count)
+        return np.clip(np.rint(normal), 0, self.depth - 1).astype(np.int64)
+
+    def _extend(self, batch: IndexBatch, random: np.random.Generator) -> OfflineIndex:
+        split, lists = self.split, self.candidates
+        image = batch.images[batch.image_of_caption]  # I of every pair
+        rank = self._ranks(len(batch.captions), random)
+        mined_caption = lists.i2t[image, rank].astype(np.int64)
+        image_rank = np.minimum(rank // self.ratio, lists.t2i.shape[1] - 1)
+        mined_image = lists.t2i[batch.captions, image_rank].astype(np.int64)
+        # A list shortened by filters ends in -1: fall back on its first entry.
+        mined_caption = np.where(mined_caption < 0, lists.i2t[image, 0], mined_caption)
+        mined_image = np.where(mined_image < 0, lists.t2i[batch.captions, 0], mined_image)
+        partner_image = split.image_of_caption[mined_caption]
+        place = random.random(len(mined_image))
+        partner_caption = np.array(
+            [
+                own[int(p * len(own))]
+                for own, p in zip(map(split.captions_of, mined_image), place, strict=True)
+            ],
+            dtype=np.int64,
+        )
+        images, image_place = _append(batch.images, [mined_image, partner_image])
+        captions, caption_place = _append(batch.captions, [mined_caption, partner_caption])
+        return OfflineIndex(
+            images,
+            captions,
+            np.concatenate(
+                [
+                    batch.image_of_caption,
+                    np.zeros(len(captions) - len(batch.captions), dtype=np.int64),
+                ]
+            ),
+            own_images=len(batch.images),
+            own_captions=len(batch.captions),
+            mined_caption=caption_place[0],
+            mined_image=image_place[0],
+            partner_image=image_place[1],
+            partner_caption=caption_place[1],
+        )
+
+
+def _append(own: Rows, drawn: list[Rows]) -> tuple[Rows, list[Rows]]:
+    """Own rows, then each new drawn row once; and where every drawn row stands."""
+    new = np.setdiff1d(np.concatenate(drawn), own)
+    rows = np.concatenate([own, new])
+    order = np.argsort(rows, kind="stable")
+    places = [order[np.searchsorted(rows[order], wanted)] for wanted in drawn]
+    return rows, places

@@ -1,0 +1,79 @@
+"""Two rounds in one recipe (AOQ): train, mine with the best model, train again with its lists."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simgrad.data import Dataset, open_dataset
+from simgrad.evaluation.encoded import encode_source
+from simgrad.files import lock
+from simgrad.models import weights_hash
+from simgrad.training.loop import train
+from simgrad.training.mining import Candidates, mine_encoded
+from simgrad.training.prepare import pick_device, source_of
+from simgrad.training.recipe import Recipe
+from simgrad.training.run import BEST, Run
+
+
+def train_two_rounds(
+    recipe: Recipe, folder: Path, *, dataset: Dataset | None = None, quiet: bool = False
+) -> Run:
+    """Round one in `folder/round1`, candidates in `folder/candidates`, round two in `folder`."""
+    changes = dict(recipe.second_round or {})
+    go_on = bool(changes.pop("from_round_one", False))
+    dataset = dataset or open_dataset(recipe.data, features=recipe.features)
+    first = train(
+        recipe.replace(second_round=None), folder / "round1", dataset=dataset, quiet=quiet
+    )
+    if not first.finished:
+        return first
+    depth = int(changes.get("depth", recipe.depth))
+    candidates = mine_run(first, folder / "candidates", depth, dataset=dataset)
+    changes |= {"second_round": None, "candidates": str(candidates)}
+    if go_on:
+        changes["start_from"] = str(first.path / BEST)
+    return train(recipe.replace(**changes), folder, dataset=dataset, quiet=quiet)
+
+
+def mine_run(
+    source: Run,
+    folder: Path,
+    depth: int,
+    *,
+    dataset: Dataset | None = None,
+    skip: int = 0,
+    relative_margin: float | None = None,
+    use_truth: bool = False,
+) -> Path:
+    """Mine the train split with a run's best model; lists of the same weights are kept."""
+    device = pick_device(source.recipe.device)
+    loaded = source.load(str(device))
+    wanted: dict[str, Any] = {
+        "weights": weights_hash(loaded.model),
+        "depth": depth,
+        "skip": skip,
+        "relative_margin": relative_margin,
+        "truth": use_truth,
+    }
+    with lock(folder / ".lock", what=f"the candidates {folder}"):
+        if (folder / "candidates.json").is_file():
+            there = Candidates.load(folder).info
+            if all(there.get(key) == value for key, value in wanted.items()):
+                return folder
+        split = (dataset or source.dataset()).split("train")
+        with torch.no_grad():
+            batches = source_of(split, loaded.tokenizer, loaded.model, device, source.recipe)
+            images, captions = encode_source(loaded.model, batches)
+            found = mine_encoded(
+                loaded.model,
+                images,
+                captions,
+                split,
+                depth,
+                skip=skip,
+                relative_margin=relative_margin,
+                use_truth=use_truth,
+            )
+        Candidates(found.i2t, found.t2i, {**found.info, **wanted}).save(folder)
+    return folder

@@ -1,0 +1,147 @@
+"""A run folder: what a training run leaves behind, and how others read it."""
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import simgrad
+from simgrad.errors import InputError
+from simgrad.files import read_json
+from simgrad.training.recipe import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from simgrad.data import Dataset
+    from simgrad.evaluation import Ranks
+    from simgrad.models import Loaded
+
+RECIPE, INFO, HISTORY, TEST, RANKS = (
+    "recipe.yaml",
+    "run.json",
+    "metrics.jsonl",
+    "test.json",
+    "ranks.parquet",
+)
+TRIPLETS = "triplets.npz"
+BEST, LAST = "best", "last"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run on disk."""
+
+    path: Path
+
+    @staticmethod
+    def open(path: "str | Path | Run") -> "Run":
+        """A run folder; an error says what is missing."""
+        if isinstance(path, Run):
+            return path
+        path = Path(path)
+        if not (path / RECIPE).is_file():
+            what = "no such folder" if not path.exists() else f"not a run: it has no {RECIPE}"
+            raise InputError(f"{path}: {what}.")
+        return Run(path)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return read_recipe(self.path / RECIPE)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """run.json: status, seed, versions, command and so on."""
+        path = self.path / INFO
+        return dict(read_json(path)) if path.is_file() else {"status": "waiting"}
+
+    @property
+    def finished(self) -> bool:
+        return self.info.get("status") == "finished"
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per evaluation."""
+        return read_history(self.path / HISTORY)
+
+    @property
+    def test(self) -> dict[str, float]:
+        """Metrics of the best checkpoint on the test split."""
+        path = self.path / TEST
+        return dict(read_json(path)) if path.is_file() else {}
+
+    def ranks(self) -> "Ranks":
+        """Per-query ranks on the test split."""
+        from simgrad.evaluation import Ranks
+
+        return Ranks.load(self.path / RANKS)
+
+    def load(self, device: str = "cpu") -> "Loaded":
+        """The best checkpoint."""
+        from simgrad.models import load
+
+        return load(self.path / BEST, device=device)
+
+    def dataset(self) -> "Dataset":
+        """The data it was trained on."""
+        from simgrad.data import open_dataset
+
+        return open_dataset(self.recipe.data, features=self.recipe.features)
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl; a last line cut off by a kill is left out."""
+    if not path.is_file():
+        return []
+    entries = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entries.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return entries
+
+
+def environment() -> dict[str, Any]:
+    """Versions, code and command, so that a number can be traced."""
+    import numpy
+    import torch
+
+    return {
+        "versions": {
+            "simgrad": simgrad.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": numpy.__version__,
+            "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
+        },
+        "git": _git(),
+        "command": shlex.join(["simgrad", *sys.argv[1:]])
+        if Path(sys.argv[0]).name.startswith("simgrad")
+        else shlex.join(sys.argv),
+    }
+
+
+def _git() -> str | None:
+    """The commit of the source, with + if it has been changed; None outside a checkout."""
+    here = Path(__file__).parent
+    quiet = {"cwd": here, "capture_output": True, "text": True, "timeout": 10}
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], env=environment, **quiet)  # type: ignore[call-overload]
+        if commit.returncode:
+            return None
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"], env=environment, **quiet
+        )  # type: ignore[call-overload]
+        return str(commit.stdout.strip()[:12] + ("+" if changed.stdout.strip() else ""))
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,46 @@
+"""What changes while training goes on: learning rate, loss scale, objective, what is frozen."""
+
+from dataclasses import dataclass
+
+from simgrad.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What holds at one step."""
+
+    lr_factor: float  # of each group's own learning rate
+    loss_factor: float
+    objective: str
+    train_backbone: bool
+
+
+def total_epochs(recipe: Recipe) -> int:
+    """Both stages together."""
+    return recipe.epochs + recipe.finetune_epochs
+
+
+def moment(recipe: Recipe, epoch: int, step_in_epoch: int, steps_per_epoch: int) -> Moment:
+    """What holds at a step. The same whether the run was interrupted before or not."""
+    finetuning = epoch >= recipe.epochs
+    stage_epoch = epoch - recipe.epochs if finetuning else epoch
+    stage_epochs = recipe.finetune_epochs if finetuning else recipe.epochs
+    step = stage_epoch * steps_per_epoch + step_in_epoch
+    steps = max(1, stage_epochs * steps_per_epoch)
+    if recipe.decay == "linear":
+        rising = recipe.warmup * steps
+        factor = step / rising if step < rising else (steps - step) / max(1.0, steps - rising)
+    else:
+        factor = 0.1 ** (stage_epoch // recipe.decay_every)
+        if recipe.warmup:
+            factor *= min(1.0, (step + 1) / (recipe.warmup * steps))
+    if finetuning:
+        factor *= recipe.finetune_lr / recipe.lr if recipe.lr else 0.0
+    first = recipe.first_objective is not None and epoch < recipe.first_epochs
+    thawing = recipe.freeze_epochs > 0 and epoch == recipe.freeze_epochs
+    return Moment(
+        lr_factor=factor,
+        loss_factor=step_in_epoch / max(1, steps_per_epoch) if thawing else 1.0,
+        objective=recipe.first_objective or "" if first else recipe.objective,
+        train_backbone=epoch >= recipe.freeze_epochs if not recipe.finetune_epochs else finetuning,
+    )

@@ -1,0 +1,119 @@
+"""The state to resume from: everything that decides the rest of a run, in one file.
+
+One safetensors file holds tensors (weights, optimiser, random state) and, in its header, the
+counters and a checksum. It is written beside the old one and renamed over it; the one before is
+kept, so a torn file costs a minute, not the run.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from simgrad.errors import InputError
+from simgrad.files import atomic_path
+
+STATE, PREVIOUS = "state.safetensors", "previous.safetensors"
+
+
+def save_state(folder: Path, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+    """Write the state atomically, keeping the one before."""
+    from safetensors.torch import save_file
+
+    plain = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+    header = {"counters": json.dumps(counters), "checksum": _checksum(plain)}
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder / STATE) as path:
+        save_file(plain, path, metadata=header)
+        if (folder / STATE).exists():
+            os.replace(folder / STATE, folder / PREVIOUS)
+
+
+def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[str]] | None:
+    """The newest whole state and what was wrong with a newer one; None if there is none."""
+    problems: list[str] = []
+    for name in (STATE, PREVIOUS):
+        if not (folder / name).exists():
+            continue
+        try:
+            return *_read(folder / name), problems
+        except InputError as error:
+            problems.append(str(error))
+    if problems:
+        raise InputError("; ".join(problems) + " Start again without --resume.")
+    return None
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: torn or not a checkpoint ({error}).") from None
+    if header.get("checksum") != _checksum(tensors):
+        raise InputError(f"{path}: its contents do not match their checksum.")
+    counters: dict[str, Any] = json.loads(header["counters"])
+    return tensors, counters
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state by parameter number."""
+    return {
+        f"optimizer.{index}.{key}": value
+        for index, state in optimizer.state_dict()["state"].items()
+        for key, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The inverse of `optimizer_tensors`."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = value
+    whole = optimizer.state_dict()
+    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+
+
+def random_tensors(device: torch.device) -> dict[str, Tensor]:
+    """The state of the random number generators."""
+    tensors = {"random.cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+    return tensors
+
+
+def restore_random(tensors: dict[str, Tensor], device: torch.device) -> None:
+    """The inverse of `random_tensors`."""
+    torch.set_rng_state(tensors["random.cpu"])
+    if device.type == "cuda" and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+
+
+def module_tensors(prefix: str, module: nn.Module) -> dict[str, Tensor]:
+    """A module's state under a prefix."""
+    return {f"{prefix}.{name}": value for name, value in module.state_dict().items()}
+
+
+def restore_module(prefix: str, module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """The inverse of `module_tensors`."""
+    start = len(prefix) + 1
+    own = {k[start:]: v for k, v in tensors.items() if k.startswith(prefix + ".")}
+    module.load_state_dict(own)
