@@ -162,7 +162,8 @@ class ScenePictures:
         """(36, 4): the boxes whose features `features=regions` gives, as shares of the picture."""
         block = row // _BLOCK
         scenes, rng = _block(self._world, self._name, self._scenes, block)
-        return region_boxes(scenes, rng)[row - block * _BLOCK]
+        boxes: npt.NDArray[np.float32] = region_boxes(scenes, rng)[row - block * _BLOCK]
+        return boxes
 
 
 def _block(
@@ -173,9 +174,7 @@ def _block(
     rows = range(start, start + _BLOCK)
     first = FIRST[name]
     whole = [
-        scenes[r]
-        if r < len(scenes)
-        else make_scene(world.seed, first + r, world.duplicates, first)
+        scenes[r] if r < len(scenes) else make_scene(world.seed, first + r, world.duplicates, first)
         for r in rows
     ]
     return whole, np.random.default_rng([world.seed % (1 << 63), first, block])

@@ -135,9 +135,7 @@ class _Teller:
         rest = [i for i in self.order if i not in fits]
         if rest and self._chance(0.75):
             others = rest[: 2 if self._chance(0.35) else 1]
-            more = [
-                self._thing(self.scene.things[i], self.detail * 0.9, place=0.2) for i in others
-            ]
+            more = [self._thing(self.scene.things[i], self.detail * 0.9, place=0.2) for i in others]
             told += " and " + " and ".join(more)
         return told, True
 
@@ -222,7 +220,9 @@ class _Teller:
     def _place(self, thing: Thing) -> str:
         column, row = COLUMNS[thing.column], ROWS[thing.row]
         fitting = [
-            phrases for (c, r), phrases in PLACES.items() if c in (column, None) and r in (row, None)
+            phrases
+            for (c, r), phrases in PLACES.items()
+            if c in (column, None) and r in (row, None)
         ]
         return self.rng.choice(self.rng.choice(fitting))
 

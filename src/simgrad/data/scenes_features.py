@@ -29,8 +29,8 @@ REGIONS = 36
 GLOBAL_DIMENSION = 256
 REGION_DIMENSION = 128
 # Chosen so that a small model neither fails nor saturates; `noise` multiplies them.
-GLOBAL_NOISE = 0.35
-REGION_NOISE = 0.6
+GLOBAL_NOISE = 1.8
+REGION_NOISE = 1.2
 
 _FACTS = len(KINDS) + len(COLOURS) + len(SIZES) + len(TEXTURES)
 _PLACE = 8  # sine and cosine of two frequencies of x and y
@@ -68,13 +68,15 @@ class _Arrays:
 def _layer(name: str, inputs: int, outputs: int) -> Floats:
     """A fixed random layer: the same in every world, as a pretrained network would be."""
     rng = np.random.default_rng(list(name.encode()))
-    return (rng.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
+    layer: Floats = (rng.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
+    return layer
 
 
 def _place(x: Floats, y: Floats) -> Floats:
     """(...,) and (...,) -> (..., 8): smooth codes of a place."""
     waves = [f(np.pi * k * v) for v in (x, y) for k in (1, 2) for f in (np.sin, np.cos)]
-    return np.stack(waves, axis=-1).astype(np.float32)
+    codes: Floats = np.stack(waves, axis=-1).astype(np.float32)
+    return codes
 
 
 def global_features(scenes: list[Scene], rng: np.random.Generator, noise: float = 1.0) -> Floats:
@@ -86,8 +88,9 @@ def global_features(scenes: list[Scene], rng: np.random.Generator, noise: float 
     weight = arrays.present * np.sqrt(arrays.radius / RADIUS[1])
     pooled = (inner * weight[..., None]).sum(1) / np.sqrt(arrays.count)[:, None].astype(np.float32)
     pooled += 1.5 * np.maximum(arrays.ground @ _layer("grounds", len(GROUNDS), _HIDDEN), 0)
-    outer = np.maximum((3 * pooled) @ _layer("pool", _HIDDEN, GLOBAL_DIMENSION), 0)
-    return outer + noise * GLOBAL_NOISE * rng.standard_normal(outer.shape, dtype=np.float32)
+    outer: Floats = np.maximum((3 * pooled) @ _layer("pool", _HIDDEN, GLOBAL_DIMENSION), 0)
+    outer += noise * GLOBAL_NOISE * rng.standard_normal(outer.shape, dtype=np.float32)
+    return outer
 
 
 def region_boxes(scenes: list[Scene], rng: np.random.Generator) -> Floats:
@@ -109,7 +112,8 @@ def region_boxes(scenes: list[Scene], rng: np.random.Generator) -> Floats:
     wide = np.where(aimed, wide, 0.06 + 0.24 * anywhere[..., 2])
     high = np.where(aimed, high, 0.06 + 0.24 * anywhere[..., 3])
     boxes = np.stack([x - wide, y - high, x + wide, y + high], axis=-1)
-    return np.clip(boxes, 0, 1).astype(np.float32)
+    clipped: Floats = np.clip(boxes, 0, 1).astype(np.float32)
+    return clipped
 
 
 def region_features(scenes: list[Scene], rng: np.random.Generator, noise: float = 1.0) -> Floats:
@@ -118,13 +122,15 @@ def region_features(scenes: list[Scene], rng: np.random.Generator, noise: float 
     arrays = _Arrays(scenes)
     seen = _coverage(boxes, arrays) * arrays.present[:, None, :]  # (scenes, 36, things)
     inside = np.matmul(seen, arrays.facts)
-    x, y = (boxes[..., 0] + boxes[..., 2]) / 2, (boxes[..., 1] + boxes[..., 3]) / 2
+    x: Floats = (boxes[..., 0] + boxes[..., 2]) / np.float32(2)
+    y: Floats = (boxes[..., 1] + boxes[..., 3]) / np.float32(2)
     empty = 1 - seen.max(-1, keepdims=True)
     ground = np.broadcast_to(arrays.ground[:, None, :], (*seen.shape[:2], len(GROUNDS)))
     facts = np.concatenate([2.2 * inside, _place(x, y), 2.2 * empty * ground], axis=-1)
     layer = _layer("regions", _FACTS + _PLACE + len(GROUNDS), REGION_DIMENSION)
-    outer = np.maximum(facts @ (2 * layer), 0)
-    return outer + noise * REGION_NOISE * rng.standard_normal(outer.shape, dtype=np.float32)
+    outer: Floats = np.maximum(facts @ (2 * layer), 0)
+    outer += noise * REGION_NOISE * rng.standard_normal(outer.shape, dtype=np.float32)
+    return outer
 
 
 def _coverage(boxes: Floats, arrays: _Arrays) -> Floats:
@@ -137,4 +143,5 @@ def _coverage(boxes: Floats, arrays: _Arrays) -> Floats:
     shared = np.maximum(wide, 0) * np.maximum(high, 0)
     area = (box[..., 2] - box[..., 0]) * (box[..., 3] - box[..., 1])
     union = area + (2 * arrays.radius[:, None]) ** 2 - shared
-    return np.sqrt(shared / np.maximum(union, 1e-6)).astype(np.float32)
+    shown: Floats = np.sqrt(shared / np.maximum(union, 1e-6)).astype(np.float32)
+    return shown

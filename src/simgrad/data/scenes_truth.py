@@ -3,7 +3,7 @@
 Things are bit codes, sets of things are five-bit numbers, and "is there a choice of different
 things that stands in these relations" is a few operations on those numbers:
 1. for each named thing of each caption, the set of the scene's things that fit it;
-2. for each thing that may be the first named one, the others' sets, less those without the relation;
+2. for each thing that may be the first named, the others' sets, less those not so related;
 3. two sets have different members if neither is empty and their union has two or more.
 """
 
@@ -141,7 +141,7 @@ def truth_matrix(facts: SceneFacts, claims: ClaimTable) -> Bools:
 
 
 def _block(facts: SceneFacts, claims: ClaimTable) -> Bools:
-    true = (facts.grounds[:, None] & claims.grounds[None, :]) != 0
+    true: Bools = (facts.grounds[:, None] & claims.grounds[None, :]) != 0
     for g in range(MOST_COUNTED):
         columns = np.flatnonzero(claims.excluded[:, g])
         if len(columns):
@@ -173,11 +173,11 @@ def _choice_exists(
     """(scenes, captions): whether different things can be chosen that fit and stand so."""
     first = _fitting(facts, forbidden[:, 0])
     if forbidden.shape[1] == 1:
-        return first != 0
+        return np.not_equal(first, 0)
     others = [_fitting(facts, forbidden[:, v]) for v in range(1, forbidden.shape[1])]
     kinds, which = np.unique(links, return_inverse=True)
     which = which.reshape(links.shape)
-    true = np.zeros(first.shape, dtype=np.bool_)
+    true: Bools = np.zeros(first.shape, dtype=np.bool_)
     for a in range(MOST_THINGS):
         reach = np.stack([_reach(facts, a, int(k)) for k in kinds], axis=1)  # (scenes, kinds)
         sets = [fits & reach[:, which[:, v]] for v, fits in enumerate(others)]

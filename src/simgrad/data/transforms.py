@@ -1,0 +1,268 @@
+"""Pictures to tensors: augmentation and cropping as published, on Pillow and torch alone.
+
+`named("vse++", train=True, size=224)` gives a function of a picture and a torch.Generator to bytes
+(3, size, size); the same generator state gives the same tensor. Networks here standardise
+bytes themselves; `named("vse++/imagenet", ...)` does it in the transform, for other networks.
+
+| name              | training                                            | evaluation            |
+|-------------------|-----------------------------------------------------|-----------------------|
+| vse++             | 8-100 % of the area, ratio 3/4-4/3, flip            | short side, crop 7/8  |
+| efficientnet-lite | the same, by bicubic interpolation                  | short side, crop - 32 |
+| vse-infinity      | 60-100 % of each side, flip                         | the whole, squeezed   |
+| x-vlm             | 50-100 % of the area, flip, RandAugment(2, 7)       | the whole, squeezed   |
+| clip              | 90-100 % of the area                                | short side, crop      |
+| plain             | the whole, squeezed                                 | the whole, squeezed   |
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from simgrad.data.augmentation import augment
+from simgrad.errors import InputError
+
+Transform = Callable[[Image.Image, torch.Generator | None], Tensor]
+
+# name -> mean and standard deviation of red, green and blue, of numbers from 0 to 1
+NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    # (byte - 127) / 128
+    "efficientnet-lite": ((127 / 255,) * 3, (128 / 255,) * 3),
+}
+# A picture of more pixels than this fills memory when decoded; none in the field comes close.
+MOST_PIXELS = 178_956_970
+
+
+def named(name: str, train: bool, size: int) -> Transform:
+    """The transform of a name, `name` or `name/normalisation`."""
+    recipe, slash, normalisation = name.partition("/")
+    if recipe not in _RECIPES:
+        raise InputError(f"there is no transform '{recipe}' (there are: {', '.join(_RECIPES)}).")
+    if slash and normalisation not in NORMALISATIONS:
+        has = ", ".join(NORMALISATIONS)
+        raise InputError(f"there is no normalisation '{normalisation}' (there are: {has}).")
+    if not 1 <= size <= 4096:
+        raise InputError(f"transform '{name}': size is 1 to 4096 pixels, not {size}.")
+    steps = _RECIPES[recipe]
+
+    def transform(picture: Image.Image, generator: torch.Generator | None = None) -> Tensor:
+        picture = upright(picture)
+        if train and generator is not None:
+            picture = steps.train(picture, size, generator)
+        else:
+            picture = steps.evaluate(picture, size)
+        pixels = to_tensor(picture)
+        return normalise(pixels, normalisation) if slash else pixels
+
+    return transform
+
+
+def to_tensor(picture: Image.Image) -> Tensor:
+    """An RGB picture as bytes, (3, height, width)."""
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+
+
+def normalise(pixels: Tensor, name: str) -> Tensor:
+    """Bytes, or numbers from 0 to 1, to the mean and spread that a network was trained on."""
+    mean, std = NORMALISATIONS[name]
+    values = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+    shape = (3, 1, 1)
+    return (values - values.new_tensor(mean).view(shape)) / values.new_tensor(std).view(shape)
+
+
+def upright(picture: Image.Image) -> Image.Image:
+    """RGB, turned the way the camera was held; the first frame of what moves; on white."""
+    _refuse_bombs(picture)
+    if picture.getexif().get(0x0112, 1) != 1:
+        picture = ImageOps.exif_transpose(picture)
+    if picture.mode == "RGB":
+        return picture
+    if picture.mode.startswith(("I", "F")):  # 16-bit greyscale: convert() would clip, not scale
+        values = np.asarray(picture, dtype=np.float64)
+        high = 65535.0 if values.max(initial=0) > 255 else 255.0
+        picture = Image.fromarray((values * (255.0 / high)).clip(0, 255).astype(np.uint8))
+    if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
+        layer = picture.convert("RGBA")
+        picture = Image.new("RGBA", layer.size, "white")
+        picture.alpha_composite(layer)
+    return picture.convert("RGB")
+
+
+def _refuse_bombs(picture: Image.Image) -> None:
+    width, height = picture.size
+    if width < 1 or height < 1 or width * height > MOST_PIXELS:
+        raise InputError(
+            f"a picture of {width} x {height} pixels: at most {MOST_PIXELS:,} pixels are decoded."
+        )
+
+
+def open_picture(source: object, where: str, least: int | None = None) -> Image.Image:
+    """Decode a file (a path or a binary stream) to an upright RGB picture.
+
+    `least`: a JPEG may be decoded at a half, a quarter or an eighth of its size, as long as its
+    short side keeps this many pixels; that is several times quicker for large photos.
+    """
+    try:
+        with Image.open(source) as picture:  # type: ignore[arg-type]  # Pillow checks it
+            _refuse_bombs(picture)
+            if least is not None and picture.format == "JPEG":
+                picture.draft("RGB", _draft_size(picture.size, least))
+            return upright(picture)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    except Image.DecompressionBombError:
+        raise InputError(f"{where}: more pixels than are decoded ({MOST_PIXELS:,}).") from None
+    # Damaged files make decoders raise nearly anything: struct.error, SyntaxError, OSError, ...
+    except Exception as error:
+        raise InputError(f"{where}: the picture cannot be decoded ({str(error)[:100]}).") from None
+
+
+def _draft_size(size: tuple[int, int], least: int) -> tuple[int, int]:
+    scale = least / min(size)
+    return max(1, math.ceil(size[0] * scale)), max(1, math.ceil(size[1] * scale))
+
+
+# -- random numbers, all from the one generator
+
+
+def _uniform(generator: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=generator))
+
+
+def _whole(generator: torch.Generator, low: int, high: int) -> int:
+    """A whole number from low to high, both included."""
+    return int(torch.randint(low, high + 1, (), generator=generator))
+
+
+# -- steps
+
+
+def _flip(picture: Image.Image, generator: torch.Generator) -> Image.Image:
+    if _uniform(generator, 0, 1) < 0.5:
+        return picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return picture
+
+
+def _area_crop(
+    picture: Image.Image,
+    size: int,
+    generator: torch.Generator,
+    scale: tuple[float, float],
+    smooth: Image.Resampling = Image.Resampling.BICUBIC,
+) -> Image.Image:
+    """A crop of random area and shape, made square (Inception's augmentation)."""
+    width, height = picture.size
+    for _ in range(10):
+        area = width * height * _uniform(generator, *scale)
+        ratio = math.exp(_uniform(generator, math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = _whole(generator, 0, width - w), _whole(generator, 0, height - h)
+            break
+    else:  # a very long picture: the largest crop of a permitted shape, from the middle
+        w = min(width, max(1, round(height * 4 / 3)))
+        h = min(height, max(1, round(width * 4 / 3)))
+        left, top = (width - w) // 2, (height - h) // 2
+    return _resize(picture, (size, size), (left, top, left + w, top + h), smooth)
+
+
+def _side_crop(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
+    """A crop that keeps the same share, 60 to 100 %, of both sides."""
+    share = _uniform(generator, 0.6, 1.0)
+    w, h = (max(1, int(share * side)) for side in picture.size)
+    left = _whole(generator, 0, picture.width - w)
+    top = _whole(generator, 0, picture.height - h)
+    return _resize(picture, (size, size), (left, top, left + w, top + h))
+
+
+def _squeeze(picture: Image.Image, size: int) -> Image.Image:
+    return _resize(picture, (size, size))
+
+
+def centre_crop(
+    picture: Image.Image,
+    size: int,
+    short: int,
+    smooth: Image.Resampling = Image.Resampling.BICUBIC,
+) -> Image.Image:
+    """Scale the short side to `short`, then cut a square of `size` from the middle."""
+    width, height = picture.size
+    scale = short / min(width, height)
+    w, h = max(size, round(width * scale)), max(size, round(height * scale))
+    left, top = round((w - size) / 2), round((h - size) / 2)
+    # Only what the crop shows is computed: the crop's box in the picture's own pixels.
+    x, y = width / w, height / h
+    box = (left * x, top * y, (left + size) * x, (top + size) * y)
+    return _resize(picture, (size, size), box, smooth)
+
+
+def _resize(
+    picture: Image.Image,
+    size: tuple[int, int],
+    box: tuple[float, float, float, float] | None = None,
+    smooth: Image.Resampling = Image.Resampling.BICUBIC,
+) -> Image.Image:
+    return picture.resize(size, smooth, box=box)
+
+
+# -- what each model was published with
+
+
+class _Recipe(NamedTuple):
+    train: Callable[[Image.Image, int, torch.Generator], Image.Image]
+    evaluate: Callable[[Image.Image, int], Image.Image]
+
+
+def _vsepp(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
+    cropped = _area_crop(picture, size, generator, (0.08, 1.0), Image.Resampling.BILINEAR)
+    return _flip(cropped, generator)
+
+
+def _vsepp_evaluate(picture: Image.Image, size: int) -> Image.Image:
+    return centre_crop(picture, size, size * 8 // 7, Image.Resampling.BILINEAR)
+
+
+def _efficientnet(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
+    return _flip(_area_crop(picture, size, generator, (0.08, 1.0)), generator)
+
+
+def _efficientnet_evaluate(picture: Image.Image, size: int) -> Image.Image:
+    return centre_crop(picture, size, size + 32)
+
+
+def _vse_infinity(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
+    return _flip(_side_crop(picture, size, generator), generator)
+
+
+def _xvlm(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
+    picture = _flip(_area_crop(picture, size, generator, (0.5, 1.0)), generator)
+    return augment(picture, generator, steps=2, strength=7)
+
+
+def _clip(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
+    return _area_crop(picture, size, generator, (0.9, 1.0))
+
+
+def _clip_evaluate(picture: Image.Image, size: int) -> Image.Image:
+    return centre_crop(picture, size, size)
+
+
+def _plain(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
+    return _squeeze(picture, size)
+
+
+_RECIPES = {
+    "vse++": _Recipe(_vsepp, _vsepp_evaluate),
+    "efficientnet-lite": _Recipe(_efficientnet, _efficientnet_evaluate),
+    "vse-infinity": _Recipe(_vse_infinity, _squeeze),
+    "x-vlm": _Recipe(_xvlm, _squeeze),
+    "clip": _Recipe(_clip, _clip_evaluate),
+    "plain": _Recipe(_plain, _squeeze),
+}
