@@ -33,6 +33,7 @@ __all__ = [
     "compare_many",
     "compare_seeds",
     "cross_ranks",
+    "encode_source",
     "encode_split",
     "evaluate",
     "evaluate_encoded",
@@ -49,7 +50,7 @@ __all__ = [
     "truth_metrics",
 ]
 
-_OF_MODELS = ("encode_split", "evaluate_encoded", "evaluate_model")
+_OF_MODELS = ("encode_source", "encode_split", "evaluate_encoded", "evaluate_model")
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,7 @@ Models that embed are ranked by a matrix product. Models that compare sets by at
 for a block of similarities at a time, so that the limit is memory for a block, not for all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,8 @@ def evaluate_encoded(
     protocol: str | Protocol = "all",
     recalls: Iterable[int] = HEADLINE_RECALLS,
     rows: int | None = None,
+    image_ids: Sequence[str] | None = None,
+    caption_ids: Sequence[str] | None = None,
 ) -> Metrics:
     """Metrics of what a model has encoded; `rows` images at a time."""
     return evaluate_scores(
@@ -64,10 +66,11 @@ def evaluate_encoded(
         protocol=protocol,
         recalls=recalls,
         rows=rows,
+        image_ids=image_ids,
+        caption_ids=caption_ids,
     )
 
 
-@torch.no_grad()
 def encode_split(
     model: RetrievalModel,
     split: Split,
@@ -89,7 +92,7 @@ def encode_split(
 def encode_source(
     model: RetrievalModel, source: Source, *, batch: int = 128
 ) -> tuple[Encoded, Encoded]:
-    """Encode every image and every caption that a source reads once, in the order of their rows."""
+    """Encode every image and caption of a source once; `batch` images at a time."""
     indices = in_order(source.split, batch)
     was_training = model.training
     model.eval()
@@ -101,9 +104,9 @@ def encode_source(
                 captions.append(model.encode_captions(piece.tokens, piece.lengths))
     finally:
         model.train(was_training)
+    encoded = Encoded.cat(captions)
     # Batches hold whole images with their captions: put the captions back in their own order.
     order = np.argsort(np.concatenate([index.captions for index in indices]))
-    encoded = Encoded.cat(captions)
     if not np.array_equal(order, np.arange(len(order))):
         encoded = encoded.select(torch.from_numpy(order).to(source.device))
     return Encoded.cat(images), encoded
@@ -112,7 +115,7 @@ def encode_source(
 def model_scores(model: RetrievalModel, images: Encoded, captions: Encoded) -> Scores:
     """The similarities of a model, by product or by blocks."""
     if model.embeds and images.vectors is not None and captions.vectors is not None:
-        return embedding_scores(images.vectors, captions.vectors)
+        return embedding_scores(images.vectors, captions.vectors, quiet=True)
     return ModelScores(model, images, captions)
 
 

@@ -141,8 +141,9 @@ def embedding_scores(
     *,
     normalise: bool = False,
     device: str | torch.device | None = None,
+    quiet: bool = False,
 ) -> Embeddings:
-    """Checked embeddings, ready to be multiplied."""
+    """Checked embeddings, ready to be multiplied; `quiet`: lengths may well differ."""
     left = as_floats(images, "images", device)
     right = as_floats(texts, "texts", device if device is not None else left.device)
     for name, vectors in (("images", left), ("texts", right)):
@@ -160,7 +161,7 @@ def embedding_scores(
     lengths = [_check_lengths(left, "images"), _check_lengths(right, "texts")]
     if normalise:
         left, right = left / lengths[0][:, None], right / lengths[1][:, None]
-    elif any(float(x.amax() - x.amin()) > 0.01 * float(x.amax()) for x in lengths):
+    elif not quiet and any(float(x.amax() - x.amin()) > 0.01 * float(x.amax()) for x in lengths):
         warnings.warn(
             "these vectors differ in length and are compared by dot product; "
             "pass normalise=True for cosine similarity, as simgrad's objectives use.",
