@@ -41,18 +41,24 @@ class Attention:
         length = clipped.square().sum(2, keepdim=True).clamp_min(1e-16).sqrt()
         # The products over their length are at most 1, so only a large lambda could overflow.
         scores = clipped * (self.smooth / length)
-        weights = (scores - self.smooth if self.smooth > 20 else scores).exp_()
+        if self.smooth > 20:
+            shown = scores if real is None else scores.masked_fill(~real[:, :, None, None], -1e4)
+            scores = scores - shown.detach().amax(1, keepdim=True)
+        weights = scores.exp_()
         if real is not None:
-            weights = weights * real[:, :, None, None]
+            weights = weights.masked_fill(~real[:, :, None, None], 0.0)
         return weights if self.focal is None else weights * self.kept(weights.detach(), real)
 
     def kept(self, weights: Tensor, real: Tensor | None) -> Tensor:
-        """BFAN's mask: which of the context matters to each query."""
+        """BFAN's mask: which of the context matters to each query; where nothing stands out
+        (a context of one, say) all of it does, which the published code leaves undefined."""
         if self.focal == "equal":
             count = weights.shape[1] if real is None else real.sum(1)[:, None, None, None]
-            return weights * count > weights.sum(1, keepdim=True)
-        root = weights.sqrt()
-        return weights * root.sum(1, keepdim=True) > (weights * root).sum(1, keepdim=True)
+            above = weights * count > weights.sum(1, keepdim=True)
+        else:
+            root = weights.sqrt()
+            above = weights * root.sum(1, keepdim=True) > (weights * root).sum(1, keepdim=True)
+        return above | ~above.any(1, keepdim=True)
 
     def cosines(self, context: Tensor, real: Tensor | None, queries: Tensor) -> Tensor:
         """Context (c, K, d), queries (L, q, d), all of unit length or zero -> (c, L, q)."""

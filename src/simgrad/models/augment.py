@@ -48,7 +48,7 @@ def change_words(
     real = valid(lengths, longest)
     if whole:
         draw = torch.where((place == 0) | (place == lengths[:, None] - 1), 1.0, draw)
-    other = torch.randint(0, words, (m, longest), device=tokens.device)
+    other = torch.randint(1, words, (m, longest), device=tokens.device)
     changed = torch.where(draw < 0.6 * rate, other, tokens)
     changed = torch.where(draw < 0.5 * rate, torch.full_like(tokens, mask_token), changed)
     kept = (draw >= rate) | (draw < 0.6 * rate)

@@ -166,8 +166,10 @@ class RetrievalModel(nn.Module):
         raise NotImplementedError
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
-        """(images, captions)"""
-        return vectors_of(images) @ vectors_of(captions).T
+        """(images, captions), in float32 whatever the encoders run in."""
+        image, caption = vectors_of(images), vectors_of(captions)
+        with torch.autocast(image.device.type, enabled=False):
+            return image.float() @ caption.float().T
 
     def pairwise(self, images: Encoded, captions: Encoded) -> Tensor:
         """(n,): image k with caption k alone."""

@@ -1,0 +1,136 @@
+"""Each model's own layers against numpy, written from the equations."""
+
+import numpy as np
+import pytest
+import torch
+from tests.models import reference as ref
+from tests.models.small import SETS, captions, images, small
+
+from simgrad.models.base import Encoded
+from simgrad.models.gpo import Gpo
+from simgrad.models.layers import BiGru, last_state
+from simgrad.models.vsepp import order_similarities
+from simgrad.models.vsrn import Relations
+
+
+def test_gru_states_do_not_depend_on_the_way_they_are_run() -> None:
+    torch.manual_seed(0)
+    rnn = torch.nn.GRU(3, 4, batch_first=True)
+    x, lengths = torch.randn(5, 7, 3), torch.tensor([7, 1, 3, 6, 2])
+    expected = np.stack([ref.gru(ref.array(x[i, :n]), rnn)[-1] for i, n in enumerate(lengths)])
+    assert np.allclose(ref.array(last_state(rnn, x, lengths)), expected, atol=1e-6)
+    # What a GPU runs: the padded batch, and the state at the last real step.
+    picked = rnn(x)[0][torch.arange(5), lengths - 1]
+    assert np.allclose(ref.array(picked), expected, atol=1e-6)
+
+
+def test_two_way_gru_turns_only_the_real_part() -> None:
+    torch.manual_seed(0)
+    rnn = BiGru(3, 4)
+    x, lengths = torch.randn(4, 6, 3), torch.tensor([6, 1, 4, 5])
+    states = rnn(x, lengths)
+    for i, n in enumerate(lengths):
+        expected = ref.two_way_gru(ref.array(x[i, :n]), rnn)
+        assert np.allclose(ref.array(states[i, :n]), expected, atol=1e-6)
+
+
+def test_order_similarities() -> None:
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(300, 5, generator=generator)
+    caption = torch.rand(4, 5, generator=generator).requires_grad_()
+    similarities = order_similarities(image, caption)
+    for i, j in ((0, 0), (7, 3), (299, 1)):
+        above = np.maximum(0, ref.array(caption[j]) - ref.array(image[i]))
+        assert float(similarities[i, j].detach()) == pytest.approx(-np.linalg.norm(above), abs=1e-6)
+    # A caption that is nowhere above the image: similarity 0, and a gradient that is a number.
+    order_similarities(caption.detach() + 1, caption).sum().backward()
+    assert caption.grad is not None
+    assert torch.isfinite(caption.grad).all()
+
+
+def test_relation_layer() -> None:
+    torch.manual_seed(0)
+    layer = Relations(5).eval()
+    regions = torch.randn(3, 4, 5)
+    assert torch.equal(layer(regions), regions)  # it starts as the identity
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+        layer.norm.running_mean.normal_()
+        layer.norm.running_var.uniform_(0.5, 2)
+    expected = np.stack([ref.relation_layer(ref.array(one), layer) for one in regions])
+    assert np.allclose(ref.array(layer(regions)), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_vsrn_images(published: bool) -> None:
+    model = small("vsrn")
+    object.__setattr__(model.config, "published_axis", published)
+    x = images(SETS)
+    expected = []
+    for one in x:
+        axis = 0 if published else 1
+        regions = ref.array(one) @ ref.array(model.fc.weight).T + ref.array(model.fc.bias)
+        regions = ref.unit(regions, axis)
+        for layer in model.relations:
+            regions = ref.relation_layer(regions, layer)
+        states = ref.gru(ref.unit(regions, axis), model.region_rnn)
+        expected.append(ref.unit(states[-1]))
+    assert np.allclose(ref.array(model.encode_images(x).vectors), np.stack(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("sets", [3, 12])  # fewer sets than places, and more
+def test_gpo(sets: int) -> None:
+    torch.manual_seed(0)
+    pool = Gpo()
+    features = torch.randn(sets, 6, 5)
+    lengths = torch.randint(1, 7, (sets,))
+    # The real values need not come first.
+    mask = torch.stack([torch.randperm(6) < n for n in lengths])
+    pooled = pool(features, mask)
+    for i in range(sets):
+        expected = ref.gpo(ref.array(features[i][mask[i]]), pool)
+        assert np.allclose(ref.array(pooled[i]), expected, atol=1e-5)
+    whole = np.stack([ref.gpo(ref.array(one), pool) for one in features])
+    assert np.allclose(ref.array(pool(features)), whole, atol=1e-5)
+
+
+def test_gpo_can_become_the_maximum() -> None:
+    pool = Gpo()
+    features = torch.randn(2, 4, 3)
+    weights = pool.weights(torch.tensor([1, 4]), 4)
+    assert torch.allclose(weights.sum(1), torch.ones(2))
+    assert weights[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    one = torch.tensor([[True, False, False, False]] * 2)
+    assert torch.allclose(pool(features, one), features[:, 0])
+
+
+def test_sets_of_different_lengths_are_padded_together() -> None:
+    first = Encoded(
+        tokens=torch.ones(2, 3, 4), mask=torch.tensor([[True] * 3, [True, False, False]])
+    )
+    second = Encoded(tokens=torch.ones(1, 5, 4))
+    both = Encoded.cat([first, second])
+    assert both.tokens is not None
+    assert both.mask is not None
+    assert both.tokens.shape == (3, 5, 4)
+    assert both.mask.sum(1).tolist() == [3, 1, 5]
+    assert both.tokens[0, 3:].abs().sum() == 0
+    assert len(both.select(torch.tensor([2, 0]))) == 2
+
+
+def test_vsrn_captioner_loss_is_the_mean_over_captions() -> None:
+    """A caption's loss depends on nothing but itself, and not on its padding."""
+    torch.manual_seed(0)
+    from simgrad.models.captioner import Captioner
+
+    captioner = Captioner(10, 23, hidden=8, word_dimension=4, dropout=0.2).eval()
+    batch = captions(4)
+    regions = torch.randn(4, 6, 10)
+    together = captioner(regions, batch.tokens, batch.lengths)
+    apart = [
+        captioner(regions[i : i + 1], batch.tokens[i : i + 1, :n], batch.lengths[i : i + 1])
+        for i, n in enumerate(batch.lengths)
+        if n > 1
+    ]
+    assert float(together.detach()) == pytest.approx(float(sum(apart).detach()) / 4, rel=1e-5)
