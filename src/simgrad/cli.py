@@ -5,7 +5,8 @@ Only the chosen command's module is imported, so `simgrad --help` answers at onc
 
 import importlib
 import sys
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import simgrad
@@ -90,10 +91,22 @@ def _run(rest: list[str]) -> int:
     tyro.cli(
         command,
         prog=f"simgrad {rest[0]}",
-        args=rest[1:],
+        args=_complete_flags(command, rest[1:]),
         config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
     )
     return 0
+
+
+def _complete_flags(command: Callable[..., object], words: list[str]) -> list[str]:
+    """`--flag` alone means `--flag True`; both forms work for every yes-or-no option."""
+    kinds = typing.get_type_hints(command)
+    flags = {f"--{name.replace('_', '-')}" for name, kind in kinds.items() if kind is bool}
+    complete = []
+    for i, word in enumerate(words):
+        complete.append(word)
+        if word.replace("_", "-") in flags and words[i + 1 : i + 2] not in (["True"], ["False"]):
+            complete.append("True")
+    return complete
 
 
 def _import_file(path: Path) -> None:

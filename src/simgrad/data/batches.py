@@ -110,7 +110,9 @@ class Source:
         """Tokens of the longest of these captions; known without asking the device."""
         return self._tokens.longest(captions)
 
-    def gather(self, images: Tensor, captions: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    def gather(
+        self, images: Tensor, captions: Tensor, length: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Resident features, tokens and lengths of rows on the device: gathers alone, so that the
         work can be captured and replayed."""
         assert self._features is not None

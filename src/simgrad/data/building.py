@@ -99,7 +99,13 @@ class Growing:
     def caption(
         self, row: int, text: str, identifier: str | None = None, at: Place = (0, 0, 0)
     ) -> None:
-        """One more caption of an image; its id is "name#k" where it has none."""
+        """One more caption of an image; its id is "name#k" where it has none.
+
+        JSON may carry half a surrogate pair, which no file or terminal takes: it becomes U+FFFD,
+        which `simgrad datasets` reports.
+        """
+        if not text.isascii():
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         self.places.append(at)
         self.captions.append(text)
         self.owners.append(row)

@@ -86,10 +86,6 @@ def _caption_problems(split: Split) -> Iterator[Problem]:
 def _wrong(text: str) -> str | None:
     if not text:
         return "is empty"
-    if text.isascii():
-        return None
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        return "has half a surrogate pair (bad encoding)"
     return "has a replacement character (bad encoding)" if "\ufffd" in text else None
 
 

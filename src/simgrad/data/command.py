@@ -1,7 +1,7 @@
 """`simgrad datasets`: look at a data set and its problems."""
 
-import json
 import sys
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ _SHOWN = 20  # problems printed unless all are asked for
 
 
 def datasets(
-    path: Annotated[str, tyro.conf.Positional] = "",
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")] = "",
     *,
     fix: bool = False,
     output: Path | None = None,
@@ -29,7 +29,7 @@ def datasets(
     published: bool = False,
     thorough: bool = False,
     all: bool = False,
-    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json: bool = False,
 ) -> None:
     """Print what a data set holds and everything that is wrong with it.
 
@@ -43,18 +43,18 @@ def datasets(
         published: five captions per image in val and test, as the published evaluations do
         thorough: decode every picture and read every feature
         all: print every problem, not the first 20
-        as_json: print JSON
+        json: print JSON
     """
     if not path:
-        _list_layouts(as_json)
+        _list_layouts(json)
         return
     log = Log.read(skip)
     log.collect = True
     dataset = open_logged(path, log, features=features, layout=layout, published=published)
     found = check(dataset, thorough=thorough)
     found.problems = [*log.problems, *found.problems]
-    if as_json:
-        print(json.dumps(summary(dataset, found), indent=1))
+    if json:
+        print(dumps(summary(dataset, found), indent=1))
     else:
         _print(dataset, found, all, path)
     if fix:
@@ -64,7 +64,7 @@ def datasets(
 def _list_layouts(as_json: bool) -> None:
     rows = [("scenes", "the embedded world: made on the fly, no files"), *_layout_rows()]
     if as_json:
-        print(json.dumps(dict(rows), indent=1))
+        print(dumps(dict(rows), indent=1))
         return
     print_table(["layout", "what it looks like"], rows)
     console().print("\nsimgrad datasets PATH recognises the layout and checks the data.")

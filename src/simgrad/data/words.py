@@ -13,6 +13,7 @@ from functools import lru_cache
 _INSIDE = frozenset("-/_+=*~^|\\.'`‐‑·")
 _CLOSING = frozenset(["''", *"')]}>»”"])
 _CONTRACTION = re.compile(r"(.*[^'])(n't|'s|'m|'d|'ll|'re|'ve|'+)")
+_KEPT = 64  # characters
 _WHOLE = {
     "cannot": ("can", "not"),
     "gonna": ("gon", "na"),
@@ -33,7 +34,9 @@ def tokenize(text: str) -> list[str]:
     chunks = unicodedata.normalize("NFC", text).lower().replace("’", "'").split()
     last = len(chunks) - 1
     for i, chunk in enumerate(chunks):
-        words.extend(_split(chunk, i == last))
+        # Chunks of a caption repeat, so they are kept; a monstrous one is not worth the memory.
+        split = _split if len(chunk) < _KEPT else _split.__wrapped__
+        words.extend(split(chunk, i == last))
     return words
 
 
@@ -43,13 +46,15 @@ def _split(chunk: str, last: bool) -> tuple[str, ...]:
     if chunk.isalpha() and chunk.isascii() and chunk not in _WHOLE:
         return (chunk,)
     pieces = _pieces(chunk)
+    end = len(pieces) - 1  # the last piece that is not a closing quote or bracket
+    while end > 0 and pieces[end] in _CLOSING:
+        end -= 1
     words: list[str] = []
     for i, piece in enumerate(pieces):
-        if not any(character.isalnum() for character in piece):
+        if any(character.isalnum() for character in piece):
+            words.extend(_apart(piece, i >= end, last))
+        else:
             words.append(piece)
-            continue
-        at_end = all(rest in _CLOSING for rest in pieces[i + 1 :])
-        words.extend(_apart(piece, at_end, last))
     return tuple(words)
 
 
@@ -100,7 +105,10 @@ def _apart(word: str, at_end: bool, last: bool) -> list[str]:
     tail: list[str] = []
     if word.endswith(".") and at_end and (last or not _abbreviation(word[:-1])):
         word, tail = word[:-1], ["."]
-    while match := _CONTRACTION.fullmatch(word):
+    for _ in range(3):  # "couldn't've'" is as long as they get
+        match = _CONTRACTION.fullmatch(word)
+        if match is None:
+            break
         word = match.group(1)
         tail.insert(0, match.group(2))
     return [*_WHOLE.get(word, (word,)), *tail]

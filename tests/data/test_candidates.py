@@ -1,0 +1,77 @@
+"""AOQ's candidate lists and Flickr8k's human judgments."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simgrad.data import open_dataset, read_candidates, read_judgments, write_candidates
+from simgrad.data.candidates import tag_of
+from simgrad.errors import InputError
+
+from . import layout_writers as write
+
+FLICKR8K = Path(
+    os.environ.get("SIMGRAD_FLICKR8K", Path(__file__).parents[2] / "../shared/flickr8k")
+)
+real = pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the Flickr8k photos are not here")
+
+
+def test_candidates_are_what_aoq_reads(tmp_path: Path) -> None:
+    split = open_dataset(write.precomp(tmp_path / "coco_precomp")).split("train")
+    i2t = np.array([[5, 6, 19], [0, 1, 2], [0, 3, 4], [1, 2, 3]])
+    t2i = np.array([[(i // 5 + 1 + k) % 4 for k in range(2)] for i in range(20)])
+    tag = tag_of("coco_precomp")
+    write_candidates(tmp_path / "offlinecandidates", tag, i2t, t2i)
+    files = sorted(file.name for file in (tmp_path / "offlinecandidates").iterdir())
+    assert files == ["i2t_coco.npy", "t2i_coco.npy"]
+    assert np.load(tmp_path / "offlinecandidates" / "i2t_coco.npy").dtype == np.int32
+    lists = read_candidates(tmp_path / "offlinecandidates", tag, split)
+    np.testing.assert_array_equal(lists.i2t, i2t)
+    np.testing.assert_array_equal(lists.t2i, t2i)
+    assert isinstance(lists.i2t, np.memmap)
+
+
+def test_candidates_of_other_data_are_refused(tmp_path: Path) -> None:
+    split = open_dataset(write.precomp(tmp_path)).split("test")
+    write_candidates(tmp_path, "coco", np.zeros((4, 2), int), np.zeros((20, 2), int))
+    with pytest.raises(InputError, match=r"i2t_coco\.npy: 4 rows for 3 images"):
+        read_candidates(tmp_path, "coco", split)
+    with pytest.raises(InputError, match="no such file"):
+        read_candidates(tmp_path, "f30k")
+    with pytest.raises(InputError, match="whole numbers"):
+        write_candidates(tmp_path, "coco", np.zeros((4, 2)), np.zeros((20, 2)))
+
+
+def test_judgments(tmp_path: Path) -> None:
+    (tmp_path / "ExpertAnnotations.txt").write_text(
+        "e.jpg\te.jpg#1\t4\t4\t4\ne.jpg\ta.jpg#0\t1\t1\t1\ne.jpg\te.jpg#2\t1\t2\t3\n"
+    )
+    (tmp_path / "CrowdFlowerAnnotations.txt").write_text("e.jpg\te.jpg#0\t0.25\t1\t3\n")
+    split = open_dataset(write.karpathy(tmp_path / "data")).split("test")
+    judgments = read_judgments(tmp_path)
+    expert = judgments["expert"]
+    images, captions, pairs = expert.rows(split)
+    assert images.tolist() == [0, 0]
+    assert captions.tolist() == [1, 2]
+    assert pairs.tolist() == [0, 2]  # a.jpg#0 is in another split
+    assert expert.relevance()[pairs].tolist() == pytest.approx([1.0, 1 / 3])
+    assert judgments["crowd"].relevance().tolist() == [0.25]
+    with pytest.raises(InputError, match="neither"):
+        read_judgments(tmp_path / "data")
+
+
+@real
+def test_every_flickr8k_judgment_finds_its_caption() -> None:
+    split = open_dataset(FLICKR8K).split("test")
+    for kind, pairs in (("expert", 5822), ("crowd", 47830)):
+        judgments = read_judgments(FLICKR8K)[kind]
+        assert len(judgments.images) == pairs
+        images, captions, rows = judgments.rows(split)
+        assert len(rows) == pairs
+        # A caption of the image itself is judged better than those of others.
+        own = split.image_of_caption[captions] == images
+        relevance = judgments.relevance()[rows]
+        if own.any():
+            assert relevance[own].mean() > relevance[~own].mean() + 0.3

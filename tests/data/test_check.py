@@ -1,0 +1,235 @@
+"""`simgrad datasets`: finds every problem, says where, and writes a list that leaves it out."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simgrad.cli import main
+from simgrad.data import open_dataset
+from simgrad.data.layouts import LAYOUTS
+from simgrad.errors import InputError
+
+from . import layout_writers as write
+
+FLICKR8K = Path(
+    os.environ.get("SIMGRAD_FLICKR8K", Path(__file__).parents[2] / "../shared/flickr8k")
+)
+real = pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the Flickr8k photos are not here")
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["datasets", *arguments])
+    return int(ended.value.code or 0)
+
+
+def problems(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    assert run(str(folder), "--json", *options) == 0
+    found = json.loads(capsys.readouterr().out)["problems"]
+    return [f"{p['file']}, {p['place']}: {p['what']}" for p in found]
+
+
+def test_lists_layouts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    out = capsys.readouterr().out
+    assert all(layout.name in out for layout in LAYOUTS)
+    assert max(len(line) for line in out.split("\n")) <= 80
+    assert run("--json") == 0
+    assert "scenes" in json.loads(capsys.readouterr().out)
+
+
+def test_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write.karpathy(tmp_path, coco=True)
+    assert run(str(tmp_path)) == 0
+    out = capsys.readouterr().out
+    for expected in (
+        "coco: layout karpathy",
+        "restval",
+        "1-3",
+        "median 12 x 8",
+        "problems    none",
+    ):
+        assert expected in out
+    assert max(len(line) for line in out.split("\n")) <= 80
+    assert run(str(tmp_path), "--json") == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["splits"]["train"]["images"] == 3
+    assert value["splits"]["train"]["captions_per_image"] == [1, 3]
+    assert value["problems"] == []
+
+
+def test_a_wrong_path_is_said_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("nowhere") == 2
+    assert "nowhere: there is no such file" in capsys.readouterr().err
+
+
+def damaged(folder: Path) -> Path:
+    """A Karpathy folder with one of each problem."""
+    file = write.karpathy(folder) / "dataset_flickr8k.json"
+    value = json.loads(file.read_text())
+    images = value["images"]
+    images[0]["sentences"][1]["raw"] = "  "
+    images[0]["sentences"][2]["raw"] = images[0]["sentences"][0]["raw"]
+    images[1]["sentences"][1]["raw"] = "half \ud83d a pair"
+    images.append({"filename": "f.jpg", "split": "train", "sentences": "none"})
+    images.append({"filename": "g.jpg", "split": "extra", "sentences": [{"raw": "an extra"}]})
+    images.append({**images[3], "split": "test", "filename": "d2.jpg"})
+    file.write_text(json.dumps(value))
+    write.write_pictures(folder / "images", ["g.jpg"])
+    (folder / "images" / "c.jpg").unlink()
+    (folder / "images" / "d.jpg").write_bytes(b"<html>")
+    (folder / "images" / "d2.jpg").write_bytes(write.picture_bytes("d.jpg", (200, 200))[:500])
+    return folder
+
+
+def test_every_problem_has_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = problems(damaged(tmp_path), capsys)
+    expected = [
+        ("images[5]", "f.jpg has no 'sentences'"),
+        ("images[0].sentences[1]", "a.jpg#1 is empty"),
+        ("images[0].sentences[2]", "repeats caption 0"),
+        ("images[1].sentences[1]", "replacement character"),
+        ("images/c.jpg", "no such picture"),
+        ("images/d.jpg", "not a picture"),
+        ("images/d2.jpg", "cannot be decoded"),
+        ("extra", "unknown split"),
+    ]
+    for place, what in expected:
+        assert any(place in line and what in line for line in found), (place, found)
+    assert len(found) == len(expected)
+
+
+def test_fix_leaves_out_what_is_wrong_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = damaged(tmp_path / "data")
+    with pytest.raises(InputError, match=r"images\[5\].*--fix"):
+        open_dataset(folder)
+    skip = tmp_path / "skip.json"
+    assert run(str(folder), "--fix", "--output", str(skip)) == 0
+    assert "leaves out 7 of 8 problems" in capsys.readouterr().err
+    dataset = open_dataset(folder, skip=skip)
+    train = dataset.split("train")
+    assert list(train.image_names) == ["a.jpg", "b.jpg"]
+    assert list(train.captions) == ["A dog runs .", "Two men, one hat ."]
+    assert train.image_of_caption.tolist() == [0, 1]
+    assert train.caption_ids == ["a.jpg#0", "b.jpg#0"]
+    assert train.pictures is not None
+    assert train.pictures.picture(1).size == (12, 8)
+    assert dataset.split("val").num_images == 0
+    left = problems(folder, capsys, "--skip", str(skip))
+    assert all("unknown split" in line or "without captions" in line for line in left)
+
+
+def test_a_skip_list_for_other_data_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = damaged(tmp_path / "data")
+    assert run(str(folder), "--fix") == 0
+    assert (folder / "skip.json").is_file()
+    other = write.karpathy(tmp_path / "other")
+    with pytest.raises(InputError, match="another caption"):
+        open_dataset(other, skip=folder / "skip.json")
+
+
+def test_features_are_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write.precomp(tmp_path, (36, 8))
+    array = write.features(4, (36, 8))
+    array[1, 3, 2] = np.inf
+    array[3] = 0
+    np.save(tmp_path / "train_ims.npy", array)
+    lines = (tmp_path / "dev_caps.txt").read_bytes().split(b"\n")
+    lines[6] = b"caf\xe9"
+    (tmp_path / "dev_caps.txt").write_bytes(b"\n".join(lines))
+    (tmp_path / "test_ims.npy").unlink()
+    found = problems(tmp_path, capsys)
+    for place, what in [
+        ("train_ims.npy, row 1", "NaN or infinity"),
+        ("train_ims.npy, row 3", "all features are 0"),
+        ("dev_caps.txt, line 7", "not UTF-8"),
+        ("test_ims.npy", "no such file"),
+    ]:
+        assert any(place in line and what in line for line in found), (place, found)
+    assert len(found) == 4
+    skip = tmp_path / "list.json"
+    assert run(str(tmp_path), "--fix", "--output", str(skip)) == 0
+    dataset = open_dataset(tmp_path, skip=skip)
+    train, val = dataset.split("train"), dataset.split("val")
+    assert list(train.image_names) == ["train-0", "train-2"]
+    assert train.captions[5] == "train caption 0 of image 2 ."
+    assert train.features is not None
+    np.testing.assert_array_equal(train.features.rows(np.array([1])), array[[2]])
+    assert val.num_captions == 9
+    assert val.captions[6] == "dev caption 2 of image 1 ."
+    assert val.image_of_caption.tolist() == [0] * 5 + [1] * 4
+    assert "test" not in dataset.splits
+
+
+def test_an_image_in_two_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write.x_vlm(tmp_path)
+    records = json.loads((tmp_path / "coco_test.json").read_text())
+    records.append({"image": "a.jpg", "caption": ["A leak ."]})
+    (tmp_path / "coco_test.json").write_text(json.dumps(records))
+    found = problems(tmp_path, capsys)
+    assert len(found) == 1
+    assert "a.jpg" in found[0]
+    assert "'train'" in found[0]
+
+
+def test_thorough_decodes_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Damage in the middle of a file shows only when it is decoded."""
+    from PIL import Image
+
+    write.karpathy(tmp_path)
+    file = tmp_path / "images" / "a.jpg"
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "a.png")
+    data = bytearray((tmp_path / "a.png").read_bytes())
+    data[3000:3050] = bytes(50)
+    file.write_bytes(bytes(data))
+    (tmp_path / "a.png").unlink()
+    assert problems(tmp_path, capsys) == []
+    found = problems(tmp_path, capsys, "--thorough")
+    assert len(found) == 1
+    assert "a.jpg" in found[0]
+
+
+def test_many_problems_are_counted_and_all_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{i}.jpg,x,train\n" for i in range(30))
+    (tmp_path / "captions.csv").write_text("image,caption,split\n" + rows)
+    (tmp_path / "images").mkdir()
+    assert run(str(tmp_path)) == 0
+    assert "and 10 more" in capsys.readouterr().out
+    assert run(str(tmp_path), "--all") == 0
+    assert "29.jpg" in capsys.readouterr().out
+
+
+@real
+def test_flickr8k(capsys: pytest.CaptureFixture[str]) -> None:
+    started = time.process_time()
+    dataset = open_dataset(FLICKR8K)
+    assert time.process_time() - started < 2  # 0.3 on an idle core
+    counts: dict[str, Any] = {n: (s.num_images, s.num_captions) for n, s in dataset.splits.items()}
+    assert counts == {"train": (6000, 30000), "val": (1000, 5000), "test": (1000, 5000)}
+    assert run(str(FLICKR8K)) == 0
+    out = capsys.readouterr().out
+    assert "flickr8k: layout karpathy" in out
+    assert "2,933 words" in out
+
+
+@real
+def test_a_closed_pipe_is_no_error() -> None:
+    code = "import sys; from simgrad.cli import main; main(sys.argv[1:])"
+    command = f"{sys.executable} -c '{code}' datasets {FLICKR8K} --all | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert "flickr8k" in done.stdout
+    assert "Traceback" not in done.stderr
