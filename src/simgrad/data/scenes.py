@@ -39,7 +39,7 @@ __all__ = ["Scene", "Scenes", "Thing", "describes", "make_captions", "make_scene
 T = TypeVar("T")
 # The index of each split's first scene: far apart, so that splits grow without meeting.
 FIRST = {"train": 0, "val": 1_000_000_000, "test": 2_000_000_000}
-_VERSION = 1  # goes up when the same spec would give other scenes, captions or features
+_VERSION = 2  # goes up when the same spec would give other scenes, captions or features
 _GRAIN = 0.02  # a picture's noise, as a share of full brightness
 _BLOCK = 500  # scenes whose feature noise is drawn together
 
