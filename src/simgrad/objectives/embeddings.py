@@ -122,27 +122,35 @@ def _in_one(work: _Work, x: Tensor, y: Tensor) -> _Gradients:
     transposed = S.t().clone(memory_format=torch.contiguous_format)
     i2t = weigh_whole(work.objective, S, pairs.i2t, work.outside[0])
     t2i = weigh_whole(work.objective, transposed, pairs.t2i, work.outside[1])
-    W, V = (
-        p.weights if isinstance(p.weights, Tensor) else dense(p.weights, like)
-        for p, like in ((i2t, S), (t2i, transposed))
-    )
     i_factor, t_factor = work.factor(pairs.i2t), work.factor(pairs.t2i)
-    if work.objective.mean:
-        W, V = W.mul_(i_factor), V.mul_(t_factor)
-    W = W.add_(V.t())
-    half = W.to(x.dtype)
+    W, V = i2t.weights, t2i.weights
+    if isinstance(W, Tensor) and isinstance(V, Tensor):
+        if work.objective.mean:
+            W, V = W.mul_(i_factor), V.mul_(t_factor)
+        W = W.add_(V.t())
+        half = W.to(x.dtype)
+        dx, dy = product(half, y), product(half.t(), x)
+        bias = None if work.bias is None else W.sum()
+    else:
+        dx, dy = _zeros(x, y)
+        on_W, on_V = _apply(W, x, y, (dx, dy), i_factor), _apply(V, y, x, (dy, dx), t_factor)
+        bias = None if work.bias is None else i_factor * on_W.sum() + t_factor * on_V.sum()
     return _Gradients(
         i2t.value * i_factor + t2i.value * t_factor,
-        product(half, y),
-        product(half.t(), x),
+        dx,
+        dy,
         (_times(i2t.outside, i_factor), _times(t2i.outside, t_factor)),
-        None if work.bias is None else W.sum(),
+        bias,
     )
+
+
+def _zeros(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    exact = at_least_float32(x).dtype
+    return torch.zeros_like(x, dtype=exact), torch.zeros_like(y, dtype=exact)
 
 
 def _in_blocks(work: _Work, x: Tensor, y: Tensor) -> _Gradients:
-    exact = at_least_float32(x).dtype
-    dx, dy = torch.zeros_like(x, dtype=exact), torch.zeros_like(y, dtype=exact)
+    dx, dy = _zeros(x, y)
     i2t = _direction(work, x, y, dx, dy, work.pairs.i2t, work.outside[0])
     t2i = _direction(work, y, x, dy, dx, work.pairs.t2i, work.outside[1])
     bias = None if work.bias is None else i2t.bias + t2i.bias
