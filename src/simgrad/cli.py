@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "cocos": ("simgrad.analysis.command", "cocos", "count what contributes to the gradient"),
     "diagram": ("simgrad.analysis.command", "diagram", "draw an objective's weights"),
     "mine": ("simgrad.training.command", "mine", "hard negatives over the whole training set"),
-    "features": ("simgrad.data.command", "features", "compute image features once"),
+    "features": ("simgrad.data.command_features", "features", "compute image features once"),
     "import": ("simgrad.models.command", "import_checkpoint", "read a published checkpoint"),
     "report": ("simgrad.report.command", "report", "one HTML file of a study or some runs"),
     "search": ("simgrad.serve.command", "search", "find pictures by a sentence, or captions"),
@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": ("simgrad.bench", "bench", "measure speed and memory beside the peers"),
 }
 
+_EXTRAS = "SIMGRAD_WITH"
 _HEAD = """\
 simgrad {version}: train, compare and explain objectives for image-caption retrieval.
 
@@ -110,8 +111,21 @@ def _complete_flags(command: Callable[..., object], words: list[str]) -> list[st
 
 
 def _import_file(path: Path) -> None:
+    import os
     import runpy
 
     if not path.is_file():
         raise InputError(f"--with {path}: there is no such file.")
     runpy.run_path(str(path))
+    # Worker processes of a study import it too.
+    earlier = os.environ.get(_EXTRAS)
+    os.environ[_EXTRAS] = os.pathsep.join(filter(None, [earlier, str(path.resolve())]))
+
+
+def import_extras() -> None:
+    """In a worker: import the files that the command was given with --with."""
+    import os
+
+    names = os.environ.pop(_EXTRAS, "")
+    for name in filter(None, names.split(os.pathsep)):
+        _import_file(Path(name))
