@@ -16,13 +16,15 @@ from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats, summary
 from simgrad.evaluation.ranks import Integers, Positions, places
 from simgrad.evaluation.scores import Scores
 
+_NEVER = 1 << 60  # the place of a true item that is not among the candidates
+
 
 @dataclass(frozen=True)
 class Truth:
     """Which candidates are true of which queries, and how much each is worth."""
 
     query: Integers  # (pairs,) rows
-    candidate: Integers  # (pairs,) columns
+    candidate: Integers  # (pairs,) columns; -1: true, but not among the candidates
     gain: Floats  # (pairs,) above 0
 
     @staticmethod
@@ -36,7 +38,8 @@ class Truth:
         order = np.lexsort((-gains, candidate, query))
         query, candidate, gains = query[order], candidate[order], gains[order]
         new = np.ones(len(query), dtype=bool)
-        new[1:] = (query[1:] != query[:-1]) | (candidate[1:] != candidate[:-1])
+        same = (query[1:] == query[:-1]) & (candidate[1:] == candidate[:-1])
+        new[1:] = ~same | (candidate[1:] < 0)
         return Truth(query[new], candidate[new], gains[new])
 
     @staticmethod
@@ -50,7 +53,9 @@ class Truth:
         lists: Mapping[int, Iterable[int]], rows: Mapping[int, int], columns: Mapping[int, int]
     ) -> "Truth":
         """From {query id: [candidate ids]}; `rows` and `columns` find an id's place."""
-        pairs = [(rows[q], columns[c]) for q, candidates in lists.items() for c in candidates]
+        pairs = [
+            (rows[q], columns.get(c, -1)) for q, candidates in lists.items() for c in candidates
+        ]
         table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return Truth.of(table[:, 0], table[:, 1])
 
@@ -63,7 +68,7 @@ class Truth:
         )
 
     def transposed(self) -> "Truth":
-        """The same pairs seen from the candidates."""
+        """The same pairs seen from the candidates; all of them must be there."""
         return Truth.of(self.candidate, self.query, self.gain)
 
 
@@ -81,8 +86,12 @@ def _place_truth(scores: Scores, truth: Truth) -> tuple[Integers, Integers]:
     if len(queries) < scores.num_images:
         part = scores.select(torch.from_numpy(queries), torch.arange(scores.num_captions))
     query = query.astype(np.int64)
-    own, rivals = count_rows(part, torch.from_numpy(query), torch.from_numpy(truth.candidate))
-    return query, places(query, own.cpu().numpy(), rivals.cpu().numpy(), truth.gain)
+    there = truth.candidate >= 0
+    pairs = (torch.from_numpy(query[there]), torch.from_numpy(truth.candidate[there]))
+    own, rivals = (result.cpu().numpy() for result in count_rows(part, *pairs))
+    place = np.full(len(query), _NEVER)
+    place[there] = places(query[there], own, rivals, truth.gain[there])
+    return query, place
 
 
 def truth_positions(scores: Scores, truth: Truth) -> Positions:
