@@ -1,0 +1,70 @@
+"""What does not fit says which row, and what to do."""
+
+import pytest
+import torch
+
+from simgrad.errors import InputError
+from simgrad.objectives import Objective, Offline, Positives, objective
+
+
+def _message(call) -> str:  # type: ignore[no-untyped-def]
+    with pytest.raises(InputError) as error:
+        call()
+    return str(error.value)
+
+
+def test_errors_name_the_row() -> None:
+    o, S = objective("nt-xent"), torch.rand(4, 6)
+    index = torch.tensor([0, 1, 2, 3, 0, 1])
+    mask = torch.arange(4)[:, None] == index[None]
+    no_caption, no_image = mask.clone(), mask.clone()
+    no_caption[2], no_image[:, 5] = False, False
+    assert "image 2 has no positive" in _message(lambda: o.weigh(S, no_caption))
+    assert "caption 5 has no positive" in _message(lambda: o.weigh(S, no_image))
+    assert "4 images and 6 captions" in _message(lambda: o.weigh(S))
+    assert "torch.bool" in _message(lambda: o.weigh(S, mask.float()))
+    assert "(6, 4)" in _message(lambda: o.weigh(S, mask.T))
+    assert "(4,)" in _message(lambda: o.weigh(S, index[:4]))
+    wrong = index.clone()
+    wrong[3] = 7
+    assert "caption 3 belongs to image 7" in _message(lambda: o.weigh(S, wrong))
+    wrong[3] = -1
+    assert "caption 3 belongs to image -1" in _message(lambda: o.weigh(S, wrong))
+    wrong[3] = 0
+    assert "image 3 has no caption" in _message(lambda: o.weigh(S, wrong))
+    assert "list" in _message(lambda: o.weigh(S, [0, 1]))  # type: ignore[arg-type]
+    other = Positives.of_captions(index, 5)
+    assert "5 images and 6 captions" in _message(lambda: o.weigh(S, other))
+    bad = S.clone()
+    bad[2, 3] = torch.nan
+    assert "row 2 holds nan" in _message(lambda: o.weigh(bad, index))
+    assert "(24,)" in _message(lambda: o.weigh(S.flatten()))
+
+
+def test_errors_about_embeddings() -> None:
+    o = objective("triplet")
+    images, texts = torch.rand(8, 5), torch.rand(8, 5)
+    assert "5 dimensions, texts 4" in _message(lambda: o(images, texts[:, :4]))
+    assert "images must be" in _message(lambda: o(images[0], texts))
+    assert "texts must be" in _message(lambda: o(images, texts.long()))
+    assert "texts is empty" in _message(lambda: o(images, texts[:0]))
+    texts[3, 1] = torch.inf
+    assert "texts: row 3" in _message(lambda: o(images, texts))
+    images[6] = torch.nan
+    assert "images: row 6" in _message(lambda: o(images, texts))
+
+
+def test_errors_about_offline_similarities() -> None:
+    S, four = torch.rand(3, 3), torch.rand(4, 3)
+    assert "offline=" in _message(lambda: objective("off-tri").weigh(S))
+    offline = Offline(*four)
+    assert "takes no offline" in _message(lambda: objective("triplet").weigh(S, offline=offline))
+    short = offline._replace(pair=four[2, :2])
+    assert "offline.pair" in _message(lambda: objective("off-quin").weigh(S, offline=short))
+    bad = offline._replace(image=torch.tensor([0.1, torch.nan, 0.2]))
+    assert "offline.image" in _message(lambda: objective("off-quin").weigh(S, offline=bad))
+
+
+def test_an_objective_without_a_rule_says_so() -> None:
+    with pytest.raises(TypeError, match="has no rule"):
+        Objective().weigh(torch.rand(2, 2))
