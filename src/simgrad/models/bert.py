@@ -98,7 +98,16 @@ class Bert(nn.Module):
         self.drop = nn.Dropout(settings.dropout)
         first = settings.layers - settings.fusion
         self.layers = nn.ModuleList(Layer(settings, i >= first) for i in range(settings.layers))
-        self.apply(_start)
+        self._start()
+
+    def _start(self) -> None:
+        """BERT's 0.02 belongs to its width of 768; narrower layers need more to say as much."""
+        spread = 0.02 * (768 / self.settings.hidden) ** 0.5
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=spread)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
 
     def embed(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[1]
@@ -126,13 +135,6 @@ class Bert(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         return self.fuse(self.text(tokens, mask), mask, None)
-
-
-def _start(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear):
-        nn.init.zeros_(module.bias)
 
 
 def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Bert:
