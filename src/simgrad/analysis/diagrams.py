@@ -1,0 +1,174 @@
+"""The data of diagrams: what an objective does to one triplet, and to one pair.
+
+`triplet_field`: the weights over the similarity of the positive and of the negative (figure 2 of
+Xuan & Chen, WACV 2023). `pair_curves`: the weights over the similarity of one pair (figure 3).
+Both ask the objective's rule, so they work for any objective; one that writes its weights as
+triplet weight x pair weight, as GOAL does, also gets the two factors.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from simgrad.analysis.situations import weigh_situations
+from simgrad.errors import InputError
+from simgrad.objectives import Goal, Objective
+from simgrad.objectives import objective as read
+from simgrad.objectives.goal import Relative
+
+Array = npt.NDArray[np.float64]
+PHASES = ("early", "middle", "late")
+
+
+@runtime_checkable
+class Factored(Protocol):
+    """An objective whose weights are triplet weight x pair weight."""
+
+    def triplet_weight(self, s_pos: Tensor, s_neg: Tensor) -> Tensor: ...
+
+    def pair_weights(self, s_pos: Tensor, s_neg: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class TripletField:
+    """Weights of one triplet on a grid; rows are s-, columns s+."""
+
+    objective: str
+    s_pos: Array  # (resolution,)
+    s_neg: Array  # (resolution,)
+    pull: Array  # how hard the positive is pulled: minus its weight
+    push: Array  # how hard the negative is pushed: its weight
+    triplet: Array | None  # the triplet weight T, where the objective has one
+
+    @property
+    def balanced(self) -> bool:
+        """Pull and push are the same everywhere."""
+        return bool(np.allclose(self.pull, self.push, rtol=1e-6, atol=1e-9))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return _plain(self)
+
+
+@dataclass(frozen=True)
+class PairCurves:
+    """Weights of one pair over its similarity, all else fixed."""
+
+    objective: str
+    similarity: Array  # (resolution,)
+    pull: Array  # of the positive, (others, resolution)
+    push: Array  # of the negative
+    others: tuple[float, ...]  # similarity of the other pair of the triplet; () for pair weights P
+    factors: bool  # these are the pair weights P+ and P-, not their product with T
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return _plain(self)
+
+
+def _plain(data: Any) -> dict[str, Any]:
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(data).items()}
+
+
+@torch.no_grad()
+def triplet_field(
+    objective: "str | Objective",
+    resolution: int = 101,
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    outside: float = 0.0,
+) -> TripletField:
+    """What an objective does to a query with one positive and one negative.
+
+    `outside`: the similarity of mined pairs, for objectives that weigh those too.
+    """
+    rule = read(objective)
+    axis = _axis(low, high, resolution)
+    s_neg, s_pos = (x.flatten() for x in torch.meshgrid(axis, axis, indexing="ij"))
+    weights = weigh_situations(rule, torch.stack([s_pos, s_neg], 1), outside=outside).weights
+    T = rule.triplet_weight(s_pos, s_neg) if isinstance(rule, Factored) else None
+
+    def grid(values: Tensor) -> Array:
+        return cast(Array, values.view(resolution, resolution).numpy())
+
+    return TripletField(
+        str(rule),
+        cast(Array, axis.numpy()),
+        cast(Array, axis.numpy()),
+        grid(-weights[:, 0] + 0.0),  # + 0.0: no minus zero in tables
+        grid(weights[:, 1]),
+        None if T is None else grid(T),
+    )
+
+
+@torch.no_grad()
+def pair_curves(
+    objective: "str | Objective",
+    resolution: int = 201,
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    others: tuple[float, ...] = (0.2, 0.5, 0.8),
+    relative: float | None = 0.1,
+    outside: float = 0.0,
+) -> PairCurves:
+    """What an objective does to a pair as its similarity changes.
+
+    For triplet weight x pair weight: the pair weights P+ and P-, with the relative terms m+ = m- of
+    the ms variants set to `relative` (None: neutral, as in a batch without rivals). For others: the
+    pull of a positive and the push of a negative while the other similarity stays at `others`.
+    """
+    rule = read(objective)
+    axis = _axis(low, high, resolution)
+    similarity = cast(Array, axis.numpy())
+    if isinstance(rule, Factored):
+        pull, push = _pair_weights(rule, axis, relative)
+        return PairCurves(str(rule), similarity, pull[None], push[None], (), True)
+    pulls, pushes = [], []
+    for other in others:
+        fixed = torch.full_like(axis, other)
+        on_pos = weigh_situations(rule, torch.stack([axis, fixed], 1), outside=outside).weights
+        on_neg = weigh_situations(rule, torch.stack([fixed, axis], 1), outside=outside).weights
+        pulls.append((-on_pos[:, 0] + 0.0).numpy())
+        pushes.append(on_neg[:, 1].numpy())
+    return PairCurves(str(rule), similarity, np.stack(pulls), np.stack(pushes), others, False)
+
+
+def _pair_weights(rule: Factored, axis: Tensor, relative: float | None) -> tuple[Array, Array]:
+    if isinstance(rule, Goal) and relative is not None:
+        pull, push = rule.pair_weights(axis, axis, Relative(relative, relative))
+    else:
+        pull, push = rule.pair_weights(axis, axis)
+    return cast(Array, pull.numpy()), cast(Array, push.numpy())
+
+
+def _axis(low: float, high: float, resolution: int) -> Tensor:
+    if not low < high or resolution < 2:
+        raise InputError(
+            f"a diagram needs low < high and at least 2 points, not {low}, {high}, {resolution}."
+        )
+    return torch.linspace(low, high, resolution, dtype=torch.float64)
+
+
+def read_triplets(run: str | Path) -> dict[str, Array]:
+    """The real triplets a run recorded: (s+, hardest s-) early, in the middle and late."""
+    path = Path(run) / "triplets.npz"
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; did the run start training?")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {
+                name: np.asarray(archive[name], dtype=float) for name in PHASES if name in archive
+            }
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path}: not a readable .npz file ({error}).") from None
+    for name, points in found.items():
+        if points.ndim != 2 or points.shape[1] != 2:
+            raise InputError(f"{path}: '{name}' has shape {points.shape}, not (triplets, 2).")
+    return {name: points for name, points in found.items() if len(points)}
