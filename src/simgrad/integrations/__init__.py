@@ -1,0 +1,10 @@
+"""simgrad's objectives in other people's training loops, and theirs in ours.
+
+Each module needs its library only where its objects are used; importing this package needs none.
+"""
+
+from simgrad.integrations.metric_learning import MetricLearningLoss, from_metric_learning
+from simgrad.integrations.open_clip import ClipLoss
+from simgrad.integrations.sentence_transformers import SentenceTransformerLoss
+
+__all__ = ["ClipLoss", "MetricLearningLoss", "SentenceTransformerLoss", "from_metric_learning"]

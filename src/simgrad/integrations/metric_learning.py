@@ -1,0 +1,144 @@
+"""Objectives for pytorch-metric-learning's loops, and its losses as objectives.
+
+loss = simgrad.integrations.MetricLearningLoss("smooth-ap")
+loss(images, labels, ref_emb=captions, ref_labels=caption_labels)
+
+theirs = simgrad.integrations.from_metric_learning(losses.NTXentLoss(temperature=0.1))
+theirs.weigh(S)                                # counted and drawn like any other objective
+"""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from simgrad.errors import InputError
+from simgrad.objectives import Batch, Objective, objective
+from simgrad.objectives.base import RuleResult
+
+
+class MetricLearningLoss(nn.Module):
+    """Any objective, called as pytorch-metric-learning calls its losses.
+
+    An image and a caption are a positive pair where their labels are equal; whether the two label
+    tensors are one object makes no difference.
+    """
+
+    def __init__(self, objective_or_spec: "str | Objective") -> None:
+        super().__init__()
+        self.objective = objective(objective_or_spec)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Any = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        if ref_emb is None or ref_labels is None:
+            raise InputError(
+                "simgrad's objectives compare two sides: give the captions as `ref_emb` and their "
+                "labels as `ref_labels`."
+            )
+        if indices_tuple is not None:
+            raise InputError(
+                "simgrad's objectives choose their own pairs from the batch: leave `indices_tuple` "
+                "(a miner's output) out."
+            )
+        for what, given, count in (
+            ("labels", labels, len(embeddings)),
+            ("ref_labels", ref_labels, len(ref_emb)),
+        ):
+            if given.shape != (count,):
+                raise InputError(f"{what} has shape {tuple(given.shape)}; it must be ({count},).")
+        device = embeddings.device
+        positives = labels.to(device)[:, None] == ref_labels.to(device)[None]
+        loss: Tensor = self.objective(embeddings, ref_emb, positives)
+        return loss
+
+
+def from_metric_learning(loss: nn.Module) -> Objective:
+    """A pytorch-metric-learning loss as an objective: half the sum of the two directions.
+
+    Its distance is replaced by one that reads the similarities given, so it can be asked for its
+    weights on any similarity matrix; they come from autograd.
+    """
+    try:
+        from pytorch_metric_learning.losses import BaseMetricLossFunction
+    except ImportError:
+        raise InputError(
+            "from_metric_learning needs the package pytorch-metric-learning: "
+            "pip install pytorch-metric-learning"
+        ) from None
+    if not isinstance(loss, BaseMetricLossFunction):
+        raise InputError(
+            f"from_metric_learning takes a loss of pytorch-metric-learning, not a "
+            f"{type(loss).__name__}."
+        )
+    return _MetricLearning(loss)
+
+
+class _MetricLearning(Objective):
+    """The rule is autograd of the loss; the loss may average over the batch, so no blocks."""
+
+    name = "metric-learning"
+    mean = True
+    separable = False
+
+    def __init__(self, loss: Any) -> None:
+        self.loss = copy.deepcopy(loss)
+        kind = type(loss.distance).__name__
+        normalised = loss.distance.normalize_embeddings
+        if kind not in ("CosineSimilarity", "DotProductSimilarity", "LpDistance") or not normalised:
+            raise InputError(
+                f"{type(loss).__name__} uses the distance {kind}"
+                f"{'' if normalised else ' without normalising'}, which is no function of the "
+                "cosine similarity; use CosineSimilarity or a normalising LpDistance(p=2)."
+            )
+        if kind == "LpDistance" and loss.distance.p != 2:
+            raise InputError(f"LpDistance(p={loss.distance.p}) is no function of the similarity.")
+        if next(iter(loss.parameters()), None) is not None:
+            raise InputError(
+                f"{type(loss).__name__} has weights of its own (class vectors): it does not "
+                "compare images with captions."
+            )
+        self.euclidean = kind == "LpDistance"
+        self.kind = type(loss).__name__
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.kind})"
+
+    __repr__ = __str__
+
+    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
+        rows, columns = similarities.shape
+        labels, ref_labels = _labels(positives)
+        with torch.enable_grad():
+            S = similarities.detach().requires_grad_()
+            # |x - y|² = 2 - 2 x.y for unit vectors; a distance of 0 has no derivative.
+            matrix = (2 - 2 * S).clamp(min=1e-12).sqrt() if self.euclidean else S
+            # The loss asks its distance for a matrix; the embeddings only carry the shape.
+            self.loss.distance.compute_mat = lambda query, reference: matrix
+            value = self.loss(
+                S.new_ones(rows, 1), labels, ref_emb=S.new_ones(columns, 1), ref_labels=ref_labels
+            )
+            del self.loss.distance.compute_mat
+            reached = value.requires_grad
+            weights = torch.autograd.grad(value, S)[0] if reached else torch.zeros_like(S)
+        # The frame divides by the queries; the loss is a figure of the batch already.
+        return value.detach().expand(rows), weights * rows
+
+
+def _labels(positives: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels whose equality is the mask of positives, which must fall into groups."""
+    labels = positives.to(torch.uint8).argmax(1)  # the first positive candidate of each query
+    ref_labels = labels[positives.to(torch.uint8).argmax(0)]
+    if not torch.equal(labels[:, None] == ref_labels[None], positives):
+        row = int((labels[:, None] != ref_labels[None]).eq(positives).any(1).nonzero()[0])
+        raise InputError(
+            f"query {row}: its positives do not form a group of their own. A loss of "
+            "pytorch-metric-learning takes labels, so positives must be those of equal labels."
+        )
+    return labels, ref_labels

@@ -1,0 +1,223 @@
+"""The objectives in other people's loops, and their losses among ours."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, logsigmoid, normalize
+
+import simgrad
+from simgrad.errors import InputError
+from simgrad.integrations import (
+    ClipLoss,
+    MetricLearningLoss,
+    SentenceTransformerLoss,
+    from_metric_learning,
+)
+
+SPECS = ["triplet-sh", "nt-xent", "nt-xent(learned=true)", "smooth-ap", "siglip", "goal"]
+
+
+def _pair(count: int = 6) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    images, texts = torch.randn(2, count, 8, generator=generator)
+    return images.requires_grad_(), texts.requires_grad_()
+
+
+# --- open_clip
+
+
+def test_open_clips_contrastive_loss() -> None:
+    images, texts = _pair()
+    scale = torch.tensor(14.0, requires_grad=True)
+    loss = ClipLoss("nt-xent(learned=true)")(images, texts, scale)
+    assert isinstance(loss, Tensor)
+    got = torch.autograd.grad(loss, [images, texts, scale])
+    logits = scale * normalize(images) @ normalize(texts).T
+    every = torch.arange(6)
+    plain = (cross_entropy(logits, every) + cross_entropy(logits.T, every)) / 2
+    torch.testing.assert_close(loss, plain)
+    for one, other in zip(got, torch.autograd.grad(plain, [images, texts, scale]), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_open_clips_sigmoid_loss() -> None:
+    images, texts = _pair()
+    scale, bias = torch.tensor(9.0, requires_grad=True), torch.tensor([-8.0], requires_grad=True)
+    loss = ClipLoss("siglip")(images, texts, scale, bias, output_dict=True)
+    assert isinstance(loss, dict)
+    total = loss["contrastive_loss"]
+    got = torch.autograd.grad(total, [images, scale, bias])
+    logits = scale * normalize(images) @ normalize(texts).T + bias
+    plain = -logsigmoid((2 * torch.eye(6) - 1) * logits).sum() / 6
+    torch.testing.assert_close(total, plain)
+    for one, other in zip(got, torch.autograd.grad(plain, [images, scale, bias]), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_parameter_of_a_clip_model_gets_a_gradient(spec: str) -> None:
+    images, texts = _pair()
+    scale, bias = torch.tensor(9.0, requires_grad=True), torch.tensor(-8.0, requires_grad=True)
+    loss = ClipLoss(spec)
+    value = loss(images, texts, scale, bias)
+    assert isinstance(value, Tensor)
+    value.backward()
+    assert scale.grad is not None
+    assert bias.grad is not None
+    assert not any(p.requires_grad for p in loss.parameters())
+
+
+# --- pytorch-metric-learning
+
+
+def test_metric_learnings_signature() -> None:
+    images, _ = _pair(4)
+    captions = torch.randn(7, 8)
+    labels, ref_labels = torch.tensor([5, 9, 2, 7]), torch.tensor([9, 5, 5, 2, 7, 7, 9])
+    index = torch.tensor([1, 0, 0, 2, 3, 3, 1])
+    loss = MetricLearningLoss("goal")(images, labels, ref_emb=captions, ref_labels=ref_labels)
+    torch.testing.assert_close(loss, simgrad.objective("goal")(images, captions, index))
+
+
+def test_one_label_tensor_for_both_sides_is_no_different() -> None:
+    images, texts = _pair()
+    labels = torch.arange(6)
+    loss = MetricLearningLoss("nt-xent")
+    same = loss(images, labels, ref_emb=texts, ref_labels=labels)
+    assert float(same) > 0
+    assert same == loss(images, labels, ref_emb=texts, ref_labels=labels.clone())
+
+
+def test_metric_learnings_signature_says_what_is_missing() -> None:
+    images, texts = _pair()
+    labels, loss = torch.arange(6), MetricLearningLoss("triplet")
+    with pytest.raises(InputError, match="ref_emb"):
+        loss(images, labels)
+    with pytest.raises(InputError, match="indices_tuple"):
+        loss(images, labels, (labels,) * 3, texts, labels)
+    with pytest.raises(InputError, match=r"ref_labels has shape \(5,\)"):
+        loss(images, labels, ref_emb=texts, ref_labels=labels[:5])
+
+
+def test_their_losses_are_objectives() -> None:
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    images, texts = _pair()
+    labels = torch.arange(6)
+    for theirs in (
+        losses.NTXentLoss(temperature=0.2),
+        losses.TripletMarginLoss(margin=0.3),
+        losses.MultiSimilarityLoss(),
+        losses.CircleLoss(),
+        losses.ContrastiveLoss(),
+        losses.SupConLoss(temperature=0.2),
+    ):
+        made = from_metric_learning(theirs)
+        plain = theirs(images, labels, ref_emb=texts, ref_labels=labels.clone())
+        plain = (plain + theirs(texts, labels, ref_emb=images, ref_labels=labels.clone())) / 2
+        ours = made(images, texts)
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
+        got = torch.autograd.grad(ours, [images, texts])
+        for one, other in zip(got, torch.autograd.grad(plain, [images, texts]), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+        weights = made.weigh((normalize(images) @ normalize(texts).T).detach())
+        torch.testing.assert_close(weights.value, plain.detach(), rtol=1e-5, atol=1e-6)
+        assert type(theirs).__name__ in str(made)
+
+
+def test_their_nt_xent_is_ours() -> None:
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    S = 2 * torch.rand(5, 5, generator=torch.Generator().manual_seed(1)) - 1
+    theirs = from_metric_learning(losses.NTXentLoss(temperature=0.1)).weigh(S)
+    ours = simgrad.objective("nt-xent(tau=0.1)").weigh(S)
+    for one, other in zip(theirs[:3], ours[:3], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_an_objective_says_why() -> None:
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    from pytorch_metric_learning.distances import LpDistance, SNRDistance
+
+    with pytest.raises(InputError, match="not a Linear"):
+        from_metric_learning(torch.nn.Linear(2, 2))
+    with pytest.raises(InputError, match="SNRDistance"):
+        from_metric_learning(losses.TripletMarginLoss(distance=SNRDistance()))
+    with pytest.raises(InputError, match="p=1"):
+        from_metric_learning(losses.TripletMarginLoss(distance=LpDistance(p=1)))
+    with pytest.raises(InputError, match="class vectors"):
+        from_metric_learning(losses.NormalizedSoftmaxLoss(3, 4))
+    shared = torch.tensor([[True, True, False], [False, True, True], [False, False, True]])
+    with pytest.raises(InputError, match="query"):
+        from_metric_learning(losses.NTXentLoss()).weigh(torch.rand(3, 3), shared)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pytorch_metric_learning.losses", None)
+    with pytest.raises(InputError, match="pip install pytorch-metric-learning"):
+        from_metric_learning(torch.nn.Linear(2, 2))
+
+
+# --- sentence-transformers
+
+
+def _small_model():  # type: ignore[no-untyped-def]
+    """A bag of random word vectors: trains in a moment, needs no download."""
+    library = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.models import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["[UNK]", "a", "dog", "cat", "red", "blue", "car", "runs", "sleeps", "tree", "house"]
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    torch.manual_seed(0)
+    return library.SentenceTransformer(
+        modules=[StaticEmbedding(tokenizer, embedding_dim=16)], device="cpu"
+    )
+
+
+LEFT = ["a red car", "a blue car", "a dog runs", "a cat sleeps", "a tree", "a house"]
+RIGHT = ["red car", "blue car", "dog runs", "cat sleeps", "tree", "house"]
+
+
+@pytest.mark.parametrize("spec", ["nt-xent(learned=true)", "goal"])
+def test_a_real_trainer_trains(spec: str, tmp_path: Path) -> None:
+    model = _small_model()
+    datasets = pytest.importorskip("datasets")
+    from sentence_transformers import (
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+
+    loss = SentenceTransformerLoss(model, spec)
+    data = datasets.Dataset.from_dict({"image": LEFT, "caption": RIGHT, "label": list(range(6))})
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=15, per_device_train_batch_size=6,
+        learning_rate=0.05, use_cpu=True, report_to=[], save_strategy="no", logging_steps=1,
+    )  # fmt: skip
+    before = [p.detach().clone() for p in loss.parameters()]
+    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss)
+    trainer.train()
+    history = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert history[-1] < history[0]
+    for old, new in zip(before, loss.parameters(), strict=True):
+        assert not torch.equal(old, new.detach().cpu())  # a learned temperature too
+    similarity = model.similarity(model.encode(LEFT), model.encode(RIGHT))
+    assert (similarity.argmax(1) == torch.arange(6)).all()
+
+
+def test_labels_are_groups_of_positives() -> None:
+    model = _small_model()
+    loss = SentenceTransformerLoss(model, "nt-xent")
+    columns = [model.tokenize(LEFT), model.tokenize(RIGHT)]
+    labels = torch.tensor([0, 0, 1, 2, 3, 4])
+    left, right = (model(c)["sentence_embedding"] for c in columns)
+    mask = labels[:, None] == labels[None]
+    torch.testing.assert_close(
+        loss(columns, labels), simgrad.objective("nt-xent")(left, right, mask)
+    )
+    assert not torch.equal(loss(columns), loss(columns, labels))
+    with pytest.raises(InputError, match="3 columns"):
+        loss([*columns, columns[0]])
+    assert loss.get_config_dict() == {"objective": "nt-xent"}
