@@ -45,21 +45,23 @@ def train(
     dataset: Dataset | None = None,
     quiet: bool = False,
     stop_after: float | None = None,
+    shared: dict[Any, Any] | None = None,
 ) -> Run:
     """Train, or go on training, in `folder`; a finished run is returned as it is.
 
-    `stop_after` ends the run early after so many seconds, ready to be resumed.
+    `stop_after` ends the run early after so many seconds, ready to be resumed. Runs side by side in
+    one process share what they read through `shared`.
     """
     folder = Path(folder)
     if recipe.second_round is not None:
         from simgrad.training.rounds import train_two_rounds
 
-        return train_two_rounds(recipe, folder, dataset=dataset, quiet=quiet)
+        return train_two_rounds(recipe, folder, dataset=dataset, quiet=quiet, shared=shared)
     with lock(folder / ".lock", wait=False, what=f"the run {folder}"):
         _claim(recipe, folder)
         if Run(folder).finished:
             return Run(folder)
-        training = _Training(recipe, folder, prepare(recipe, dataset), quiet)
+        training = _Training(recipe, folder, prepare(recipe, dataset, shared), quiet)
         deadline = None if stop_after is None else time.monotonic() + stop_after
         with politely() as asked_to_stop:
             training.go(lambda: asked_to_stop() or (deadline or np.inf) < time.monotonic())

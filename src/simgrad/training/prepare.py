@@ -15,7 +15,7 @@ from simgrad.training.recipe import Recipe
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
 _RESIDENT = {"cpu": 2 * 2**30, "cuda": 16 * 2**30}
-# Initial weights come from the global generator; runs side by side in one process take turns.
+# Runs side by side in one process take turns to read data and to draw initial weights.
 building = threading.Lock()
 
 
@@ -31,20 +31,33 @@ class Prepared:
     val: Source
 
 
-def prepare(recipe: Recipe, dataset: Dataset | None = None) -> Prepared:
-    """Open the data, build or load the model, put both where they are needed."""
+def prepare(
+    recipe: Recipe, dataset: Dataset | None = None, shared: dict[Any, Any] | None = None
+) -> Prepared:
+    """Open the data, build or load the model, put both where they are needed.
+
+    Runs side by side in one process pass the same `shared`, and read each data set once.
+    """
     device = pick_device(recipe.device)
     if recipe.precision == "tf32":
         torch.set_float32_matmul_precision("high")
-    dataset = dataset or open_dataset(recipe.data, features=recipe.features)
-    train, val = dataset.split("train"), dataset.split("val")
-    if not len(train.captions) or not len(val.captions):
-        raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
-    tokenizer, model = _model(recipe, dataset, train)
-    sources = [
-        source_of(split, tokenizer, model, device, recipe, training=split is train)
-        for split in (train, val)
-    ]
+    kept = {} if shared is None else shared
+    with building:  # also: initial weights come from the global generator
+        key: Any = ("dataset", recipe.data, recipe.features)
+        dataset = dataset or kept.get(key) or open_dataset(recipe.data, features=recipe.features)
+        kept[key] = dataset
+        train, val = dataset.split("train"), dataset.split("val")
+        if not len(train.captions) or not len(val.captions):
+            raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
+        tokenizer, model = _model(recipe, dataset, train, kept)
+        sources = []
+        for split in (train, val):
+            key = (id(split), id(tokenizer), str(device), model.inputs.images)
+            if key not in kept or model.inputs.images == "pixels":
+                kept[key] = source_of(
+                    split, tokenizer, model, device, recipe, training=split is train
+                )
+            sources.append(kept[key])
     return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1])
 
 
@@ -61,19 +74,28 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def _model(recipe: Recipe, dataset: Dataset, train: Split) -> tuple[Any, RetrievalModel]:
+def _model(
+    recipe: Recipe, dataset: Dataset, train: Split, kept: dict[Any, Any]
+) -> tuple[Any, RetrievalModel]:
     if recipe.start_from is not None:
         loaded = load(recipe.start_from)
         return loaded.tokenizer, loaded.model
-    tokenizer = _tokenizer(recipe, dataset)
-    with building:
-        torch.manual_seed(recipe.seed)
-        return tokenizer, build(recipe.model, inputs_of(train, tokenizer, recipe))
+    pieces = needs_word_pieces(recipe.model)
+    key = (id(dataset), pieces, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
+    if key not in kept:
+        kept[key] = _tokenizer(recipe, dataset, pieces)
+    torch.manual_seed(recipe.seed)
+    return kept[key], build(recipe.model, inputs_of(train, kept[key], recipe))
 
 
-def _tokenizer(recipe: Recipe, dataset: Dataset) -> Any:
-    config = models.parse(recipe.model)
-    if getattr(config, "text", "words") == "bert" or getattr(config, "wordpieces", False):
+def needs_word_pieces(model: str) -> bool:
+    """Whether a model reads BERT's word pieces rather than words."""
+    config = models.parse(model)
+    return getattr(config, "text", "words") == "bert" or bool(getattr(config, "pieces", False))
+
+
+def _tokenizer(recipe: Recipe, dataset: Dataset, pieces: bool) -> Any:
+    if pieces:
         from simgrad.data.wordpieces import WordPieces
 
         if recipe.vocabulary is not None:
@@ -112,7 +134,7 @@ def source_of(
     if model.inputs.images == "pixels":
         from simgrad.data.transforms import named
 
-        style = recipe.augment or getattr(model, "transform", "imagenet")
+        style = str(recipe.augment or getattr(model, "transform", "imagenet"))
         transform = named(style, train=training and recipe.augment is not None, size=224)
         return Source(split, tokenizer, transform, device=device, workers=recipe.workers)
     if split.features is None:

@@ -17,14 +17,23 @@ from simgrad.training.run import BEST, Run
 
 
 def train_two_rounds(
-    recipe: Recipe, folder: Path, *, dataset: Dataset | None = None, quiet: bool = False
+    recipe: Recipe,
+    folder: Path,
+    *,
+    dataset: Dataset | None = None,
+    quiet: bool = False,
+    shared: dict[Any, Any] | None = None,
 ) -> Run:
     """Round one in `folder/round1`, candidates in `folder/candidates`, round two in `folder`."""
     changes = dict(recipe.second_round or {})
     go_on = bool(changes.pop("from_round_one", False))
     dataset = dataset or open_dataset(recipe.data, features=recipe.features)
     first = train(
-        recipe.replace(second_round=None), folder / "round1", dataset=dataset, quiet=quiet
+        recipe.replace(second_round=None),
+        folder / "round1",
+        dataset=dataset,
+        quiet=quiet,
+        shared=shared,
     )
     if not first.finished:
         return first
@@ -33,7 +42,7 @@ def train_two_rounds(
     changes |= {"second_round": None, "candidates": str(candidates)}
     if go_on:
         changes["start_from"] = str(first.path / BEST)
-    return train(recipe.replace(**changes), folder, dataset=dataset, quiet=quiet)
+    return train(recipe.replace(**changes), folder, dataset=dataset, quiet=quiet, shared=shared)
 
 
 def mine_run(

@@ -1,0 +1,155 @@
+"""Running a study: as many workers as help, and what a person sees meanwhile."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from simgrad.console import progress
+from simgrad.errors import InputError
+from simgrad.studies.study import Study
+from simgrad.training.run import Run
+from simgrad.training.schedule import total_epochs
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How a study is worked on."""
+
+    processes: int
+    threads: int  # runs side by side within a process, on one GPU
+    cores: int  # for each process
+
+
+def crew_for(study: Study, processes: int | None, threads: int | None) -> Crew:
+    """As many workers as help on this machine."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = cores or 1
+    left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
+    gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
+    if gpus:
+        # A GPU is kept busy by several runs at once. Streams of one process overlap; processes
+        # take turns on the GPU, but a second one hides the host's work of the first.
+        processes = processes or min(left, max(1, min(4, cores // 4)))
+        threads = threads or max(1, min(4, -(-left // processes)))
+    else:
+        processes, threads = processes or min(left, cores), threads or 1
+    return Crew(processes, threads, max(1, cores // processes))
+
+
+def run_local(
+    study: Study, processes: int | None = None, threads: int | None = None, quiet: bool = False
+) -> None:
+    """Train every run of a study that is not finished."""
+    if all(Run(path).finished for path, _ in study.jobs()):
+        return
+    crew = crew_for(study, processes, threads)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(crew.cores),
+        "SIMGRAD_THREADS": str(crew.cores),
+    }
+    command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
+    logs = study.path / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    workers = []
+    for number in range(crew.processes):
+        with open(logs / f"worker-{os.getpid()}-{number}.txt", "ab") as log:
+            workers.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+    try:
+        watch(study, lambda: any(worker.poll() is None for worker in workers), quiet)
+    except BaseException:
+        for worker in workers:
+            worker.terminate()  # each run writes a checkpoint and stops
+        for worker in workers:
+            worker.wait()
+        raise
+    for worker in workers:
+        worker.wait()
+
+
+def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> None:
+    """Train a study on a Ray cluster, one task per run; folders must be on a shared disk."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError("the ray engine needs the extra: pip install 'simgrad[ray]'.") from None
+    if not ray.is_initialized():
+        ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
+    gpus = 1 if ray.cluster_resources().get("GPU") else 0
+
+    @ray.remote(num_cpus=1, num_gpus=gpus, max_retries=3)  # type: ignore[untyped-decorator]
+    def one(folder: str, recipe: dict[str, Any]) -> str | None:
+        from pathlib import Path
+
+        from simgrad.studies.worker import _train
+        from simgrad.training.recipe import from_dict
+
+        return _train(Path(folder), from_dict(recipe, folder), {})
+
+    jobs = [(p, r) for p, r in study.jobs() if not Run(p).finished]
+    waiting = [one.remote(str(path.resolve()), recipe.to_dict()) for path, recipe in jobs]
+
+    def busy() -> bool:
+        nonlocal waiting
+        if waiting:
+            _, waiting = ray.wait(waiting, num_returns=1, timeout=0.2)
+        return bool(waiting)
+
+    watch(study, busy, quiet)
+
+
+def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
+    """Show progress until nobody works any more."""
+    jobs = study.jobs()
+    epochs = sum(total_epochs(recipe) for _, recipe in jobs)
+    finished: set[str] = set()
+    show = not quiet and sys.stderr.isatty()
+    bar = progress()
+    task = bar.add_task(study.title[:40], total=epochs)
+    if show:
+        bar.start()
+    try:
+        while True:
+            working = busy()
+            done = 0.0
+            for path, recipe in jobs:
+                run = Run(path)
+                if run.finished:
+                    done += total_epochs(recipe)
+                    if path.name not in finished:
+                        finished.add(path.name)
+                        if not quiet and not show:
+                            _say(len(finished), len(jobs), run)
+                elif show and run.history:
+                    done += float(run.history[-1]["epoch"])
+            text = f"{len(finished)}/{len(jobs)} runs"
+            bar.update(task, completed=done, description=text)
+            if not working:
+                return
+            time.sleep(0.5)
+    finally:
+        if show:
+            bar.stop()
+
+
+def _say(count: int, total: int, run: Run) -> None:
+    value = run.test.get("rsum")
+    score = "" if value is None else f"  test rsum {value:.1f}"
+    seconds = run.info.get("seconds", 0)
+    print(f"[{count}/{total}] {run.name}{score}  {seconds:.0f} s", file=sys.stderr, flush=True)
+
+
+def failures(study: Study) -> list[tuple[str, str]]:
+    """(run, reason) of every run that failed."""
+    found = []
+    for path, _ in study.jobs():
+        info = Run(path).info
+        if info.get("status") == "failed":
+            found.append((path.name, str(info.get("error", "see logs")).strip().splitlines()[-1]))
+    return found

@@ -1,0 +1,219 @@
+"""A study file: which runs make one table.
+
+    title: Which objective for VSE++?
+    recipe: {data: scenes, epochs: 10}        # shared by all runs
+    grid: {objective: [triplet, triplet-sh], model: [vse++]}
+    seeds: 3                                  # or a list
+    baseline: triplet                         # what the others are compared with
+
+Instead of a grid, or beside it, `rows` may list settings one by one, each with its label, group,
+changes to the recipe and the published row that belongs beside it.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simgrad.errors import InputError
+from simgrad.models import models
+from simgrad.objectives import objective
+from simgrad.objectives.spec import print_spec
+from simgrad.training.recipe import Recipe, from_dict, read_yaml
+
+_METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
+_KEYS = (
+    "title", "claim", "recipe", "rows", "grid", "seeds", "baseline", "published", "metrics",
+)  # fmt: skip
+# What the embedded world gives a model that reads features rather than pictures.
+_SCENES = {"vse++": "global", "x-vlm": "pixels", "clip": "pixels"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting, run with every seed: one row of the table."""
+
+    label: str
+    group: str  # rows of a group are compared with its baseline
+    changes: dict[str, Any]
+    baseline: bool = False
+    published: dict[str, str] = field(default_factory=dict)  # columns of the published table
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a study file says."""
+
+    title: str
+    base: Recipe
+    rows: tuple[Row, ...]
+    seeds: tuple[int, ...]
+    metrics: tuple[str, ...] = _METRICS
+    claim: str = ""  # what the paper says about it, in one sentence
+    published: dict[str, Any] = field(default_factory=dict)  # {table: file, where: {column: value}}
+
+    def recipe(self, row: Row, seed: int) -> Recipe:
+        """The recipe of one run."""
+        return self.base.replace(**{**row.changes, "seed": seed})
+
+    def runs(self) -> list[tuple[str, Row, Recipe]]:
+        """(folder name, row, recipe) of every run, seeds outermost: a table fills evenly."""
+        return [
+            (f"{slug(row.label)}-s{seed}", row, self.recipe(row, seed))
+            for seed in self.seeds
+            for row in self.rows
+        ]
+
+    def changed(self, **changes: Any) -> "Plan":
+        """The same study with a few fields of the recipe changed for all rows."""
+        rows = tuple(
+            dataclasses.replace(
+                row, changes={k: v for k, v in row.changes.items() if k not in changes}
+            )
+            for row in self.rows
+        )
+        return dataclasses.replace(self, base=self.base.replace(**changes), rows=rows)
+
+    def on_scenes(self, **sizes: int) -> "Plan":
+        """The same study on the embedded world, with features each model can read."""
+        rows = []
+        for row in self.rows:
+            model = str(row.changes.get("model", self.base.model)).split("(")[0]
+            settings = {"features": _SCENES.get(model, "regions"), **sizes}
+            spec = ", ".join(f"{k}={v}" for k, v in settings.items())
+            changes = {**row.changes, "data": f"scenes({spec})", "features": None}
+            rows.append(dataclasses.replace(row, changes=changes))
+        return dataclasses.replace(self, rows=tuple(rows))
+
+    def fast(self) -> "Plan":
+        """A small version for a quick look: narrow models, few epochs, two seeds."""
+        rows = []
+        for row in self.rows:
+            recipe = self.recipe(row, 0)
+            share = max(1, recipe.epochs // 4)
+            changes: dict[str, Any] = {
+                "model": narrow(recipe.model), "lr": 1e-3, "finetune_epochs": 0,
+                "epochs": max(1, recipe.epochs // 10), "decay_every": share,
+                "first_objective": recipe.first_objective or "triplet",
+                "first_epochs": max(1, recipe.first_epochs),
+            }  # fmt: skip
+            if recipe.second_round:
+                second = dict(recipe.second_round)
+                second["epochs"] = max(1, int(second.get("epochs", recipe.epochs)) // 10)
+                changes["second_round"] = {**second, "depth": 60}
+            rows.append(dataclasses.replace(row, changes={**row.changes, **changes}))
+        return dataclasses.replace(self, rows=tuple(rows), seeds=self.seeds[:2])
+
+
+def narrow(spec: str) -> str:
+    """The same model, small enough for a laptop."""
+    config = models.parse(spec)
+    small = {"dimension": 128, "word_dimension": 64, "hidden": 128, "image_dimension": 128}
+    known = {f.name for f in dataclasses.fields(config)}
+    return print_spec(dataclasses.replace(config, **{k: v for k, v in small.items() if k in known}))
+
+
+def read_plan(path: str | Path) -> Plan:
+    """A study file; what does not fit is named."""
+    return plan_from_dict(read_yaml(path), str(path))
+
+
+def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
+    """A study from plain values."""
+    for key in values:
+        if key not in _KEYS:
+            raise InputError(f"{where}: a study has no '{key}' (it has: {', '.join(_KEYS)}).")
+    base = from_dict(_mapping(values.get("recipe", {}), f"{where}: recipe"), f"{where}: recipe")
+    rows = [
+        *_listed(values.get("rows", []), where),
+        *_gridded(
+            _mapping(values.get("grid", {}), f"{where}: grid"), values.get("baseline"), where
+        ),
+    ]
+    if not rows:
+        raise InputError(f"{where}: a study needs `rows` or a `grid`.")
+    labels = [row.label for row in rows]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise InputError(f"{where}: two rows are called '{label}'.")
+    plan = Plan(
+        title=str(values.get("title", Path(where).stem)),
+        base=base,
+        rows=tuple(rows),
+        seeds=_seeds(values.get("seeds", 1), where),
+        metrics=tuple(values.get("metrics", _METRICS)),
+        claim=str(values.get("claim", "")),
+        published=_mapping(values.get("published", {}), f"{where}: published"),
+    )
+    for row in rows:  # every run must be possible before the first one starts
+        recipe = plan.recipe(row, 0)
+        objective(recipe.objective)
+        models.parse(recipe.model)
+        if recipe.second_round:
+            recipe.replace(second_round=None, **_second(recipe.second_round))
+    return plan
+
+
+def _second(changes: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in changes.items() if k != "from_round_one"}
+
+
+def _listed(rows: Any, where: str) -> list[Row]:
+    if not isinstance(rows, list):
+        raise InputError(f"{where}: rows is a list.")
+    found = []
+    for number, row in enumerate(rows, 1):
+        here = f"{where}: row {number}"
+        row = _mapping(row, here)
+        unknown = set(row) - {"label", "group", "set", "baseline", "published"}
+        if unknown or "label" not in row:
+            raise InputError(f"{here} has label, group, set, baseline, published; not {unknown}.")
+        published = {k: str(v) for k, v in _mapping(row.get("published", {}), here).items()}
+        found.append(
+            Row(
+                str(row["label"]),
+                str(row.get("group", "")),
+                _mapping(row.get("set", {}), here),
+                bool(row.get("baseline", False)),
+                published,
+            )
+        )
+    return found
+
+
+def _gridded(grid: dict[str, Any], baseline: Any, where: str) -> list[Row]:
+    if not grid:
+        return []
+    for key, choices in grid.items():
+        if not isinstance(choices, list) or not choices:
+            raise InputError(f"{where}: grid: {key} is a list of choices.")
+    varied = [key for key, choices in grid.items() if len(choices) > 1] or ["objective"]
+    rows = []
+    for choice in itertools.product(*grid.values()):
+        changes = dict(zip(grid, choice, strict=True))
+        label = " ".join(str(changes[key]) for key in varied if key in changes)
+        group = " ".join(str(changes[k]) for k in varied if k != "objective" and k in changes)
+        rows.append(Row(label, group, changes, changes.get("objective") == baseline))
+    return rows
+
+
+def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
+    if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= 1000:
+        return tuple(range(seeds))
+    if isinstance(seeds, list) and seeds and all(type(s) is int for s in seeds):
+        return tuple(seeds)
+    raise InputError(f"{where}: seeds is a number of seeds or a list of them.")
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{where} takes fields and values, not {value!r:.60}.")
+    return value
+
+
+def slug(text: str) -> str:
+    """A label as a folder name."""
+    return re.sub(r"[^A-Za-z0-9+.=]+", "-", text).strip("-").lower()[:120] or "run"

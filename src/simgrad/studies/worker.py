@@ -1,0 +1,111 @@
+"""One worker of a study: takes a run nobody is working on, trains it, takes the next.
+
+Several workers, started by one command or by many, on one machine or on several with a shared
+disk, take turns by locking run folders; a lock dies with its holder, so nothing is lost or done
+twice. With several threads, runs share one process and one GPU, each on a stream of its own.
+
+    python -m simgrad.studies.worker STUDY [THREADS]
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from simgrad.errors import InputError
+from simgrad.files import read_json, write_json
+from simgrad.studies.study import Study
+from simgrad.training.recipe import Recipe
+from simgrad.training.run import INFO, Run
+from simgrad.training.signals import politely, stop_asked
+
+BUSY = "another process is working"
+
+
+def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = None) -> int:
+    """Train what is left of a study; how many runs failed."""
+    jobs = [job for job in study.jobs() if not Run(job[0]).finished]
+    taking = threading.Lock()
+    failed: list[str] = []
+    shared: dict[Any, Any] = {}
+
+    def labour() -> None:
+        while True:
+            with taking:
+                if not jobs or stop_asked():
+                    return
+                folder, recipe = jobs.pop(0)
+            with _own_stream(recipe):
+                problem = _train(folder, recipe, shared)
+            if problem is not None and BUSY not in problem:
+                failed.append(f"{folder.name}: {problem}")
+            if log is not None:
+                log(f"{folder.name}: {problem or Run(folder).info.get('status')}")
+
+    crew = [threading.Thread(target=labour) for _ in range(threads)]
+    with politely():  # a signal ends every run at its next step, ready to be resumed
+        for thread in crew:
+            thread.start()
+        for thread in crew:
+            thread.join()
+    return len(failed)
+
+
+def _train(folder: Path, recipe: Recipe, shared: dict[Any, Any]) -> str | None:
+    """Train one run; what went wrong, if anything did."""
+    from simgrad.training.loop import train
+
+    try:
+        train(recipe, folder, quiet=True, shared=shared)
+    except InputError as error:
+        if BUSY not in str(error):
+            _note_failure(folder, str(error))
+        return str(error)
+    except Exception as error:  # one broken run must not take the others with it
+        trace = traceback.format_exc()
+        print(trace, file=sys.stderr)
+        _note_failure(folder, trace)
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _note_failure(folder: Path, text: str) -> None:
+    """Leave the reason in run.json, where the table and the report find it."""
+    with contextlib.suppress(OSError):
+        path = folder / INFO
+        info = read_json(path) if path.is_file() else {}
+        write_json(path, {**info, "status": "failed", "error": text})
+
+
+@contextlib.contextmanager
+def _own_stream(recipe: Recipe) -> Iterator[None]:
+    """On a GPU every run works on a stream of its own, so that runs overlap."""
+    import torch
+
+    if recipe.device == "cpu" or not torch.cuda.is_available():
+        yield
+        return
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+        yield
+        torch.cuda.current_stream().synchronize()
+
+
+def main() -> None:
+    """Entry point of a worker process."""
+    from simgrad.cli import import_extras
+
+    import_extras()
+    if os.environ.get("SIMGRAD_THREADS"):
+        import torch
+
+        torch.set_num_threads(int(os.environ["SIMGRAD_THREADS"]))
+    threads = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    sys.exit(1 if work(Study.open(sys.argv[1]), threads) else 0)
+
+
+if __name__ == "__main__":
+    main()

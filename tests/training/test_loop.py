@@ -1,0 +1,179 @@
+"""The loop: same seed same numbers, interrupted equals uninterrupted, nothing torn."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from simgrad.errors import InputError
+from simgrad.training import Run
+from simgrad.training import loop as loop_module
+from simgrad.training.loop import train
+from simgrad.training.state import PREVIOUS, STATE, load_state, save_state
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def without_time(run: Run) -> list[dict[str, Any]]:
+    return [
+        {k: v for k, v in e.items() if k not in ("seconds", "samples_per_second")}
+        for e in run.history
+    ]
+
+
+def test_a_run_leaves_everything_behind(small: Any, scenes: Any, tmp_path: Path) -> None:
+    run = train(small(), tmp_path / "run", dataset=scenes, quiet=True)
+    assert run.finished
+    assert len(run.history) == 2
+    assert run.test["rsum"] > 0
+    assert len(run.ranks().i2t) == 20
+    assert run.info["versions"]["torch"] == torch.__version__
+    assert run.info["data_fingerprint"] == scenes.fingerprint()
+    assert set(np.load(tmp_path / "run" / "triplets.npz")) >= {"early", "middle"}
+    assert run.load().extra["rsum"] == max(e["val"]["rsum"] for e in run.history)
+    assert not list((tmp_path / "run").rglob("*.tmp"))
+
+
+def test_same_seed_same_numbers_another_seed_others(
+    small: Any, scenes: Any, tmp_path: Path, weights: Any
+) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(small(seed=seed), tmp_path / name, dataset=scenes, quiet=True)
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 10, 14, 19])
+@pytest.mark.parametrize("objective", ["triplet-sh", "nt-xent(learned=true)"])
+def test_interrupted_anywhere_ends_with_the_same_weights(
+    small: Any,
+    scenes: Any,
+    tmp_path: Path,
+    weights: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    stop_at: int,
+    objective: str,
+) -> None:
+    recipe = small(objective=objective, evaluate_every=4)
+    whole = train(recipe, tmp_path / "whole", dataset=scenes, quiet=True)
+    assert whole.info["steps"] == 20
+
+    class Killed(Exception):
+        pass
+
+    original = loop_module._Training._check
+
+    def check(self: Any, loss: Any, index: Any) -> None:
+        original(self, loss, index)
+        if self.at["step"] == stop_at and not (tmp_path / "killed").exists():
+            (tmp_path / "killed").touch()
+            raise Killed
+
+    # A checkpoint after every step; the kill comes in the middle of the next.
+    monkeypatch.setattr(loop_module._Training, "_check", check)
+    often = recipe.replace(checkpoint_seconds=0.0)
+    with pytest.raises(Killed):
+        train(often, tmp_path / "parts", dataset=scenes, quiet=True)
+    assert not Run(tmp_path / "parts").finished
+    resumed = train(often, tmp_path / "parts", dataset=scenes, quiet=True)
+    assert resumed.finished
+    assert without_time(resumed) == without_time(whole)
+    assert same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+    assert resumed.test == whole.test
+
+
+def test_asked_to_stop_and_resumed(
+    small: Any, scenes: Any, tmp_path: Path, weights: Any
+) -> None:
+    train(small(), tmp_path / "whole", dataset=scenes, quiet=True)
+    for _ in range(100):
+        run = train(small(), tmp_path / "parts", dataset=scenes, quiet=True, stop_after=0.0)
+        if run.finished:
+            break
+        assert run.info["status"] == "stopped"
+    assert run.finished
+    assert same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+
+
+def test_a_torn_checkpoint_falls_back_on_the_one_before(tmp_path: Path) -> None:
+    save_state(tmp_path, {"a": torch.arange(4)}, {"step": 1})
+    save_state(tmp_path, {"a": torch.arange(5)}, {"step": 2})
+    path = tmp_path / STATE
+    path.write_bytes(path.read_bytes()[:-3])
+    found = load_state(tmp_path)
+    assert found is not None
+    tensors, counters, problems = found
+    assert counters == {"step": 1}
+    assert len(tensors["a"]) == 4
+    assert "torn" in problems[0]
+    (tmp_path / PREVIOUS).write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="Start again"):
+        load_state(tmp_path)
+
+
+def test_a_changed_byte_is_noticed(tmp_path: Path) -> None:
+    save_state(tmp_path, {"a": torch.zeros(64)}, {"step": 1})
+    path = tmp_path / STATE
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="checksum"):
+        load_state(tmp_path)
+
+
+def test_another_recipe_in_the_same_folder_is_refused(
+    small: Any, scenes: Any, tmp_path: Path
+) -> None:
+    train(small(), tmp_path / "run", dataset=scenes, quiet=True)
+    with pytest.raises(InputError, match="lr differ"):
+        train(small(lr=2e-3), tmp_path / "run", dataset=scenes, quiet=True)
+
+
+def test_non_finite_loss_names_the_step(
+    small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simgrad.training.step import Step
+
+    original = Step.update
+
+    def update(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
+        value = original(self, *arguments, **named)
+        return value * (float("nan") if self.count() == 5 else 1.0)
+
+    counter = iter(range(1, 100))
+    monkeypatch.setattr(Step, "count", lambda self: next(counter), raising=False)
+    monkeypatch.setattr(Step, "update", update)
+    with pytest.raises(InputError, match="step 5 "):
+        train(small(), tmp_path / "run", dataset=scenes, quiet=True)
+    assert Run(tmp_path / "run").info["status"] == "failed"
+
+
+def test_early_stop(small: Any, scenes: Any, tmp_path: Path) -> None:
+    run = train(
+        small(epochs=30, lr=0.0, early_stop=2), tmp_path / "run", dataset=scenes, quiet=True
+    )
+    assert run.finished
+    assert len(run.history) == 3
+    assert any("learning rate is 0" in w["text"] for w in run.info["warnings"])
+
+
+def test_collapse_is_named(small: Any, scenes: Any, tmp_path: Path) -> None:
+    # A huge rate drives all similarities together, as hardest-negative training is known to do.
+    from simgrad.training.trouble import Watch
+
+    entry = {"lr": 1e-3, "loss": 12.8}
+    assert "collapsed" in Watch().look(entry, spread=1e-5, score=1.0)[0]
+    assert Watch().look(entry, spread=0.1, score=1.0) == []
+
+
+def test_history_with_a_line_cut_off_is_read(tmp_path: Path) -> None:
+    from simgrad.training.run import read_history
+
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(json.dumps({"step": 1}) + "\n" + '{"step": 2, "lo')
+    assert read_history(path) == [{"step": 1}]

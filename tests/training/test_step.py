@@ -1,0 +1,137 @@
+"""A step: GradCache, AOQ's draws, schedules and half precision against the plain way."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from simgrad.data import Sampler, open_dataset
+from simgrad.data.batches import Source
+from simgrad.data.vocabulary import Vocabulary
+from simgrad.models import Inputs, build
+from simgrad.objectives import objectives
+from simgrad.training.mining import Candidates, mine
+from simgrad.training.offline import Draw
+from simgrad.training.recipe import Recipe
+from simgrad.training.schedule import moment
+from simgrad.training.step import Step
+
+DATA = {
+    "vse++(dimension=16, word_dimension=8)": "scenes(train=40, val=5, test=5, features=global)",
+    "scan(dimension=16, word_dimension=8)": "scenes(train=40, val=5, test=5, features=regions)",
+}
+
+
+def make(model: str, recipe: Recipe) -> tuple[Step, Source]:
+    split = open_dataset(DATA[model]).split("train")
+    vocabulary = Vocabulary.build(split.captions, min_count=1)
+    assert split.features is not None
+    shape = split.features.shape
+    kind: Any = "features" if len(shape) == 1 else "regions"
+    torch.manual_seed(0)
+    built = build(model, Inputs(kind, shape, len(vocabulary)))
+    return Step(built, recipe, torch.device("cpu")), Source(split, vocabulary, resident=True)
+
+
+def gradients(step: Step) -> dict[str, torch.Tensor]:
+    return {n: p.grad.clone() for n, p in step.model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("model", list(DATA))
+@pytest.mark.parametrize(
+    "name", [d.name for d in objectives if not d.factory.needs_offline]  # type: ignore[attr-defined]
+)
+@pytest.mark.parametrize("micro", [1, 7, 64])
+def test_gradcache_gives_the_gradient_of_the_whole_batch(model: str, name: str, micro: int) -> None:
+    if model.startswith("scan") and (name != "triplet-sh" or micro == 1):
+        pytest.skip("one objective and two sizes are enough for sets of vectors")
+    recipe = Recipe(objective=name, batch=24)
+    results = []
+    for size in (None, micro):
+        step, source = make(model, recipe.replace(micro_batch=size))
+        index = Sampler("pairs", 24, seed=3).epoch(source.split, 0)[0]
+        value = step.gradient(source.fetch(index), name)
+        results.append((value, gradients(step)))
+    (plain, wanted), (cached, found) = results
+    torch.testing.assert_close(plain, cached)
+    assert wanted.keys() == found.keys()
+    for key in wanted:
+        assert (wanted[key] - found[key]).norm() <= 1e-5 * wanted[key].norm() + 1e-6, key
+
+
+@pytest.mark.parametrize("name", ["off-tri", "off-quin", "adap-off-quin"])
+@pytest.mark.parametrize("model", list(DATA))
+def test_offline_draws_reach_the_right_pairs(model: str, name: str) -> None:
+    """The four offline similarities, against encoding every drawn pair by itself."""
+    step, source = make(model, Recipe(objective=name, batch=16, depth=20))
+    split = source.split
+    random = np.random.default_rng(0)
+    i2t = random.integers(0, split.num_captions, (split.num_images, 30)).astype(np.int32)
+    t2i = random.integers(0, split.num_images, (split.num_captions, 30)).astype(np.int32)
+    draw = Draw(split, Candidates(i2t, t2i, {}), step.recipe)
+    plain = Sampler("pairs", 16, seed=1).epoch(split, 0)[:2]
+    index = draw.epoch(plain, epoch=0)[1]
+    # Each distinct image and caption once, the batch first.
+    assert len(set(index.images.tolist())) == len(index.images)
+    assert index.images[: index.own_images].tolist() == plain[1].images.tolist()
+    assert index.captions[: index.own_captions].tolist() == plain[1].captions.tolist()
+    place = index.places()
+    mined_caption = index.captions[place["caption"]]
+    mined_image = index.images[place["image"]]
+    own = plain[1].images[plain[1].image_of_caption]
+    for k in range(16):
+        rank = int(np.flatnonzero(i2t[own[k], :20] == mined_caption[k])[0])
+        assert rank < 20
+        assert mined_image[k] in t2i[plain[1].captions[k], :4]  # rank // 5
+        assert index.images[place["partner_image"][k]] == split.image_of_caption[mined_caption[k]]
+        partner = index.captions[place["partner_caption"][k]]
+        assert split.image_of_caption[partner] == mined_image[k]
+    step.model.eval()
+    batch = source.fetch(index)
+    step.gradient(batch, name)
+    assert all(torch.isfinite(g).all() for g in gradients(step).values())
+
+
+def test_draws_repeat_with_the_seed_and_differ_between_epochs() -> None:
+    step, source = make(next(iter(DATA)), Recipe(objective="off-tri", depth=10, draw="normal"))
+    found = mine(torch.randn(40, 8), torch.randn(200, 8), source.split.image_of_caption, depth=10)
+    draw = Draw(source.split, found, step.recipe)
+    plan = Sampler("pairs", 32).epoch(source.split, 0)
+    first, again, later = draw.epoch(plan, 0), draw.epoch(plan, 0), draw.epoch(plan, 1)
+    assert all(np.array_equal(a.captions, b.captions) for a, b in zip(first, again, strict=True))
+    assert any(len(a.captions) != len(b.captions) for a, b in zip(first, later, strict=True))
+
+
+def test_published_schedules() -> None:
+    vsepp = Recipe(epochs=30, lr=2e-4, decay_every=15, finetune_epochs=15, finetune_lr=2e-5)
+    rate = [vsepp.lr * moment(vsepp, e, 0, 10).lr_factor for e in (0, 14, 15, 29, 30, 44)]
+    assert rate == pytest.approx([2e-4, 2e-4, 2e-5, 2e-5, 2e-5, 2e-5])
+    assert [moment(vsepp, e, 0, 10).train_backbone for e in (0, 29, 30)] == [False, False, True]
+    infinity = Recipe(first_objective="triplet", first_epochs=1, freeze_epochs=1)
+    assert [moment(infinity, e, 5, 10).objective for e in (0, 1)] == ["triplet", "triplet-sh"]
+    assert [moment(infinity, e, 5, 10).loss_factor for e in (0, 1, 2)] == [1.0, 0.5, 1.0]
+    assert [moment(infinity, e, 5, 10).train_backbone for e in (0, 1)] == [False, True]
+    xvlm = Recipe(epochs=10, decay="linear", warmup=0.1)
+    factors = [moment(xvlm, e, s, 10).lr_factor for e, s in ((0, 0), (0, 5), (1, 0), (9, 9))]
+    assert factors == pytest.approx([0.0, 0.5, 1.0, 1 / 90])
+
+
+def test_bf16_agrees_with_float32() -> None:
+    values = []
+    for precision in ("float32", "bf16"):
+        step, source = make(next(iter(DATA)), Recipe(objective="nt-xent", precision=precision))
+        index = Sampler("pairs", 32).epoch(source.split, 0)[0]
+        values.append(float(step.gradient(source.fetch(index), "nt-xent")))
+    assert values[0] == pytest.approx(values[1], rel=0.02)
+
+
+def test_pairs_as_published_make_negatives_of_the_own_captions() -> None:
+    """With every caption of one image in the batch, `pairs` pushes them apart; `images` does not."""
+    found = {}
+    for positives in ("pairs", "images"):
+        step, source = make(next(iter(DATA)), Recipe(objective="triplet", positives=positives))
+        index = Sampler("images", 1, 5).epoch(source.split, 0)[0]
+        found[positives] = float(step.gradient(source.fetch(index), "triplet"))
+    assert found["images"] == 0  # no negatives at all
+    assert found["pairs"] > 0
