@@ -183,7 +183,9 @@ def _print(names: Sequence[str], found: Sequence[Sequence[Metrics]], level: floa
             printing.print_cross_ranks([metrics.ranks])
         return
     groups = [[metrics.ranks for metrics in group] for group in found]
-    labels = [group.split(",")[0] if "," in group else group for group in names]
+    labels = [chr(ord("A") + i) for i in range(len(names))]
+    for label, name in zip(labels, names, strict=True):
+        print(f"{label}: {name}")
     for label, other in zip(labels[1:], groups[1:], strict=True):
         single = len(groups[0]) == len(other) == 1
         table = (

@@ -88,8 +88,8 @@ def print_comparison(
                 printed_p(d.p),
             ]
         )
-    print(f"\nA: {first}\nB: {second}")
-    print_table(("metric", "A", "B", "B - A", f"{100 * level:g}%", "p"), rows)
+    difference = f"{second} - {first}"
+    print_table(("metric", first, second, difference, f"{100 * level:g}%", "p"), rows)
     if seeds:
         print("p and intervals: hierarchical bootstrap over seeds and images.")
     else:

@@ -1,0 +1,129 @@
+"""`simgrad evaluate` as a person types it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import simgrad
+from simgrad.cli import main
+from simgrad.evaluation import Ranks, systems
+from simgrad.evaluation.systems import System
+
+
+@pytest.fixture
+def files(tmp_path):
+    random = np.random.default_rng(0)
+    images = random.normal(size=(40, 8))
+    images /= np.linalg.norm(images, axis=1, keepdims=True)
+    pairing = np.repeat(np.arange(40), 5)
+    for name, noise in (("a", 0.2), ("b", 0.6), ("c", 0.2)):
+        texts = images[pairing] + noise * random.normal(size=(200, 8))
+        texts /= np.linalg.norm(texts, axis=1, keepdims=True)
+        np.savez(tmp_path / f"{name}.npz", images=images, texts=texts, image_of_caption=pairing)
+        np.save(tmp_path / f"{name}.npy", (images @ texts.T).astype(np.float32))
+    return tmp_path
+
+
+def run(capsys, *arguments, status=0):
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", *map(str, arguments)])
+    printed = capsys.readouterr()
+    assert ended.value.code == status, printed.err
+    return printed.out if status == 0 else printed.err
+
+
+def test_embeddings(files, capsys):
+    table, ranks = files / "m.json", files / "r.parquet"
+    printed = run(capsys, files / "a.npz", "--recalls", "3", "--output", table, "--ranks", ranks)
+    assert "protocol all: images 0-39 (40), captions 0-199 (200)." in printed
+    assert "R@3" in printed
+    assert "cross-retrieval rank" in printed
+    archive = np.load(files / "a.npz")
+    expected = simgrad.evaluate(*(archive[n] for n in archive.files), recalls=(3,))
+    assert json.loads(table.read_text()) == pytest.approx(expected.to_dict())
+    assert f"rsum {expected.rsum:.1f}" in printed
+    assert np.array_equal(Ranks.load(ranks).t2i, expected.ranks.t2i)
+    assert "ranks kept" in run(capsys, ranks)
+
+
+def test_similarities(files, capsys):
+    same = run(capsys, files / "a.npy", "--captions-per-image", 5)
+    assert same == run(capsys, files / "a.npz")
+
+
+def test_two_systems(files, capsys):
+    printed = run(capsys, files / "a.npz", files / "b.npz")
+    line = next(line for line in printed.splitlines() if line.startswith("rsum"))
+    assert "<0.001" in line
+    assert "-" in line
+    assert "paired permutation test over images" in printed
+    printed = run(capsys, files / "a.npz", files / "c.npz")
+    line = next(line for line in printed.splitlines() if line.startswith("rsum"))
+    assert float(line.split()[-1]) > 0.01
+
+
+def test_three_systems_and_seeds(files, capsys):
+    a, b, c = (files / f"{n}.npz" for n in "abc")
+    assert "p (Holm)" in run(capsys, a, b, c)
+    assert "over seeds and images" in run(capsys, f"{a},{c}", f"{b},{b}")
+
+
+def test_an_ensemble(files, capsys):
+    output = files / "m.json"
+    run(capsys, files / "a.npz", files / "c.npz", "--ensemble", "True", "--output", output)
+    mean = (np.load(files / "a.npy") + np.load(files / "c.npy")) / 2
+    expected = simgrad.evaluate_similarities(mean, np.repeat(np.arange(40), 5))
+    assert json.loads(output.read_text())["rsum"] == pytest.approx(expected.rsum)
+
+
+def test_reranking_by_a_second_scorer(files, capsys, monkeypatch):
+    """A run of a model with one, stood in for by its similarities."""
+    whole = torch.from_numpy(np.load(files / "a.npy"))
+    other = torch.from_numpy(np.load(files / "c.npy"))
+    system = System(
+        "x-vlm",
+        systems.Matrix(whole),
+        np.repeat(np.arange(40), 5),
+        second_scorer=lambda pairs: other[pairs[:, 0], pairs[:, 1]],
+        candidates=200,
+    )
+    monkeypatch.setattr("simgrad.evaluation.command.open_system", lambda *a, **k: system)
+    output = files / "m.json"
+    run(capsys, "RUN", "--rerank", 0, "--output", output)
+    expected = simgrad.evaluate_similarities(other, np.repeat(np.arange(40), 5))
+    assert json.loads(output.read_text())["rsum"] == pytest.approx(expected.rsum)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent"], "no such run or file"),
+        (["a.npy"], "--captions-per-image (5 here"),
+        (["a.npy", "--captions-per-image", "4"], "40 images with 4 captions each would be 160"),
+        (["a.npz", "--protocol", "coco-1k"], "coco-1k is defined for 5,000 images"),
+        (["a.npz", "--protocol", "coco"], "no protocol 'coco'"),
+        (["a.npz", "--coco", "True"], "COCO's image and caption ids"),
+        (["a.npz", "--judgments", "."], "--judgments needs a run"),
+        (["a.npz", "--truth", "True"], "--truth needs a run"),
+        (["a.npz", "--rerank", "5"], "no second scorer"),
+        (["bad.npz"], "not a readable .npz"),
+        (["half.npz"], "needs the arrays 'images' and 'texts'"),
+        (["note.txt"], "give a run's folder"),
+        ([], "evaluate what?"),
+    ],
+)
+def test_mistakes(files, capsys, monkeypatch, arguments, message):
+    (files / "bad.npz").write_text("nothing")
+    (files / "note.txt").write_text("nothing")
+    np.savez(files / "half.npz", images=np.eye(3))
+    monkeypatch.chdir(files)
+    assert message in run(capsys, *arguments, status=2)
+
+
+def test_kept_ranks_cannot_be_ranked_anew(files, capsys):
+    ranks = files / "r.parquet"
+    run(capsys, files / "a.npz", "--ranks", ranks)
+    assert "cannot be ranked anew" in run(capsys, ranks, "--protocol", "coco-5k", status=2)
+    assert "no similarities" in run(capsys, ranks, "--ensemble", "True", status=2)

@@ -1,0 +1,204 @@
+"""Error rates by simulation: what is there is found, what is not there is not."""
+
+import numpy as np
+import pytest
+
+import simgrad
+from simgrad.errors import InputError
+from simgrad.evaluation import (
+    Ranks,
+    compare,
+    compare_many,
+    compare_seeds,
+    holm,
+    intervals,
+    metrics_of,
+)
+from simgrad.evaluation.protocols import Protocol
+from simgrad.evaluation.resampling import shares
+
+IMAGES, CAPTIONS = 120, 2
+PAIRING = np.repeat(np.arange(IMAGES), CAPTIONS)
+
+
+def ranks_of(hardness, random, gain=0.0, pairing=PAIRING):
+    """Ranks of a system on images of known hardness; a larger gain ranks better."""
+    image = hardness[pairing]
+
+    def draw():
+        return np.floor(np.exp(image - gain + 0.7 * random.normal(size=len(image)))).astype(int) + 1
+
+    # Captions of one image stand or fall together: the same noise again for half of it.
+    turn = np.concatenate([np.arange(n) for n in np.bincount(pairing)])
+    caption_rank = 10 * draw() + turn - 9
+    i2t = np.full(len(hardness), 10**9)
+    np.minimum.at(i2t, pairing, caption_rank)
+    return Ranks(
+        i2t=i2t,
+        t2i=draw(),
+        caption_rank=caption_rank,
+        image_of_caption=pairing,
+        image_ids=tuple(map(str, range(len(hardness)))),
+        caption_ids=tuple(map(str, range(len(pairing)))),
+        fold=np.zeros(len(hardness), dtype=np.int64),
+        i2t_tied=np.zeros(len(hardness), dtype=bool),
+        t2i_tied=np.zeros(len(pairing), dtype=bool),
+    )
+
+
+def hardness(random):
+    return random.normal(1.0, 1.0, IMAGES)
+
+
+def test_no_difference_is_found_at_the_stated_rate():
+    trials, found = 300, 0
+    for trial in range(trials):
+        random = np.random.default_rng(trial)
+        images = hardness(random)
+        pair = [ranks_of(images, random) for _ in range(2)]
+        found += compare(*pair, resamples=300, seed=trial)["rsum"].p < 0.05
+    # 5% of 300 is 15; beyond 28 or below 4 chance is less than one in a thousand.
+    assert 4 <= found <= 28
+
+
+def test_a_planted_difference_is_found():
+    for trial in range(20):
+        random = np.random.default_rng(1000 + trial)
+        images = hardness(random)
+        found = compare(
+            ranks_of(images, random), ranks_of(images, random, gain=0.6), resamples=1000
+        )
+        assert found["rsum"].p < 0.01
+        assert found["rsum"].low > 0
+        assert found["t2i_meanr"].difference < 0
+
+
+def test_intervals_cover_at_the_stated_rate():
+    """The population is the images that could have been drawn: its value from very many of them."""
+    random = np.random.default_rng(7)
+    many = random.normal(1.0, 1.0, 20_000)
+    pairing = np.repeat(np.arange(len(many)), CAPTIONS)
+    right = metrics_of(ranks_of(many, random, pairing=pairing)).to_dict()
+    trials = 200
+    covered = dict.fromkeys(("rsum", "t2i_r1", "i2t_mrr", "t2i_medr"), 0)
+    for trial in range(trials):
+        random = np.random.default_rng(trial)
+        bounds = intervals(ranks_of(hardness(random), random), level=0.9, resamples=300, seed=trial)
+        for name in covered:
+            covered[name] += bounds[name][0] <= right[name] <= bounds[name][1]
+    # 90% of 200 is 180; a percentile bootstrap of 120 images is a little short of it.
+    for name, times in covered.items():
+        assert times >= 165, name
+    assert max(covered["rsum"], covered["i2t_mrr"]) <= 194
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+def test_seeds_without_a_difference(seeds):
+    """Runs of one system differ by seed; that alone must not look like a difference."""
+    trials, found = 200, 0
+    for trial in range(trials):
+        random = np.random.default_rng(trial)
+        images = hardness(random)
+        groups = [
+            [ranks_of(images, random, gain=0.3 * random.normal()) for _ in range(seeds)]
+            for _ in range(2)
+        ]
+        found += compare_seeds(*groups, resamples=200, seed=trial)["rsum"].p < 0.05
+    # 5% of 200 is 10; two seeds have so few degrees of freedom that it may be less.
+    assert found <= 21
+    assert found >= (1 if seeds == 5 else 0)
+
+
+def test_seeds_with_a_difference():
+    random = np.random.default_rng(0)
+    images = hardness(random)
+    first = [ranks_of(images, random, 0.1 * random.normal()) for _ in range(4)]
+    second = [ranks_of(images, random, 0.8 + 0.1 * random.normal()) for _ in range(4)]
+    found = compare_seeds(first, second, resamples=500)["rsum"]
+    assert found.p < 0.01
+    assert found.low > 0
+    assert found.first == pytest.approx(np.mean([metrics_of(r).rsum for r in first]))
+    with pytest.raises(InputError, match="two seeds"):
+        compare_seeds(first[:1], second)
+
+
+def test_many_systems_with_holm():
+    random = np.random.default_rng(0)
+    images = hardness(random)
+    systems = {f"same {i}": [ranks_of(images, random)] for i in range(4)}
+    systems["better"] = [ranks_of(images, random, 0.8)]
+    found = compare_many(systems, "same 0")
+    assert set(found) == set(systems) - {"same 0"}
+    assert found["better"].p_holm < 0.05
+    assert all(found[f"same {i}"].p_holm > 0.05 for i in (1, 2, 3))
+    assert all(d.p_holm >= d.p for d in found.values())
+    with pytest.raises(InputError, match="no metric 'rsums'"):
+        compare_many(systems, "same 0", "rsums")
+    with pytest.raises(InputError, match="nothing to compare"):
+        compare_many(systems, "absent")
+
+
+def test_holm_by_hand():
+    # Sorted: 0.01 * 4, 0.02 * 3, 0.03 * 2 (not below the one before), 0.5 * 1.
+    assert holm([0.02, 0.5, 0.01, 0.03]) == pytest.approx([0.06, 0.5, 0.04, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_a_run_does_not_differ_from_itself():
+    random = np.random.default_rng(0)
+    one = ranks_of(hardness(random), random)
+    found = compare(one, one, resamples=200)["rsum"]
+    assert (found.difference, found.low, found.high, found.p) == (0, 0, 0, 1)
+
+
+def test_shares_add_up_to_the_metrics():
+    """With uneven numbers of captions, and over folds."""
+    random = np.random.default_rng(0)
+    pairing = np.concatenate([np.arange(40), random.integers(0, 40, 60)])
+    similarities = random.normal(size=(40, 100))
+    for protocol in ("all", Protocol("four", "", folds=4)):
+        found = simgrad.evaluate_similarities(similarities, pairing, protocol=protocol)
+        for linear in (False, True):
+            parts = shares(found.ranks, linear=linear)
+            assert len(parts.names) > 20
+            for name, total in zip(parts.names, parts.totals, strict=True):
+                assert total == pytest.approx(found[name]), name
+        bounds = intervals(found.ranks, resamples=200)
+        for name in ("rsum", "i2t_medr", "t2i_medr", "t2i_r5", "i2t_map_at_r"):
+            assert bounds[name][0] <= found[name] <= bounds[name][1], name
+
+
+def test_uneven_captions_are_resampled_as_a_mean():
+    """A mean over captions, drawn by image: linear shares against drawing outright."""
+    random = np.random.default_rng(1)
+    pairing = np.sort(np.concatenate([np.arange(60), random.integers(0, 20, 200)]))
+    ranks = ranks_of(random.normal(1, 1, 60), random, pairing=pairing)
+    low, high = intervals(ranks, resamples=2000)["t2i_mrr"]
+    captions_of = [np.flatnonzero(pairing == i) for i in range(60)]
+    drawn = []
+    for _ in range(2000):
+        chosen = np.concatenate([captions_of[i] for i in random.integers(0, 60, 60)])
+        drawn.append((1 / ranks.t2i[chosen]).mean())
+    outright = np.quantile(drawn, [0.025, 0.975])
+    width = outright[1] - outright[0]
+    assert [low, high] == pytest.approx(outright, abs=0.15 * width)
+
+
+def test_medians_by_drawing_outright():
+    random = np.random.default_rng(2)
+    ranks = ranks_of(random.normal(2, 1, 61), random, pairing=np.repeat(np.arange(61), 2))
+    low, high = intervals(ranks, resamples=3000)["i2t_medr"]
+    drawn = [np.floor(np.median(ranks.i2t[random.integers(0, 61, 61)])) for _ in range(3000)]
+    outright = np.quantile(drawn, [0.025, 0.975])
+    assert low == pytest.approx(outright[0], abs=3)
+    assert high == pytest.approx(outright[1], rel=0.15)
+
+
+def test_other_queries_are_refused():
+    random = np.random.default_rng(0)
+    one = ranks_of(hardness(random), random)
+    other = ranks_of(hardness(random)[:50], random, pairing=PAIRING[:100])
+    with pytest.raises(InputError, match="same queries"):
+        compare(one, other)
+    with pytest.raises(InputError, match="confidence level"):
+        intervals(one, level=95)
