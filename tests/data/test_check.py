@@ -128,6 +128,21 @@ def test_fix_leaves_out_what_is_wrong_and_nothing_else(
     assert all("unknown split" in line or "without captions" in line for line in left)
 
 
+def test_files_of_one_name_in_two_folders_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write.side_by_side(tmp_path / "data")
+    write.write_pictures(folder / "val", ["a.jpg"])
+    (folder / "val" / "a.txt").write_text("Another a .\n")
+    (folder / "train" / "a.txt").unlink()
+    assert run(str(folder), "--fix") == 0
+    dataset = open_dataset(folder, skip=folder / "skip.json")
+    assert list(dataset.split("train").image_names) == ["train/b.jpg", "train/c.jpg"]
+    assert list(dataset.split("val").image_names) == ["val/a.jpg", "val/d.jpg"]
+    moved = folder.rename(tmp_path / "moved")
+    assert open_dataset(moved, skip=moved / "skip.json").split("train").num_images == 2
+
+
 def test_a_skip_list_for_other_data_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -199,7 +199,9 @@ def open_logged(
 
         dataset: Dataset = open_scenes(text)
     else:
-        dataset = layouts.read(Path(text).expanduser(), log, layout=layout, published=published)
+        path = Path(text).expanduser()
+        log.root = path if path.is_dir() else path.parent
+        dataset = layouts.read(path, log, layout=layout, published=published)
     dataset = log.apply(dataset)
     if features is not None:
         from simgrad.data.precomputed import attach_features

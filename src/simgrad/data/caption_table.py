@@ -163,14 +163,14 @@ def _parquet(file: Path, log: Log) -> Iterator[Record]:
     import pyarrow
     import pyarrow.parquet
 
+    wanted = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *_SPLIT_COLUMNS, *_ID_COLUMNS}
     try:
         table = pyarrow.parquet.read_table(file)
-    except (pyarrow.ArrowException, OSError) as error:
+        names = [name for name in table.column_names if name.lower() in wanted]
+        columns = [table.column(name).to_pylist() for name in names]
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{file}: no readable parquet ({str(error)[:100]}).") from None
-    wanted = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *_SPLIT_COLUMNS, *_ID_COLUMNS}
-    names = [name for name in table.column_names if name.lower() in wanted]
     if not {n.lower() for n in names} & set(CAPTION_COLUMNS):
         raise InputError(f"{file}: no column 'caption' (it has: {', '.join(table.column_names)}).")
-    columns = [table.column(name).to_pylist() for name in names]
     for row, cells in enumerate(zip(*columns, strict=True)):
         yield f"row {row}", dict(zip([n.lower() for n in names], cells, strict=True))

@@ -58,7 +58,7 @@ def datasets(
     else:
         _print(dataset, found, all, path)
     if fix:
-        _fix(path, output, found.problems)
+        _fix(log, output, found.problems)
 
 
 def _list_layouts(as_json: bool) -> None:
@@ -74,11 +74,10 @@ def _layout_rows() -> list[tuple[str, str]]:
     return [(layout.name, layout.description) for layout in LAYOUTS]
 
 
-def _fix(path: str, output: Path | None, problems: list[Problem]) -> None:
-    place = Path(path)
-    target = output or (place if place.is_dir() else place.parent) / "skip.json"
+def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
+    target = output or log.root / "skip.json"
     try:
-        count = Log().write(target, problems)
+        count = log.write(target, problems)
     except OSError as error:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give --output."
@@ -108,8 +107,11 @@ def summary(dataset: Dataset, found: Found) -> dict[str, Any]:
 def _describe(split: Split) -> dict[str, Any]:
     from simgrad.data.words import tokenize
 
-    lengths = [len(tokenize(caption)) for caption in split.captions]
-    words = {word for caption in split.captions for word in tokenize(caption)}
+    lengths, words = [], set()
+    for caption in split.captions:
+        found = tokenize(caption)
+        lengths.append(len(found))
+        words.update(found)
     each = split.captions_per_image
     return {
         "images": split.num_images,

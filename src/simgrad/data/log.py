@@ -41,6 +41,7 @@ class Log:
     """Where readers report. `collect`: keep problems instead of raising."""
 
     collect: bool = False
+    root: Path = Path()  # the data's folder: a skip list names files relative to it
     problems: list[Problem] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)  # entries of a skip list
 
@@ -69,12 +70,15 @@ class Log:
 
     def knows(self, file: Path, place: str) -> bool:
         """Whether the skip list leaves this record out."""
-        return (file.name, place) in self._places
+        return (self._name(str(file)), place) in self._places
+
+    def _name(self, file: str) -> str:
+        return file.removeprefix(f"{self.root}/")
 
     @cached_property
     def _places(self) -> set[tuple[str, str]]:
         return {
-            (Path(str(entry["file"])).name, str(entry["place"]))
+            (str(entry["file"]), str(entry["place"]))
             for entry in self.skipped
             if entry.get("image") is None and entry.get("caption") is None
         }
@@ -97,7 +101,7 @@ class Log:
         """Write the skip list for these problems; how many it leaves out."""
         entries = [
             {
-                "file": problem.file,
+                "file": self._name(problem.file),
                 "place": problem.place,
                 "problem": problem.what,
                 "split": problem.split,
