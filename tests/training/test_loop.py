@@ -87,9 +87,7 @@ def test_interrupted_anywhere_ends_with_the_same_weights(
     assert resumed.test == whole.test
 
 
-def test_asked_to_stop_and_resumed(
-    small: Any, scenes: Any, tmp_path: Path, weights: Any
-) -> None:
+def test_asked_to_stop_and_resumed(small: Any, scenes: Any, tmp_path: Path, weights: Any) -> None:
     train(small(), tmp_path / "whole", dataset=scenes, quiet=True)
     for _ in range(100):
         run = train(small(), tmp_path / "parts", dataset=scenes, quiet=True, stop_after=0.0)

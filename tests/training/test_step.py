@@ -40,7 +40,8 @@ def gradients(step: Step) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("model", list(DATA))
 @pytest.mark.parametrize(
-    "name", [d.name for d in objectives if not d.factory.needs_offline]  # type: ignore[attr-defined]
+    "name",
+    [d.name for d in objectives if not d.factory.needs_offline],  # type: ignore[attr-defined]
 )
 @pytest.mark.parametrize("micro", [1, 7, 64])
 def test_gradcache_gives_the_gradient_of_the_whole_batch(model: str, name: str, micro: int) -> None:
@@ -135,3 +136,32 @@ def test_pairs_as_published_make_negatives_of_the_own_captions() -> None:
         found[positives] = float(step.gradient(source.fetch(index), "triplet"))
     assert found["images"] == 0  # no negatives at all
     assert found["pairs"] > 0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "scan(dimension=16, word_dimension=8)",
+        "scan(dimension=16, word_dimension=8, direction=i-t, aggregate=mean)",
+        "bfan(dimension=16, word_dimension=8)",
+        "bfan(dimension=16, word_dimension=8, focal=prob)",
+        "vse++(dimension=16, word_dimension=8)",
+        "vse++(dimension=16, word_dimension=8, measure=order, absolute=true)",
+    ],
+)
+def test_pairwise_is_the_diagonal_of_all_similarities(model: str) -> None:
+    kind = "global" if model.startswith("vse++") else "regions"
+    split = open_dataset(f"scenes(train=40, val=5, test=5, features={kind})").split("train")
+    vocabulary = Vocabulary.build(split.captions, min_count=1)
+    assert split.features is not None
+    shape = split.features.shape
+    built = build(
+        model, Inputs("features" if len(shape) == 1 else "regions", shape, len(vocabulary))
+    )
+    batch = Source(split, vocabulary, resident=True).fetch(
+        Sampler("distinct", 12).epoch(split, 0)[0]
+    )
+    images = built.encode_images(batch.images)
+    captions = built.encode_captions(batch.tokens, batch.lengths)
+    wanted = built.similarities(images, captions).diagonal()
+    torch.testing.assert_close(built.pairwise(images, captions), wanted, rtol=1e-4, atol=1e-5)

@@ -64,6 +64,10 @@ class Attention:
         """Context (c, K, d), queries (L, q, d), all of unit length or zero -> (c, L, q)."""
         products = context.flatten(0, 1) @ queries.flatten(0, 1).T
         products = products.float().view(*context.shape[:2], *queries.shape[:2])
+        return self._cosines(context, real, products)
+
+    def _cosines(self, context: Tensor, real: Tensor | None, products: Tensor) -> Tensor:
+        """Products (c, K, L, q) of contexts (c, K, d) with queries -> (c, L, q)."""
         weights = self.weights(products, real)
         with torch.autocast(context.device.type, enabled=False):
             context = context.float()
@@ -75,7 +79,7 @@ class Attention:
         return times(products, weights).sum(1) / norm
 
     def collect(self, cosines: Tensor, real: Tensor | None) -> Tensor:
-        """(c, L, q) cosines, (L, q) mask -> (c, q) similarities."""
+        """(c, L, q) cosines, (L, q) or (c, L, q) mask -> (c, q) similarities."""
         if self.aggregate == "max":
             shown = cosines if real is None else cosines.masked_fill(~real, -2.0)
             return shown.amax(1)
@@ -86,13 +90,22 @@ class Attention:
         total = cosines.sum(1) if real is None else (cosines * real).sum(1)
         if self.aggregate == "sum":
             return total
-        return total / (cosines.shape[1] if real is None else real.sum(0))
+        return total / (cosines.shape[1] if real is None else real.sum(-2))
 
     def block(
         self, context: Tensor, context_real: Tensor | None, queries: Tensor, real: Tensor | None
     ) -> Tensor:
         """Contexts (c, K, d) and queries (L, q, d) -> (c, q)."""
         return self.collect(self.cosines(context, context_real, queries), real)
+
+
+def attend_pairs(context: Encoded, queries: Encoded, how: Attention) -> Tensor:
+    """(n,): set k of the context with set k of the queries alone."""
+    tokens = tokens_of(context)
+    products = (tokens @ tokens_of(queries).transpose(1, 2)).float()[..., None]  # (n, K, L, 1)
+    cosines = how._cosines(tokens, context.mask, products)
+    real = None if queries.mask is None else queries.mask[:, :, None]
+    return how.collect(cosines, real).squeeze(1)
 
 
 def attend(context: Encoded, queries: Encoded, how: Attention, *, memory_mib: int) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from simgrad.models.attention import Attention, attend
+from simgrad.models.attention import Attention, attend, attend_pairs
 from simgrad.models.base import Encoded, Inputs, ModelConfig, models
 from simgrad.models.scan import SetModel
 from simgrad.objectives.spec import setting
@@ -45,3 +45,7 @@ class BfanModel(SetModel):
         words_look = attend(images, captions, self.how, memory_mib=memory)
         regions_look = attend(captions, images, self.how, memory_mib=memory)
         return words_look + regions_look.T
+
+    def pairwise(self, images: Encoded, captions: Encoded) -> Tensor:
+        words_look = attend_pairs(images, captions, self.how)
+        return words_look + attend_pairs(captions, images, self.how)

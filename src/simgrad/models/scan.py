@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from simgrad.models.attention import Attention, attend
+from simgrad.models.attention import Attention, attend, attend_pairs
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
 from simgrad.models.layers import BiGruText, l2norm, valid, xavier_linear
 from simgrad.objectives.spec import setting
@@ -73,3 +73,8 @@ class ScanModel(SetModel):
         if self.config.direction == "t-i":
             return attend(images, captions, self.how, memory_mib=memory)
         return attend(captions, images, self.how, memory_mib=memory).T
+
+    def pairwise(self, images: Encoded, captions: Encoded) -> Tensor:
+        if self.config.direction == "t-i":
+            return attend_pairs(images, captions, self.how)
+        return attend_pairs(captions, images, self.how)

@@ -71,6 +71,12 @@ class VseModel(RetrievalModel):
             return super().similarities(images, captions)
         return order_similarities(vectors_of(images), vectors_of(captions))
 
+    def pairwise(self, images: Encoded, captions: Encoded) -> Tensor:
+        if self.config.measure == "cosine":
+            return super().pairwise(images, captions)
+        above = (vectors_of(captions) - vectors_of(images)).clamp_min(0)
+        return -above.square().sum(-1).clamp_min(1e-16).sqrt()
+
 
 def order_similarities(images: Tensor, captions: Tensor) -> Tensor:
     """-||max(0, caption - image)||: zero where the caption is more general in every dimension."""
