@@ -17,6 +17,7 @@ _SPLITS = frozenset({"train", "val", "test", "testall"})
 # Feature files up to this size are looked at whole; of larger ones, a sample.
 _SMALL = 1 << 30
 _SAMPLE = 512
+_MADE = 32  # pictures made on the fly cannot be damaged files
 
 
 @dataclass
@@ -46,7 +47,7 @@ def check(dataset: Dataset, *, thorough: bool = False) -> Found:
                 found.problems.append(
                     Problem(split.name, "", what, split.name, image=name, skippable=True)
                 )
-        _check_pictures(split, found, thorough)
+        _check_pictures(split, found, thorough, _SAMPLE if dataset.identity is None else _MADE)
         _check_features(split, found, thorough)
     return found
 
@@ -89,12 +90,12 @@ def _wrong(text: str) -> str | None:
     return "has a replacement character (bad encoding)" if "\ufffd" in text else None
 
 
-def _check_pictures(split: Split, found: Found, thorough: bool) -> None:
+def _check_pictures(split: Split, found: Found, thorough: bool, sample: int) -> None:
     if split.pictures is None:
         return
     rows = range(split.num_images)
     if not thorough and not isinstance(split.pictures, FilePictures):
-        rows = range(min(split.num_images, _SAMPLE))
+        rows = range(min(split.num_images, sample))
         if len(rows) < split.num_images:
             found.notes.append(
                 f"{split.name}: {len(rows):,} of {split.num_images:,} pictures looked at "
