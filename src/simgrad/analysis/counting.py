@@ -194,8 +194,8 @@ def _general(
     }
     if truth is not None:
         judged = push if known is None else push * known
-        tiny = torch.finfo(push.dtype).tiny
-        figures["false_share"] = (judged * truth).sum() / judged.sum().clamp(min=tiny)
+        # 0/0 where nothing is judged: such a batch says nothing.
+        figures["false_share"] = (judged * truth).sum() / judged.sum()
     return figures
 
 

@@ -40,7 +40,7 @@ def triplet_diagram(
     *,
     part: str = "weights",
     run: str | Path | None = None,
-    resolution: int = 161,
+    resolution: int = 241,
     low: float | None = None,
     high: float = 1.0,
 ) -> "Figure":
@@ -141,7 +141,7 @@ def _draw_field(
     steps = len(np.unique(np.round(values, 9))) <= 2
     image = axis.imshow(
         values, origin="lower", extent=extent, cmap=palette, vmin=low, vmax=top, aspect="equal",
-        interpolation="nearest" if steps else "bilinear", rasterized=True,
+        interpolation="bilinear", rasterized=True,
     )  # fmt: skip
     if steps:
         _label_steps(axis, values, field, plain=bool(triplets))

@@ -1,0 +1,221 @@
+"""Is an objective right? Its weights against numerical derivatives, on a user's own embeddings.
+
+For somebody who writes an objective. Each check compares two computations that must agree:
+
+    value        the weights are the derivative of the value (central differences in float64)
+    embeddings   the gradient that reaches the embeddings is the chain rule of the weights
+    blocks       working in blocks changes nothing: a row does not need the others
+    upstream     what comes from above (loss scaling) multiplies the gradient
+    order        permuting the batch permutes the weights
+    directions   swapping images and captions swaps the two directions
+    extremes     weights stay finite with ties, duplicates and extreme similarities
+
+An objective may write weights down that are the gradient of nothing (most cells of GOAL): then
+`value` fails and all the others hold. `integrability` says more about that.
+"""
+
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from simgrad.objectives import Objective, Offline, Positives
+from simgrad.objectives import objective as read
+
+_STEP = 1e-5
+_ENTRIES = 64  # similarities that are varied one by one
+_BLOCK = 7  # rows that do not divide common batch sizes
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: the largest error, relative to the largest value compared."""
+
+    name: str
+    error: float
+    tolerance: float
+    where: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found about an objective."""
+
+    objective: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Everything holds that must hold for any rule; `is_loss` is a question of its own."""
+        return all(finding.ok for finding in self.findings if finding.name != "value")
+
+    @property
+    def is_loss(self) -> bool:
+        """The weights are the derivative of the value."""
+        return all(finding.ok for finding in self.findings if finding.name == "value")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        findings = [{**asdict(f), "ok": f.ok} for f in self.findings]
+        return {
+            "objective": self.objective,
+            "ok": self.ok,
+            "is_loss": self.is_loss,
+            "findings": findings,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.objective}: {'right' if self.ok else 'WRONG'}"]
+        for f in self.findings:
+            verdict = "ok" if f.ok else ("no loss" if f.name == "value" else "WRONG")
+            lines.append(f"  {f.name:<11} {verdict:<8} largest error {f.error:.1e}  {f.where}")
+        return "\n".join(lines)
+
+
+def check(
+    objective: "str | Objective",
+    images: Tensor,
+    texts: Tensor,
+    positives: Tensor | None = None,
+    *,
+    offline: Offline | None = None,
+    seed: int = 0,
+) -> Check:
+    """Check an objective on embeddings (n, d) and (m, d); everything is done in float64."""
+    rule = copy.deepcopy(read(objective)).double()  # the caller's keeps its precision
+    x, y = (embeddings.detach().double().cpu() for embeddings in (images, texts))
+    positives = None if positives is None else positives.cpu()
+    offline = None if offline is None else Offline(*(s.detach().double().cpu() for s in offline))
+    S = normalize(x, dim=1) @ normalize(y, dim=1).T
+    random = torch.Generator().manual_seed(seed)
+    return Check(
+        str(rule),
+        (
+            _value(rule, S, positives, offline, random),
+            *_embeddings(rule, x, y, positives, offline),
+            _order(rule, S, positives, offline, random),
+            _directions(rule, S, positives, offline),
+            _extremes(rule, S, positives, offline),
+        ),
+    )
+
+
+def _relative(a: Tensor, b: Tensor) -> float:
+    """The largest difference, relative to the largest entry; inf where either is not finite."""
+    if not bool(torch.isfinite(a).all() and torch.isfinite(b).all()):
+        return float("inf")
+    return float((a - b).abs().max() / a.abs().max().clamp(min=1e-12))
+
+
+def _total(rule: Objective, S: Tensor, positives: Tensor | None, offline: Offline | None) -> Tensor:
+    weights = rule.weigh(S, positives, offline)
+    return weights.i2t + weights.t2i
+
+
+def _value(
+    rule: Objective,
+    S: Tensor,
+    positives: Tensor | None,
+    offline: Offline | None,
+    random: torch.Generator,
+) -> Finding:
+    W = _total(rule, S, positives, offline)
+    # Half the entries are those with most weight, half are drawn.
+    heavy = W.abs().flatten().argsort(descending=True)[: _ENTRIES // 2]
+    drawn = torch.randperm(W.numel(), generator=random)[: _ENTRIES // 2]
+    scale = W.abs().max().clamp(min=1e-12)
+    worst, where = 0.0, ""
+    value = float(rule.weigh(S, positives, offline).value)
+    for place in sorted({*heavy.tolist(), *drawn.tolist()}):
+        i, j = divmod(place, S.shape[1])
+        ends = []
+        for sign in (1, -1):
+            moved = S.clone()
+            moved[i, j] += sign * _STEP
+            ends.append(float(rule.weigh(moved, positives, offline).value))
+        right, left = (ends[0] - value) / _STEP, (value - ends[1]) / _STEP
+        if abs(right - left) > 1e-2 * float(scale):
+            continue  # a corner: there is no derivative here
+        error = abs((right + left) / 2 - float(W[i, j])) / float(scale)
+        if error > worst:
+            worst, where = error, f"image {i}, caption {j}"
+    return Finding("value", worst, 1e-4, where)
+
+
+def _embeddings(
+    rule: Objective, x: Tensor, y: Tensor, positives: Tensor | None, offline: Offline | None
+) -> tuple[Finding, Finding, Finding]:
+    left, right = x.clone().requires_grad_(), y.clone().requires_grad_()
+
+    def gradients(factor: float = 1.0, block: int | None = None) -> Tensor:
+        loss = factor * rule(left, right, positives, offline, block)
+        return torch.cat(torch.autograd.grad(loss, (left, right)))
+
+    S = normalize(left, dim=1) @ normalize(right, dim=1).T
+    chained = (S * _total(rule, S.detach(), positives, offline)).sum()
+    expected = torch.cat(torch.autograd.grad(chained, (left, right)))
+    plain = gradients()
+    rows = _BLOCK * max(len(x), len(y))
+    return (
+        Finding("embeddings", _relative(expected, plain), 1e-6),
+        Finding("blocks", _relative(plain, gradients(block=rows)), 1e-6),
+        Finding("upstream", _relative(3 * plain, gradients(3.0)), 1e-6),
+    )
+
+
+def _mask(S: Tensor, positives: Tensor | None) -> Tensor:
+    n, m = S.shape
+    return Positives.read(positives, n, m, S.device).i2t.mask(0, n, slice(None))
+
+
+def _order(
+    rule: Objective,
+    S: Tensor,
+    positives: Tensor | None,
+    offline: Offline | None,
+    random: torch.Generator,
+) -> Finding:
+    rows = torch.randperm(S.shape[0], generator=random)
+    columns = torch.randperm(S.shape[1], generator=random)
+    mask = _mask(S, positives)
+    W = _total(rule, S, positives, offline)[rows][:, columns]
+    turned = None if offline is None else Offline(*(s[columns] for s in offline))
+    permuted = _total(rule, S[rows][:, columns], mask[rows][:, columns], turned)
+    return Finding("order", _relative(W, permuted), 1e-6)
+
+
+def _directions(
+    rule: Objective, S: Tensor, positives: Tensor | None, offline: Offline | None
+) -> Finding:
+    mask = _mask(S, positives)
+    weights = rule.weigh(S, mask, offline)
+    if offline is not None:  # pairs are the captions': swapped, they would be the images'
+        return Finding("directions", 0.0, 1e-6, "not compared with offline similarities")
+    swapped = rule.weigh(S.T, mask.T.contiguous())
+    error = max(_relative(weights.i2t, swapped.t2i.T), _relative(weights.t2i, swapped.i2t.T))
+    return Finding("directions", error, 1e-6)
+
+
+def _extremes(
+    rule: Objective, S: Tensor, positives: Tensor | None, offline: Offline | None
+) -> Finding:
+    cases = {
+        "all similarities 1": torch.ones_like(S),
+        "all similarities -1": -torch.ones_like(S),
+        "all similarities 0": torch.zeros_like(S),
+        "similarities of 30": 30 * S.sign(),
+        "rounded to ties": (4 * S).round() / 4,
+    }
+    for name, extreme in cases.items():
+        for dtype in (torch.float32, torch.float64):
+            outside = None if offline is None else Offline(*(s.to(dtype) for s in offline))
+            if not bool(torch.isfinite(_total(rule, extreme.to(dtype), positives, outside)).all()):
+                return Finding("extremes", float("inf"), 0.0, f"{name}, {dtype}")
+    return Finding("extremes", 0.0, 0.0)
