@@ -5,13 +5,37 @@ own share has a gradient history, so the sum of the processes' gradients is the 
 process on the whole batch. Started by `torchrun`; without it nothing here does anything.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from simgrad.models.base import Encoded
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Join the processes that torchrun started, if it did, for as long as training lasts."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield
+        return
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if gpu else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def wait() -> None:
+    """Until every process is here."""
+    if size() > 1:
+        dist.barrier()
 
 
 def size() -> int:

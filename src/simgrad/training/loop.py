@@ -6,6 +6,7 @@ goes on from the last checkpoint and, on a CPU, ends with the same weights bit f
 
 import json
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,20 @@ def train(
         from simgrad.training.rounds import train_two_rounds
 
         return train_two_rounds(recipe, folder, dataset=dataset, quiet=quiet, shared=shared)
-    with lock(folder / ".lock", wait=False, what=f"the run {folder}"):
-        _claim(recipe, folder)
-        if Run(folder).finished:
-            return Run(folder)
-        training = _Training(recipe, folder, prepare(recipe, dataset, shared), quiet)
-        deadline = None if stop_after is None else time.monotonic() + stop_after
-        with politely() as asked_to_stop:
-            training.go(lambda: asked_to_stop() or (deadline or np.inf) < time.monotonic())
+    with distributed.together():
+        chief = distributed.rank() == 0
+        held = lock(folder / ".lock", wait=False, what=f"the run {folder}")
+        with held if chief else nullcontext():
+            if chief:
+                _claim(recipe, folder)
+            distributed.wait()
+            if Run(folder).finished:
+                return Run(folder)
+            training = _Training(recipe, folder, prepare(recipe, dataset, shared), quiet)
+            deadline = np.inf if stop_after is None else time.monotonic() + stop_after
+            with politely() as asked_to_stop:
+                training.go(lambda: asked_to_stop() or deadline < time.monotonic())
+            distributed.wait()
     return Run(folder)
 
 
