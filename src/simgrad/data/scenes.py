@@ -142,6 +142,7 @@ class ScenePictures:
 
     def __init__(self, world: Scenes, name: str, scenes: Sequence[Scene]) -> None:
         self._world, self._name, self._scenes = world, name, scenes
+        self._boxes_of = functools.lru_cache(maxsize=16)(self._boxes)
 
     def __len__(self) -> int:
         return len(self._scenes)
@@ -160,10 +161,11 @@ class ScenePictures:
 
     def boxes(self, row: int) -> npt.NDArray[np.float32]:
         """(36, 4): the boxes whose features `features=regions` gives, as shares of the picture."""
-        block = row // _BLOCK
-        scenes, rng = _block(self._world, self._name, self._scenes, block)
-        boxes: npt.NDArray[np.float32] = region_boxes(scenes, rng)[row - block * _BLOCK]
+        boxes: npt.NDArray[np.float32] = self._boxes_of(row // _BLOCK)[row % _BLOCK]
         return boxes
+
+    def _boxes(self, block: int) -> npt.NDArray[np.float32]:
+        return region_boxes(*_block(self._world, self._name, self._scenes, block))
 
 
 def _block(

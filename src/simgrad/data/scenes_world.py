@@ -127,11 +127,16 @@ def make_scene(seed: int, index: int, duplicates: float = 0.0, first: int = 0) -
     With a probability of `duplicates` it is a slight variation of an earlier scene, one of those
     numbered from `first` on.
     """
-    if index > first and duplicates > 0:
-        rng = random.Random(f"scenes/{seed}/{index}/duplicate")
-        if rng.random() < duplicates:
-            original = make_scene(seed, rng.randrange(first, index))
-            return replace(_vary(original, rng), number=_number(seed, index))
+    original, rng = index, random.Random()
+    while original > first and duplicates > 0:
+        draw = random.Random(f"scenes/{seed}/{original}/duplicate")
+        if draw.random() >= duplicates:
+            break
+        # The copy of a copy is made from what that was a copy of: all copies have an original.
+        rng = draw if original == index else rng
+        original = draw.randrange(first, original)
+    if original != index:
+        return replace(_vary(make_scene(seed, original), rng), number=_number(seed, index))
     rng = random.Random(f"scenes/{seed}/{index}")
     count = rng.choices((1, 2, 3, 4, 5), (12, 26, 28, 20, 14))[0]
     things: list[Thing] = []

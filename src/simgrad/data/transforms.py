@@ -114,11 +114,14 @@ def open_picture(source: object, where: str, least: int | None = None) -> Image.
             _refuse_bombs(picture)
             if least is not None and picture.format == "JPEG":
                 picture.draft("RGB", _draft_size(picture.size, least))
+            picture.load()  # while the file is open
             return upright(picture)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     except Image.DecompressionBombError:
         raise InputError(f"{where}: more pixels than are decoded ({MOST_PIXELS:,}).") from None
+    except FileNotFoundError:
+        raise InputError(f"{where}: there is no such picture.") from None
     # Damaged files make decoders raise nearly anything: struct.error, SyntaxError, OSError, ...
     except Exception as error:
         raise InputError(f"{where}: the picture cannot be decoded ({str(error)[:100]}).") from None
