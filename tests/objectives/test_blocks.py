@@ -83,7 +83,7 @@ def test_blocked_equals_direct(o: Objective, name: str) -> None:
     images, texts, positives = _batches(torch.float64)[name]
     direct = _gradients(o, images, texts, positives)
     assert all(x.isfinite().all() for x in direct)
-    for block in (1, 30, 44, 10**6):  # one row; uneven last block; everything
+    for block in (1, 30, 44):  # one row; uneven last blocks
         blocked = _gradients(o, images, texts, positives, block=block)
         for one, other in zip(blocked, direct, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

@@ -70,7 +70,7 @@ def weigh_embeddings(
         outside = split_offline(objective, offline, pairs, x)
         size = block or _BLOCK.get(x.device.type, 2**20)
         largest = len(pairs.t2i.query_of_pair) * max(len(x), len(y))
-        whole = not objective.separable or (block is None and largest <= size)
+        whole = not objective.separable or largest <= size
         if scale is not None:
             x *= scale.detach().to(x.dtype)
         work = _Work(objective, bias, pairs, outside, size)

@@ -1,0 +1,236 @@
+"""Objectives: embeddings in, gradients out. Us, plain PyTorch, and pytorch-metric-learning.
+
+    python benchmarks/objectives.py            # two cores, B = 128 ... 8192
+    python benchmarks/objectives.py --cuda     # a GPU, B = 1024 ... 65536
+
+Time is the best of several forward + backward passes; memory is the peak above the inputs and their
+gradients, each in a process of its own.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import plain
+import torch
+from common import MIB, Row, best_time, in_worker, peak_above, print_rows, row
+
+DIMENSION = 512
+EVERYTHING = 2**62  # a block this large: the direct path
+OURS = [
+    "triplet", "triplet-sh", "nt-xent", "nt-xent(learned=true)", "smooth-ap", "siglip", "goal",
+    "goal(triplet=con, pair=lin-ms)", "off-tri", "off-quin", "adap-off-quin",
+]  # fmt: skip
+
+
+def _step(
+    name: str, images: torch.Tensor, texts: torch.Tensor, block: int | None = None
+) -> Callable[[], float]:
+    """One forward and backward pass of a row of the table."""
+    offline = None
+    if name.startswith(("plain", "PML")):
+        loss: Callable[..., Any] = plain.step(name)
+    else:
+        import simgrad.objectives
+
+        objective = simgrad.objectives.objective(name).to(images.device)
+        if objective.needs_offline:
+            four = torch.rand(4, len(images), device=images.device)
+            offline = simgrad.objectives.Offline(*four)
+
+        def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            given = offline and type(offline)(*(o[: len(x)] for o in offline))
+            return objective(x, y, None, given, block)  # type: ignore[no-any-return]
+
+    def step() -> float:
+        images.grad = texts.grad = None
+        value = loss(images, texts)
+        value.backward()
+        return float(value.detach())
+
+    return step
+
+
+def _embeddings(batch: int, device: str, dtype: torch.dtype) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randn(batch, DIMENSION, generator=generator)
+    images = texts + 2 * torch.randn(batch, DIMENSION, generator=generator)
+    return [x.to(device, dtype).requires_grad_() for x in (images, texts)]
+
+
+def worker(job: dict[str, Any]) -> dict[str, float]:
+    """One row on the CPU, in a process of its own."""
+    images, texts = _embeddings(job["batch"], "cpu", torch.float32)
+    _step(job["name"], *_embeddings(32, "cpu", torch.float32), job.get("block"))()  # load it all
+    step = _step(job["name"], images, texts, job.get("block"))
+    gradients = 2 * images.numel() * images.element_size() / MIB
+    peak = max(0.0, peak_above(step) - gradients)
+    budget = job.get("budget", 2.0)
+    return {"seconds": best_time(step, budget), "peak_mib": peak, "value": step()}
+
+
+def _measure(name: str, batch: int, **job: Any) -> dict[str, float] | None:
+    return in_worker(__file__, {"name": name, "batch": batch, **job})
+
+
+def run(quick: bool = False) -> list[Row]:
+    """The table of the CPU."""
+    rows: list[Row] = []
+    for batch in (512,) if quick else (128, 512, 2048):
+        for name in ("nt-xent", "triplet", "triplet-sh", "smooth-ap", "siglip", "goal"):
+            rows += _beside_peers(name, batch)
+    for name in ("nt-xent", "goal") if quick else OURS:
+        rows += _large(name, 2048 if quick else 8192)
+    return rows
+
+
+def _beside_peers(name: str, batch: int) -> list[Row]:
+    """Ours at its defaults, and everybody who computes the same at this size."""
+    setting = f"B={batch} d={DIMENSION} CPU"
+    ours = _measure(name, batch)
+    if ours is None:
+        return [row(name, setting, goal="runs", met=False)]
+    rows = [row(name, setting, seconds=ours["seconds"], peak_mib=ours["peak_mib"])]
+    peers: list[tuple[str, float]] = []
+    if name != "goal" and not (name == "smooth-ap" and batch > 512):
+        # Never slower than plain, within what a shared machine's clock can tell.
+        peers.append((f"plain {name}", 0.9))
+    if batch <= 512 and name == "nt-xent":
+        peers.append(("PML NTXentLoss", 100.0))
+    if batch <= 512 and name == "triplet":
+        peers.append(("PML TripletMarginLoss", 3.0))
+    for peer, goal in peers:
+        theirs = _measure(peer, batch)
+        if theirs is None:
+            continue
+        ratio = theirs["seconds"] / ours["seconds"]
+        if name != "triplet" or peer.startswith("plain"):  # PML averages over active triplets
+            off = abs(theirs["value"] - ours["value"]) / abs(ours["value"])
+            assert off < 1e-3, f"{peer} gives {theirs['value']}, {name} {ours['value']}"
+        wanted = {} if batch < 512 else {"goal": f">= {goal:g}x", "met": ratio >= goal}
+        rows.append(
+            row(f"{name} / {peer}", setting, seconds=theirs["seconds"],
+                peak_mib=theirs["peak_mib"], ratio=ratio, **wanted)
+        )  # fmt: skip
+    return rows
+
+
+def _large(name: str, batch: int) -> list[Row]:
+    """A batch that is worked in blocks, beside the same rule on the whole matrix."""
+    setting = f"B={batch} d={DIMENSION} CPU"
+    blocked = _measure(name, batch, budget=3.0)
+    direct = _measure(name, batch, budget=3.0, block=EVERYTHING)
+    if blocked is None or direct is None:
+        return [row(f"{name} blocked", setting, goal="runs", met=False)]
+    ratio = direct["seconds"] / blocked["seconds"]
+    return [
+        row(f"{name} blocked", setting, seconds=blocked["seconds"], peak_mib=blocked["peak_mib"],
+            goal="<= 80 MiB", met=blocked["peak_mib"] <= 80),
+        row(f"{name} blocked / direct", setting, seconds=direct["seconds"],
+            peak_mib=direct["peak_mib"], ratio=ratio, goal=">= 0.5x", met=ratio >= 0.5),
+    ]  # fmt: skip
+
+
+# --- CUDA
+
+
+def _cuda_time(step: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of the best of a few passes, and the peak MiB above what was there before."""
+    torch.cuda.synchronize()
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+
+    def synchronised() -> None:
+        step()
+        torch.cuda.synchronize()
+
+    synchronised()
+    peak = (torch.cuda.max_memory_allocated() - held) / MIB
+    return best_time(synchronised, 0.4, 10), peak
+
+
+def _floor(batch: int, dtype: torch.dtype) -> float:
+    """Three matrix products of this batch at the rate measured on a large one."""
+    n = 16384
+    a, b = (torch.randn(n, DIMENSION, device="cuda", dtype=dtype) for _ in range(2))
+    seconds, _ = _cuda_time(lambda: a @ b.t())
+    return 3 * seconds * (batch / n) ** 2
+
+
+def run_cuda(budget: float = 90.0) -> list[Row]:
+    """The table of a GPU: float32 with TF32, and bfloat16."""
+    if not torch.cuda.is_available():
+        raise SystemExit("there is no CUDA device here.")
+    torch.backends.cuda.matmul.allow_tf32 = True
+    start, rows = time.perf_counter(), []
+    names = ["nt-xent", "triplet", "triplet-sh", "smooth-ap", "siglip", "goal"]
+    for batch in (8192, 32768, 1024, 65536):
+        for dtype in (torch.float32, torch.bfloat16):
+            floor = _floor(batch, dtype)
+            setting = f"B={batch} d={DIMENSION} {str(dtype)[6:]} CUDA"
+            rows.append(row("floor: three products", setting, seconds=floor))
+            images, texts = _embeddings(batch, "cuda", dtype)
+            for name in names:
+                if time.perf_counter() - start > budget:
+                    print(f"stopped after {budget:.0f} s", file=sys.stderr)
+                    return rows
+                rows += _cuda_rows(name, setting, images, texts, floor, batch)
+    rows += _block_sizes()
+    return rows
+
+
+def _cuda_rows(
+    name: str, setting: str, images: torch.Tensor, texts: torch.Tensor, floor: float, batch: int
+) -> list[Row]:
+    gradients = 2 * images.numel() * images.element_size() / MIB
+    try:
+        seconds, peak = _cuda_time(_step(name, images, texts))
+    except (RuntimeError, NotImplementedError) as error:
+        print(f"{name} {setting}: {str(error)[:200]}", file=sys.stderr)
+        return [row(name, setting, goal="runs", met=False)]
+    wanted = {"goal": ">= 0.5x floor", "met": floor / seconds >= 0.5} if batch >= 8192 else {}
+    figures = {"seconds": seconds, "peak_mib": peak - gradients, "ratio": floor / seconds}
+    rows = [row(name, setting, **figures, **wanted)]
+    if name in ("nt-xent", "siglip", "triplet", "triplet-sh") and batch <= 32768:
+        images.grad = texts.grad = None
+        theirs, peak = _cuda_time(_step(f"plain {name}", images, texts))
+        ratio = theirs / seconds
+        figures = {"seconds": theirs, "peak_mib": peak - gradients, "ratio": ratio}
+        rows.append(row(f"{name} / plain", setting, **figures, goal=">= 1x", met=ratio >= 0.95))
+    images.grad = texts.grad = None
+    torch.cuda.empty_cache()
+    return rows
+
+
+def _block_sizes() -> list[Row]:
+    """How the size of a block moves the time: the choice in the package comes from here."""
+    rows = []
+    for dtype in (torch.float32, torch.bfloat16):
+        images, texts = _embeddings(32768, "cuda", dtype)
+        for power in (24, 25, 26, 27, 28):
+            seconds, peak = _cuda_time(_step("nt-xent", images, texts, 2**power))
+            setting = f"B=32768 d={DIMENSION} {str(dtype)[6:]} CUDA"
+            rows.append(row(f"nt-xent block=2^{power}", setting, seconds=seconds, peak_mib=peak))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes")
+    parser.add_argument("--cuda", action="store_true", help="on a GPU instead of the CPU")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        print(json.dumps(worker(json.loads(options.worker))))
+        return
+    print_rows(run_cuda() if options.cuda else run(options.quick))
+
+
+if __name__ == "__main__":
+    main()
