@@ -1,0 +1,59 @@
+"""FAISS for sets above a million items: cells of similar vectors, of which the nearest are read."""
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from simgrad.files import atomic_path, lock
+
+LARGE = 1_000_000
+_PROBES = 64  # cells read per query
+
+
+def available() -> bool:
+    """Whether the extra `faiss` is installed."""
+    return find_spec("faiss") is not None
+
+
+class Approximate:
+    """An inverted file over unit vectors, kept beside the embeddings."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        index.nprobe = min(_PROBES, index.nlist)
+
+    @staticmethod
+    def open(path: Path, vectors: Tensor) -> "Approximate":
+        """The index of these vectors; built the first time."""
+        import faiss
+
+        if not path.is_file():
+            with lock(path.with_suffix(".lock"), what=str(path)):
+                if not path.is_file():
+                    with atomic_path(path) as temporary:
+                        faiss.write_index(_build(vectors), str(temporary))
+        return Approximate(faiss.read_index(str(path)))
+
+    def search(self, query: Tensor, top: int) -> list[tuple[int, float]]:
+        """(row, score), best first."""
+        scores, rows = self._index.search(query[None].float().numpy(), top)
+        found = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
+        return [(row, score) for row, score in found if row >= 0]
+
+
+def _build(vectors: Tensor) -> Any:
+    import faiss
+
+    count, dimension = vectors.shape
+    cells = max(1, min(int(4 * math.sqrt(count)), count // 40))
+    quantizer = faiss.IndexFlatIP(dimension)
+    index = faiss.IndexIVFFlat(quantizer, dimension, cells, faiss.METRIC_INNER_PRODUCT)
+    sample = np.random.default_rng(0).permutation(count)[: 64 * cells]
+    index.train(vectors[np.sort(sample)].float().numpy())
+    for start in range(0, count, 1 << 17):
+        index.add(vectors[start : start + (1 << 17)].float().numpy())
+    return index

@@ -1,0 +1,161 @@
+"""A trained model as a searcher needs it: sentences in, pictures in, encoded items out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from simgrad.data.batches import Transform
+from simgrad.errors import InputError
+from simgrad.files import read_json, sha256
+from simgrad.models import Encoded, Loaded, RetrievalModel, load, weights_hash
+from simgrad.models.checkpoint import DESCRIPTION
+from simgrad.training.run import RECIPE, Run
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from simgrad.data.features import Job
+
+LONGEST = 1000  # characters of a sentence
+_TOKENS = 200
+
+
+@dataclass(frozen=True)
+class PictureReader:
+    """How pictures become what the model reads."""
+
+    transform: Transform
+    job: "Job | None" = None  # the network behind precomputed features
+
+    def __call__(self, pictures: Sequence["Image"], device: torch.device) -> Tensor:
+        pixels = torch.stack([self.transform(picture, None) for picture in pictures]).to(device)
+        if self.job is None:
+            return pixels
+        if self.job.grid is None:
+            return self.job.backbone.pooled(pixels)
+        return self.job.backbone.grid(pixels, self.job.grid)
+
+
+class Embedder:
+    """A model, its tokenizer, and either a reader of pictures or the reason why there is none."""
+
+    def __init__(self, loaded: Loaded, run: Run | None, path: Path, device: torch.device) -> None:
+        self.model: RetrievalModel = loaded.model.to(device).eval()
+        self.tokenizer: Any = loaded.tokenizer
+        self.run, self.path, self.device = run, path, device
+        if self.tokenizer is None:
+            raise InputError(f"{path}: the checkpoint has no tokenizer, so it cannot be searched.")
+        # Equal keys, equal embeddings.
+        self.key = sha256(
+            weights_hash(self.model), str(self.model.config), dumps(self.tokenizer.to_json())
+        )[:24]
+        self._reader: PictureReader | InputError | None = None
+
+    @staticmethod
+    def open(path: str | Path, device: str = "cpu") -> "Embedder":
+        """A run, or a bare checkpoint folder such as `simgrad import` writes."""
+        from simgrad.training.prepare import pick_device
+
+        place, path = pick_device(device), Path(path)
+        if (path / DESCRIPTION).is_file() and not (path / RECIPE).is_file():
+            return Embedder(load(path), None, path, place)
+        run = Run.open(path)
+        if not (path / "best" / DESCRIPTION).is_file():
+            raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
+        return Embedder(run.load(), run, path, place)
+
+    @torch.no_grad()
+    def sentence(self, text: str) -> Encoded:
+        """One sentence, encoded."""
+        if not text.strip():
+            raise InputError("the sentence is empty.")
+        if len(text) > LONGEST:
+            raise InputError(f"the sentence has {len(text):,} characters; {LONGEST:,} at most.")
+        ids = self.tokenizer.encode(text)
+        ids = ids if len(ids) <= _TOKENS else [*ids[: _TOKENS - 1], ids[-1]]
+        tokens = torch.tensor([ids], device=self.device)
+        return self.model.encode_captions(tokens, torch.tensor([len(ids)], device=self.device))
+
+    def unknown_words(self, text: str) -> list[str]:
+        """Words of a sentence that the model has never seen; word pieces know every word."""
+        from simgrad.data.vocabulary import Vocabulary
+        from simgrad.data.words import tokenize
+
+        if not isinstance(self.tokenizer, Vocabulary):
+            return []
+        known = frozenset(self.tokenizer.words)
+        return [word for word in dict.fromkeys(tokenize(text)) if word not in known]
+
+    @torch.no_grad()
+    def pictures(self, pictures: Sequence["Image"]) -> Encoded:
+        """Pictures from anywhere, encoded; an error says why the model cannot read them."""
+        return self.model.encode_images(self.reader()(pictures, self.device))
+
+    @torch.no_grad()
+    def features(self, rows: Any) -> Encoded:
+        """Precomputed features of a split's images, encoded."""
+        return self.model.encode_images(torch.from_numpy(rows).to(self.device))
+
+    def reader(self) -> PictureReader:
+        """How new pictures are read, found out once."""
+        if self._reader is None:
+            try:
+                self._reader = self._make_reader()
+            except InputError as error:
+                self._reader = error
+        if isinstance(self._reader, InputError):
+            raise self._reader
+        return self._reader
+
+    def _make_reader(self) -> PictureReader:
+        from simgrad.data.transforms import named
+
+        recipe = None if self.run is None else self.run.recipe
+        if self.model.inputs.images == "pixels":
+            style = recipe.augment if recipe is not None else None
+            style = style or str(getattr(self.model, "transform", "imagenet"))
+            return PictureReader(named(style, train=False, size=224))
+        if recipe is None or recipe.features is None:
+            raise InputError(_why_not(recipe.data if recipe else None))
+        return _backbone_reader(Path(recipe.features).expanduser(), self.device)
+
+
+def _backbone_reader(folder: Path, device: torch.device) -> PictureReader:
+    """The network that made a folder of features, checked against the weights it names."""
+    from simgrad.data.features import make_job
+    from simgrad.data.transforms import named
+    from simgrad.models.backbones import backbone
+
+    header = read_json(folder / "features.json")
+    name, grid = header.get("backbone"), header.get("grid")
+    if not isinstance(name, str) or not name:
+        raise InputError(
+            f"{folder}/features.json does not name the network behind the features, so a new "
+            "picture cannot be read the same way; `simgrad features` records it."
+        )
+    job = make_job(backbone(name, header.get("weights")), grid=grid, device=device)
+    told = header.get("weights_sha256")
+    if told is not None and told != job.weights_sha256:
+        raise InputError(
+            f"{folder}/features.json: {name} has other weights here than those that made the "
+            "features; compute them again with `simgrad features`."
+        )
+    return PictureReader(named(job.backbone.transform, train=False, size=job.backbone.size), job)
+
+
+def _why_not(data: str | None) -> str:
+    if data is not None and data.startswith("scenes"):
+        return (
+            "this model reads features that the embedded world makes from the scene itself, not "
+            "from pixels: it can search with the world's own pictures, but not with another one."
+        )
+    return (
+        "this model reads features that came ready-made, and the network behind them is not "
+        "known here: a new picture cannot be read. Compute features with `simgrad features`, "
+        "train on those, and it can."
+    )
