@@ -9,38 +9,47 @@ from simgrad.data import open_dataset
 from simgrad.data.vocabulary import Vocabulary
 from simgrad.models import Inputs, build
 
-IMAGES, BATCH, WARM, STEPS = 64, 32, 30, 70
+IMAGES, BATCH = 64, 32
 _BERT = "bert_hidden=32, bert_heads=2"
-_SWIN = "swin_width=16, swin_depths=1-1, swin_heads=1-2, swin_window=4"
+_SWIN = "swin_width=32, bert_dropout=0, swin_depths=1-1, swin_heads=1-2, swin_window=4"
 _CLIP = "width=32, layers=1, heads=2, patch=8, positions=40"
 
-# spec, what it sees, learning rate
+# spec, what it sees, learning rate, steps
 MODELS = {
-    "vse++": ("vse++(dimension=64, word_dimension=32)", "global", 5e-3),
+    "vse++": ("vse++(dimension=64, word_dimension=32)", "global", 5e-3, 30),
     "vse++ order": (
         "vse++(dimension=64, word_dimension=32, measure=order, absolute=true)",
         "global",
         5e-3,
+        30,
     ),
     "vsrn": (
         "vsrn(dimension=48, word_dimension=32, layers=2, captioner=true, captioner_dimension=16)",
         "regions",
         3e-3,
+        30,
     ),
-    "scan": ("scan(dimension=32, word_dimension=32)", "regions", 5e-3),
-    "bfan": ("bfan(dimension=32, word_dimension=32)", "regions", 5e-3),
-    "vse-infinity": ("vse-infinity(dimension=64, text=bigru, word_dimension=32)", "regions", 5e-3),
+    "scan": ("scan(aggregate=mean, dimension=32, word_dimension=32)", "regions", 5e-3, 30),
+    "bfan": ("bfan(dimension=32, word_dimension=32)", "regions", 5e-3, 30),
+    "vse-infinity": (
+        "vse-infinity(dimension=64, text=bigru, word_dimension=32)",
+        "regions",
+        5e-3,
+        30,
+    ),
     "vse-infinity bert": (
         f"vse-infinity(dimension=64, bert=none, bert_layers=1, bert_lr=1, {_BERT})",
         "regions",
         3e-3,
+        30,
     ),
     "x-vlm": (
         f"x-vlm(dimension=32, text_layers=1, fusion_layers=1, {_BERT}, {_SWIN})",
         "pixels",
         2e-3,
+        150,
     ),
-    "clip": (f"clip(source=none, dimension=32, {_CLIP})", "pixels", 3e-3),
+    "clip": (f"clip(source=none, dimension=32, {_CLIP})", "pixels", 3e-3, 70),
 }
 
 
@@ -54,6 +63,8 @@ class World:
         rows = np.arange(IMAGES)
         if split.features is not None:
             self.images = torch.from_numpy(split.features.rows(rows))
+            if features == "regions":
+                self.images = self.images[:, ::3].contiguous()  # enough to learn from, and faster
         else:
             assert split.pictures is not None
             pictures = [np.asarray(split.pictures.picture(i)) for i in rows]
@@ -76,15 +87,16 @@ class Batch:
         self.image_of_caption = torch.arange(len(rows))
 
 
-def learn(spec: str, features: str, lr: float, objective: str) -> float:
+def learn(spec: str, features: str, lr: float, steps: int, objective: str) -> float:
     """Train, then count how many images rank their caption first among all."""
     torch.manual_seed(0)
     world = World(features)
     model = build(spec, world.inputs)
     # All negatives first: starting with the hardest alone, most models collapse.
-    rules = [simgrad.objective("triplet")] * WARM + [simgrad.objective(objective)] * (STEPS - WARM)
+    first, then = simgrad.objective("triplet"), simgrad.objective(objective)
     optimiser = torch.optim.Adam(model.parameter_groups(lr))
-    for rule in rules:
+    for step in range(steps):
+        rule = first if step < steps // 2 else then
         batch = Batch(world, torch.randperm(IMAGES)[:BATCH])
         image = model.encode_images(batch.images)
         caption = model.encode_captions(batch.tokens, batch.lengths)
@@ -104,4 +116,4 @@ def learn(spec: str, features: str, lr: float, objective: str) -> float:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_learns(name: str, objective: str) -> None:
     """Chance is 1 in 64."""
-    assert learn(*MODELS[name], objective) > 0.15
+    assert learn(*MODELS[name], objective) > 0.2

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.models.small import FEATURES, PIXELS, SETS, SMALL, captions, images, small
 
 from simgrad.errors import InputError
 from simgrad.models import Encoded, Inputs, build, models
 from simgrad.models.base import RetrievalModel
+from tests.models.small import FEATURES, PIXELS, SETS, SMALL, captions, images, small
 
 NAMES = list(SMALL)
 
@@ -92,6 +92,19 @@ def test_encoded_pieces_may_be_joined(name: str) -> None:
             pieces.append(model.encode_captions(batch.tokens[part, :longest], batch.lengths[part]))
         found = model.similarities(image, Encoded.cat(pieces))
     assert torch.allclose(found, similarities(model), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_single_pairs(name: str) -> None:
+    model = small(name)
+    batch = captions()
+    own = torch.tensor([3, 0, 4, 4, 1, 2, 0])
+    with torch.no_grad():
+        image = model.encode_images(images(model.inputs))
+        caption = model.encode_captions(batch.tokens, batch.lengths)
+        found = model.pairwise(image.select(own), caption)
+    expected = similarities(model)[own, torch.arange(7)]
+    assert torch.allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,6 +21,8 @@ from simgrad.models.base import Encoded, tokens_of
 
 # Arrays of a block's size that are alive at once: few while evaluating, more for a gradient.
 _ALIVE, _ALIVE_TRAINING = 4, 10
+# What exceeds the bar by less is level with it, so that rounding never decides.
+_TIE = 1 + 1e-5
 # Queries side by side in a block; on a CPU a block should stay near between the steps over it.
 _QUERY_BLOCK, _QUERY_BLOCK_CPU = 512, 64
 _NUMBERS_CPU = 1 << 21
@@ -54,10 +56,11 @@ class Attention:
         (a context of one, say) all of it does, which the published code leaves undefined."""
         if self.focal == "equal":
             count = weights.shape[1] if real is None else real.sum(1)[:, None, None, None]
-            above = weights * count > weights.sum(1, keepdim=True)
+            bar = weights.sum(1, keepdim=True) / count
         else:
             root = weights.sqrt()
-            above = weights * root.sum(1, keepdim=True) > (weights * root).sum(1, keepdim=True)
+            bar = (weights * root).sum(1, keepdim=True) / root.sum(1, keepdim=True)
+        above = weights > bar * _TIE
         return above | ~above.any(1, keepdim=True)
 
     def cosines(self, context: Tensor, real: Tensor | None, queries: Tensor) -> Tensor:

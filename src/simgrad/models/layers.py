@@ -116,6 +116,7 @@ class Tower(nn.Module):
 
         self.body: Any = backbone(name, weights)
         self.dimension: int = self.body.dimension
+        self.grid_dimension: int = self.body.grid_dimension
         self.finetune = finetune
         self.keep = keep  # batch norms keep their statistics even while fine-tuned
         self.requires_grad_(finetune)
@@ -136,7 +137,7 @@ class Tower(nn.Module):
             return out
 
     def grid(self, pixels: Tensor, cells: int) -> Tensor:
-        """(n, 3, h, w) -> (n, cells, dimension)"""
+        """(n, 3, h, w) -> (n, cells * cells, grid_dimension)"""
         with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
             out: Tensor = self.body.grid(pixels, cells)
             return out

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from simgrad.errors import InputError
 from simgrad.models.base import Inputs, ModelConfig, RetrievalModel, build
+from simgrad.models.parts import stored_parts
 from simgrad.models.unpickle import read_tensors
 
 State = dict[str, Tensor]
@@ -140,7 +141,8 @@ def convert(published: Published, name: str | None = None) -> Imported:
         raise InputError(f"--model {name}: checkpoints are imported of {known}.")
     mapping: Callable[[Published], tuple[ModelConfig, Inputs, State, str | None]] = MAPS[name]
     config, inputs, state, left_out = mapping(published)
-    model = build(config, inputs)
+    with stored_parts({}):  # the file brings all weights: pretrained ones are not needed
+        model = build(config, inputs)
     _fill(model, state, published.path)
     options = {key: value for key, value in published.options.items() if _plain(value)}
     facts = {**published.facts, "options": options, "file": published.path.name}

@@ -1,5 +1,6 @@
 """Published checkpoints to our models: VSE++, VSRN, SCAN and BFAN; and the table of all."""
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from simgrad.errors import InputError
+from simgrad.models.backbones import KNOWN
 from simgrad.models.base import Inputs
 from simgrad.models.bfan import Bfan
 from simgrad.models.published import Published, State
@@ -16,6 +18,8 @@ from simgrad.models.published_layers import REGIONS, Mapped, gru, plain
 from simgrad.models.scan import Scan
 from simgrad.models.vsepp import VsePlusPlus
 from simgrad.models.vsrn import Vsrn
+
+_CROP = 224  # pixels a side that VSE++ crops
 
 
 def _words(published: Published) -> State:
@@ -49,18 +53,28 @@ def vsepp(published: Published) -> Mapped:
     )
     published.only("measure", "cosine", "order")
     state = {**_fc(published.image), **_words(published)}
-    inputs = Inputs(
-        "features",
-        (published.size(published.image, "fc.weight", 1),),
-        published.size(published.text, "embed.weight"),
-    )
-    left_out = None
-    if any(name.startswith("cnn.") for name in published.image):
-        network = published.option("cnn_type", "image network")
-        left_out = (
-            f"its {network}: give the model that network's pooled features, brought to unit length"
+    words = published.size(published.text, "embed.weight")
+    network = str(published.option("cnn_type", "image network"))
+    if not any(name.startswith("cnn.") for name in published.image):
+        width = published.size(published.image, "fc.weight", 1)
+        return config, Inputs("features", (width,), words), state, None
+    if network in KNOWN:
+        config = dataclasses.replace(
+            config, backbone=network, finetune=bool(published.option("finetune", False))
         )
-    return config, inputs, state, left_out
+        state |= plain(_old_vgg(published.image), "cnn", "tower.body.network")
+        return config, Inputs("pixels", (3, _CROP, _CROP), words), state, None
+    left_out = f"its {network}: give the model that network's pooled features at unit length"
+    width = published.size(published.image, "fc.weight", 1)
+    return config, Inputs("features", (width,), words), state, left_out
+
+
+def _old_vgg(image: State) -> State:
+    """Before 2017, VGG's two hidden layers were numbered one higher."""
+    if "cnn.classifier.1.weight" not in image:
+        return image
+    moved = {"cnn.classifier.1.": "cnn.classifier.0.", "cnn.classifier.4.": "cnn.classifier.3."}
+    return {moved.get(k[:17], k[:17]) + k[17:]: v for k, v in image.items()}
 
 
 def vsrn(published: Published) -> Mapped:

@@ -40,7 +40,7 @@ class VseInfinity(ModelConfig):
     augment: float = setting(0.2, "share of regions and words changed while training")
     backbone: str = setting("resnet152", "image network, where the data gives pixels")
     weights: str | None = setting(None, "where the image network's weights are")
-    cells: int = setting(256, "grid cells of an image, where the data gives pixels")
+    cells: int = setting(16, "grid cells a side of an image, where the data gives pixels")
     finetune: bool = setting(True, "train the image network too")
     thaw: int = setting(1, "epochs before the image network is trained")
     bert_lr: float = setting(0.1, "learning rate of BERT, as a share")
@@ -78,7 +78,7 @@ class VseInfinityModel(RetrievalModel):
         self.tower = None
         if inputs.images == "pixels":
             self.tower = Tower(config.backbone, config.weights, finetune=config.finetune, keep=True)
-        width = self.tower.dimension if self.tower is not None else inputs.image_dimension
+        width = self.tower.grid_dimension if self.tower is not None else inputs.image_dimension
         self.grid = self.tower is not None or config.image == "grid"
         self.fc = xavier_linear(width, config.dimension)
         self.mlp = None if self.grid else ResidualMlp(width, config.dimension)

@@ -52,6 +52,7 @@ class Xvlm(ModelConfig):
     bert: str | None = setting(None, "BERT's folder or hub name; none: untrained")
     bert_hidden: int = setting(768, "width of an untrained BERT")
     bert_heads: int = setting(12, "attention heads of an untrained BERT")
+    bert_dropout: float = setting(0.1, "dropout in an untrained BERT")
     text_layers: int = setting(6, "BERT layers that read text alone")
     fusion_layers: int = setting(6, "BERT layers that also look at the image")
 
@@ -92,6 +93,7 @@ class XvlmModel(RetrievalModel):
             layers=config.text_layers + config.fusion_layers,
             heads=config.bert_heads,
             inner=4 * config.bert_hidden,
+            dropout=config.bert_dropout,
             fusion=config.fusion_layers,
             context=self.swin.width,
         )
