@@ -28,9 +28,8 @@ class Source:
     rename: Callable[[State], State] | None = None
 
 
-def load_into(network: nn.Module, name: str, source: Source, weights: str | Path | None) -> None:
-    """Load weights into a network of ours; wrong or partial files say what is missing."""
-    path = find(name, source, weights)
+def load_into(network: nn.Module, name: str, source: Source, path: Path) -> None:
+    """Load a file into a network of ours; wrong or partial files say what is missing."""
     state = {key.removeprefix("module."): value for key, value in read(path).items()}
     if source.rename is not None:
         state = source.rename(state)

@@ -169,9 +169,12 @@ def backbone(name: str, weights: str | Path | None = None) -> Backbone:
 
 def _known(name: str, weights: str | Path | None, untrained: bool) -> Backbone:
     known = KNOWN[name]
+    # Weights are looked for first: building a large network only to say that they are not here
+    # would take seconds.
+    path = None if untrained else backbone_weights.find(name, known.weights, weights)
     network = known.build()
-    if not untrained:
-        backbone_weights.load_into(network, name, known.weights, weights)
+    if path is not None:
+        backbone_weights.load_into(network, name, known.weights, path)
     return Backbone(
         name, network, size=known.size, transform=known.transform, mean_std=known.mean_std
     )
