@@ -271,3 +271,14 @@ def test_features_of_photos_make_sense(tmp_path: Path) -> None:
     near = alike[np.arange(90), nearness.argmax(1)].mean()
     far = (alike.sum() - 90) / (90 * 89)
     assert near > 1.5 * far
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_gpu_gives_the_same_features(split: Split, tmp_path: Path) -> None:
+    for device in ("cpu", "cuda"):
+        work = make_job(backbone("random:efficientnet-lite0"), device=device, batch=8)
+        compute(split, work, tmp_path / f"{device}.npy", report=nothing)
+    cpu, cuda = (np.load(tmp_path / f"{device}.npy") for device in ("cpu", "cuda"))
+    # Convolutions on a GPU use numbers of fewer digits.
+    assert np.abs(cpu - cuda).max() < 0.02 * np.abs(cpu).max()
