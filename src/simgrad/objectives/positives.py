@@ -53,11 +53,11 @@ class Side:
         if self.dense is not None:
             return self.dense[start:stop]
         candidate = self.candidate_of_pair[pairs]
-        mask = torch.zeros(
-            (stop - start, self.candidates), dtype=torch.bool, device=candidate.device
-        )
-        mask[self.query_of_pair[pairs] - start, candidate] = True
-        return mask
+        place = (self.query_of_pair[pairs] - start) * self.candidates + candidate
+        size = (stop - start) * self.candidates
+        mask = torch.zeros(size, dtype=torch.bool, device=place.device)
+        # Not `mask[...] = True`: that copies from the host, which a CUDA graph cannot.
+        return mask.index_fill_(0, place, True).view(stop - start, self.candidates)
 
     def blocks(self, elements: int) -> list[tuple[int, int, slice]]:
         """Row ranges (start, stop, pairs), each with about `elements` pair x candidate entries."""

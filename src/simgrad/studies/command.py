@@ -166,7 +166,7 @@ def demo(*, output: str = "demo", seeds: int | None = None, report: bool = True)
     if report:
         from simgrad.report.command import report as write_report
 
-        write_report((output,), output=f"{output}/report.html")
+        write_report((output,), output=Path(output) / "report.html")
 
 
 def _show_counts(made: Study) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from simgrad.console import progress
 from simgrad.errors import InputError
+from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.study import Study
 from simgrad.training.run import Run
 from simgrad.training.schedule import total_epochs
@@ -22,6 +23,7 @@ class Crew:
     processes: int
     threads: int  # runs side by side within a process, on one GPU
     cores: int  # for each process
+    gpus: int
 
 
 def crew_for(study: Study, processes: int | None, threads: int | None) -> Crew:
@@ -33,13 +35,11 @@ def crew_for(study: Study, processes: int | None, threads: int | None) -> Crew:
     left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
     gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
     if gpus:
-        # A GPU is kept busy by several runs at once. Streams of one process overlap; processes
-        # take turns on the GPU, but a second one hides the host's work of the first.
-        processes = processes or min(left, max(1, min(4, cores // 4)))
-        threads = threads or max(1, min(4, -(-left // processes)))
+        # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.
+        processes = processes or max(1, min(left, cores - 1, 12 * gpus))
     else:
-        processes, threads = processes or min(left, cores), threads or 1
-    return Crew(processes, threads, max(1, cores // processes))
+        processes = processes or min(left, cores)
+    return Crew(processes, threads or 1, max(1, cores // processes), gpus)
 
 
 def run_local(
@@ -57,20 +57,26 @@ def run_local(
     command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
     logs = study.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    workers = []
-    for number in range(crew.processes):
-        with open(logs / f"worker-{os.getpid()}-{number}.txt", "ab") as log:
-            workers.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
-    try:
-        watch(study, lambda: any(worker.poll() is None for worker in workers), quiet)
-    except BaseException:
-        for worker in workers:
-            worker.terminate()  # each run writes a checkpoint and stops
-        for worker in workers:
-            worker.wait()
-        raise
-    for worker in workers:
-        worker.wait()
+    with shared_gpu(crew.gpus > 0 and crew.processes > 1) as service:
+        workers = []
+        for number in range(crew.processes):
+            own = {**environment, **service, **_one_gpu(number, crew.gpus)}
+            with open(logs / f"worker-{os.getpid()}-{number}.txt", "ab") as log:
+                workers.append(subprocess.Popen(command, env=own, stdout=log, stderr=log))
+        try:
+            watch(study, lambda: any(worker.poll() is None for worker in workers), quiet)
+        except BaseException:
+            for worker in workers:
+                worker.terminate()  # each run writes a checkpoint and stops
+            raise
+        finally:
+            for worker in workers:
+                worker.wait()
+
+
+def _one_gpu(number: int, gpus: int) -> dict[str, str]:
+    """Spread the workers over the GPUs of the machine."""
+    return {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus > 1 else {}
 
 
 def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> None:

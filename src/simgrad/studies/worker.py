@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
                 if not jobs or stop_asked():
                     return
                 folder, recipe = jobs.pop(0)
-            with _own_stream(recipe):
-                problem = _train(folder, recipe, shared)
+            problem = _train(folder, recipe, shared)
             if problem is not None and BUSY not in problem:
                 failed.append(f"{folder.name}: {problem}")
             if log is not None:
@@ -79,19 +78,6 @@ def _note_failure(folder: Path, text: str) -> None:
         path = folder / INFO
         info = read_json(path) if path.is_file() else {}
         write_json(path, {**info, "status": "failed", "error": text})
-
-
-@contextlib.contextmanager
-def _own_stream(recipe: Recipe) -> Iterator[None]:
-    """On a GPU every run works on a stream of its own, so that runs overlap."""
-    import torch
-
-    if recipe.device == "cpu" or not torch.cuda.is_available():
-        yield
-        return
-    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
-        yield
-        torch.cuda.current_stream().synchronize()
 
 
 def main() -> None:

@@ -14,6 +14,11 @@ from simgrad.objectives.spec import print_value
 from simgrad.training.recipe import Recipe, read_recipe
 from simgrad.training.run import Run
 
+_METAVARS: dict[Any, str] = {
+    int: "N", float: "X", str: "TEXT", int | None: "N", str | None: "TEXT",
+    tuple[float, float]: "X X", tuple[str, ...]: "NAME ...",
+}  # fmt: skip
+
 
 def _options() -> type[Any]:
     """Every field of a recipe as an option that overrides the recipe where it is given."""
@@ -22,9 +27,13 @@ def _options() -> type[Any]:
     for field in dataclasses.fields(Recipe):
         if field.name == "second_round":  # fields within a field: in a file only
             continue
-        text = f"{field.metadata['description']} ({print_value(field.default)})"
         kind: Any = hints[field.name]
-        option: Any = Annotated.__class_getitem__((kind | None, tyro.conf.arg(help=text)))  # type: ignore[attr-defined]
+        text = tyro.conf.arg(
+            help=field.metadata["description"],
+            help_behavior_hint=f"(default: {print_value(field.default)})",
+            metavar=_METAVARS.get(kind),
+        )
+        option: Any = Annotated.__class_getitem__((kind | None, text))  # type: ignore[attr-defined]
         fields.append((field.name, option, None))
     return dataclasses.make_dataclass("Options", fields)
 
@@ -33,9 +42,9 @@ Options = _options()
 
 
 def train(
-    recipe: Annotated[str | None, tyro.conf.Positional] = None,
+    recipe: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")] = None,
     *,
-    output: str | None = None,
+    output: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
     resume: bool = True,
     quiet: bool = False,
     options: Annotated[Options, tyro.conf.arg(name="")],  # type: ignore[valid-type]
@@ -85,7 +94,7 @@ def summarise(run: Run) -> None:
 
 
 def mine(
-    run: Annotated[str, tyro.conf.Positional],
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
     output: str | None = None,
     depth: int = 300,

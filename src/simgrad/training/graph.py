@@ -7,6 +7,7 @@ numbers. Batches of another size, and the first few, run as plain steps with the
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,18 @@ _LENGTHS = 4
 _PLAIN = 3
 # One capture at a time in a process that trains several runs side by side.
 _capturing = threading.Lock()
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """On a GPU every run works on a stream of its own: runs overlap, and steps can be captured."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.synchronize(device)  # what was prepared on the default stream is there
+    with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+        yield
+        torch.cuda.current_stream(device).synchronize()
 
 
 def plain_steps(

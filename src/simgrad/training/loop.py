@@ -23,7 +23,7 @@ from simgrad.models import save
 from simgrad.training import distributed, run, state
 from simgrad.training.backbone import set_backbone
 from simgrad.training.display import Display
-from simgrad.training.graph import GraphSteps, plain_steps
+from simgrad.training.graph import GraphSteps, own_stream, plain_steps
 from simgrad.training.mining import Candidates
 from simgrad.training.observe import observe, spread
 from simgrad.training.offline import Draw
@@ -69,7 +69,7 @@ def train(
                 return Run(folder)
             training = _Training(recipe, folder, prepare(recipe, dataset, shared), quiet)
             deadline = np.inf if stop_after is None else time.monotonic() + stop_after
-            with politely() as asked_to_stop:
+            with politely() as asked_to_stop, own_stream(training.it.device):
                 training.go(lambda: asked_to_stop() or deadline < time.monotonic())
             distributed.wait()
     return Run(folder)
