@@ -12,9 +12,11 @@
    are too close to call, the blocks are made again, now with the scores known.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,9 +24,8 @@ from simgrad.evaluation.scores import Scores
 
 # Undecided rivals kept before counting again is cheaper: 12 bytes each.
 _UNDECIDED = 4_000_000
-
-
-Comparison = Callable[..., Tensor]  # torch.ge or torch.gt
+# Rows that are counted together on a CPU; at most 255, or bytes would overflow.
+_STRIP = 64
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ def count(scores: Scores, image_of_caption: Tensor, rows: int | None = None) -> 
     guess = scores.guess_own(image_of_caption)
     columns = None if guess is None else _Columns(*guess)
     state = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
-    for start, stop, block in scores.blocks(rows):
+    for start, stop, block in _strips(scores, rows):
         pairs = state.blank_own(block, start, stop)
         state.count(block, pairs, start)
         if columns is not None:
             columns.count(block, state.mask)
     if columns is None or not columns.settle(state.own):
         columns = _Columns(state.own, None)
-        for start, stop, block in scores.blocks(rows):
+        for start, stop, block in _strips(scores, rows):
             state.blank_own(block, start, stop)
             columns.count(block, state.mask)
     return Counts(state.own, state.rivals, columns.rivals, state.tied, columns.tied)
@@ -61,7 +62,7 @@ def count(scores: Scores, image_of_caption: Tensor, rows: int | None = None) -> 
 def count_rows(scores: Scores, query: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
     """For true pairs of any pattern: their scores, and the rivals each has in its row."""
     state = _Rows(query, candidate, scores.num_images)
-    for start, stop, block in scores.blocks():
+    for start, stop, block in _strips(scores, None):
         state.count(block, state.blank_own(block, start, stop), start)
     return state.own, state.rivals
 
@@ -110,11 +111,11 @@ class _Rows:
             rows, own = self.row[chosen] - start, self.own[chosen]
             # Where every row has such a pair, rows is 0, 1, 2, ...
             part = block if len(rows) == len(block) else block[rows]
-            rivals = self.mask.per_row(part, torch.ge, own)
+            rivals = self.mask.per_row(part, own)
             self.rivals[chosen] = rivals
             fewest[rows] = rivals if turn == 0 else torch.minimum(fewest[rows], rivals)
             best[rows] = torch.maximum(best[rows], own)
-        above = self.mask.per_row(block, torch.gt, best)
+        above = self.mask.per_row(block, best, strict=True)
         self.tied[start : start + len(block)] = fewest - above
 
 
@@ -133,8 +134,8 @@ class _Columns:
     def count(self, block: Tensor, mask: "Mask") -> None:
         if self.kept > _UNDECIDED:
             return
-        above = mask.per_column(block, torch.gt, self.high)
-        near = mask.per_column(block, torch.ge, self.low) - above
+        above = mask.per_column(block, self.high, strict=True)
+        near = mask.per_column(block, self.low) - above
         self.rivals += above
         if self.exact:
             self.rivals += near
@@ -160,36 +161,48 @@ class _Columns:
 
 
 class Mask:
-    """Comparisons of a block, counted along its rows or columns.
+    """Compares a block with thresholds and counts what is true.
 
-    On a CPU `mask.sum()` turns every entry into 64 bits first. Here eight entries, one byte
-    each, are added as one 64-bit word, at most 255 words at a time so that no byte overflows:
-    a hundred times faster. The columns are padded to whole words with entries never true.
+    On a CPU numpy does this several times faster than torch, which compares one entry at a time
+    and turns each into 64 bits before it adds them.
     """
 
     def __init__(self, block: Tensor) -> None:
-        words = -(-block.shape[1] // 8)
-        self.all = block.new_zeros((len(block), words * 8), dtype=torch.bool)
-        self.columns = block.shape[1]
+        self.on_cpu = block.device.type == "cpu"
+        self.space = np.empty(block.shape if self.on_cpu else (0, 0), dtype=bool)
 
-    def per_row(self, block: Tensor, operation: Comparison, thresholds: Tensor) -> Tensor:
-        """How many entries of each row compare true with its threshold."""
-        mask = self.all[: len(block)]
-        operation(block, thresholds[:, None], out=mask[:, : self.columns])
-        if block.device.type != "cpu":
-            return mask.sum(dim=1)
-        words = mask.view(torch.int64)
-        whole = words.shape[1] // 255 * 255
-        sums = words[:, :whole].view(len(block), -1, 255).sum(dim=2)
-        rest = words[:, whole:].sum(dim=1, keepdim=True)
-        return torch.cat([sums, rest], dim=1).view(torch.uint8).sum(dim=1, dtype=torch.int64)
+    def per_row(self, block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
+        """How many entries of each row are at least (`strict`: above) the row's threshold."""
+        if not self.on_cpu:
+            return _compare(block, thresholds[:, None], strict).sum(dim=1)
+        mask = self._compare(block, thresholds[:, None], strict)
+        return torch.tensor([np.count_nonzero(row) for row in mask])
 
-    def per_column(self, block: Tensor, operation: Comparison, thresholds: Tensor) -> Tensor:
-        """How many entries of each column compare true with its threshold."""
-        mask = self.all[: len(block)]
-        operation(block, thresholds, out=mask[:, : self.columns])
-        if block.device.type != "cpu":
-            return mask.sum(dim=0)[: self.columns]
-        words = mask.view(torch.int64)
-        sums = torch.stack([words[i : i + 255].sum(dim=0) for i in range(0, len(words), 255)])
-        return sums.view(torch.uint8).sum(dim=0, dtype=torch.int64)[: self.columns]
+    def per_column(self, block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
+        """How many entries of each column are at least (or above) the column's threshold."""
+        if not self.on_cpu:
+            return _compare(block, thresholds, strict).sum(dim=0)
+        mask = self._compare(block, thresholds, strict)
+        # Bytes add up fast; a strip has too few rows for one to overflow.
+        sums = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
+        return torch.from_numpy(sums.astype(np.int64))
+
+    def _compare(self, block: Tensor, thresholds: Tensor, strict: bool) -> npt.NDArray[np.bool_]:
+        operation = np.greater if strict else np.greater_equal
+        with np.errstate(invalid="ignore"):  # NaN compares false: that is what it is there for
+            mask = self.space[: len(block)]
+            operation(block.numpy(), thresholds.numpy(), out=mask)
+        return mask
+
+
+def _compare(block: Tensor, thresholds: Tensor, strict: bool) -> Tensor:
+    return block > thresholds if strict else block >= thresholds
+
+
+def _strips(scores: Scores, rows: int | None) -> Iterator[tuple[int, int, Tensor]]:
+    """The blocks, on a CPU cut so that a strip stays in its cache while it is counted."""
+    for start, stop, block in scores.blocks(rows):
+        step = _STRIP if block.device.type == "cpu" else len(block)
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            yield first, last, block[first - start : last - start]
