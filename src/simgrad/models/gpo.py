@@ -15,6 +15,8 @@ from simgrad.models.layers import BiGru, valid
 _TEMPERATURE = 0.1
 # Below every feature: sorts what is not there behind what is.
 _ABSENT = -10000.0
+# Ranks whose codes are kept ready; larger sets are rare.
+_RANKS = 1024
 
 
 def rank_code(ranks: int, dimension: int) -> Tensor:
@@ -32,7 +34,8 @@ class Gpo(nn.Module):
         self.code = code
         self.gru = BiGru(code, hidden)
         self.linear = nn.Linear(hidden, 1, bias=False)
-        self._codes: dict[tuple[int, torch.device], Tensor] = {}
+        # On the device from the start: a copy from the host cannot be captured in a CUDA graph.
+        self.register_buffer("codes", rank_code(_RANKS, code), persistent=False)
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         n, k, _ = features.shape
@@ -55,13 +58,11 @@ class Gpo(nn.Module):
 
     def weights(self, sizes: Tensor, k: int) -> Tensor:
         """How much each of k ranks counts in sets of these sizes: (sets, k), rows sum to 1."""
-        codes = self._rank_codes(k, sizes.device).expand(len(sizes), -1, -1)
+        codes = self._rank_codes(k).expand(len(sizes), -1, -1)
         scores = self.linear(self.gru(codes, sizes)).squeeze(-1).float()
         scores = scores.masked_fill(~valid(sizes, k), float("-inf"))
         return torch.softmax(scores / _TEMPERATURE, dim=1)
 
-    def _rank_codes(self, k: int, device: torch.device) -> Tensor:
-        # Made once for each length: a copy from the host could not be captured in a CUDA graph.
-        if (k, device) not in self._codes:
-            self._codes[k, device] = rank_code(k, self.code).to(device)
-        return self._codes[k, device]
+    def _rank_codes(self, k: int) -> Tensor:
+        codes = self.get_buffer("codes")
+        return codes[:k] if k <= _RANKS else rank_code(k, self.code).to(codes)
