@@ -1,0 +1,90 @@
+"""From folders to a report: collect, compare, write each section, render."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import simgrad
+from simgrad.errors import InputError
+from simgrad.files import atomic_write
+from simgrad.report.blocks import Report, Section
+from simgrad.report.cocos import cocos
+from simgrad.report.comparison import comparison
+from simgrad.report.crossranks import crossed
+from simgrad.report.examples import examples
+from simgrad.report.headline import headline
+from simgrad.report.html import page
+from simgrad.report.markdown import write_markdown
+from simgrad.report.material import Material, collect
+from simgrad.report.provenance import provenance
+from simgrad.report.retrieval import Album
+from simgrad.report.standings import standings
+from simgrad.report.training import attended, training
+from simgrad.report.triplets import diagrams
+
+Format = Literal["html", "md", "pdf-ready"]
+NAMES: dict[str, str] = {"html": "report.html", "md": "report.md", "pdf-ready": "report-print.html"}
+
+
+def build_report(
+    targets: Sequence[str | Path], *, batches: int = 4, pictures: bool = True, device: str = "auto"
+) -> Report:
+    """The report of studies and runs; `batches` of each system are counted for COCOS, 0: none."""
+    material = collect(targets)
+    found = standings(material)
+    album = Album()
+    sections: list[Section | None] = [
+        comparison(material, found),
+        training(material),
+        attended(material),
+        cocos(material, batches, device) if batches else None,
+        diagrams(material),
+        crossed(material),
+        *(examples(material, found, album, device) if pictures else []),
+        provenance(material),
+    ]
+    return Report(
+        material.title,
+        _subtitle(material),
+        headline(material, found),
+        [section for section in sections if section is not None],
+        f"Written by simgrad {simgrad.__version__} on {time.strftime('%d %B %Y, %H:%M')}.",
+        album.pictures,
+    )
+
+
+def _subtitle(material: Material) -> str:
+    planned = sum(system.planned for system in material.systems)
+    done = sum(len(system.finished) for system in material.systems)
+    runs = f"{done} of {planned} runs finished" if done < planned else f"{done} runs"
+    runs = "1 run" if runs == "1 runs" else runs
+    data = list(dict.fromkeys(run.recipe.data.split("(")[0] for _, run in material.runs))
+    models = list(dict.fromkeys(run.recipe.model.split("(")[0] for _, run in material.runs))
+    parts = [f"{len(material.systems)} settings" if len(material.systems) > 1 else "", runs]
+    parts += [", ".join(Path(name).name for name in data), ", ".join(models)]
+    return " · ".join(part for part in parts if part)
+
+
+def write_report(
+    targets: Sequence[str | Path],
+    output: str | Path | None = None,
+    format: Format = "html",
+    *,
+    batches: int = 4,
+    pictures: bool = True,
+    device: str = "auto",
+) -> Path:
+    """Write the report of studies and runs; the path of what was written."""
+    if format not in NAMES:
+        raise InputError(f"a report is {', '.join(NAMES)}, not {format!r:.40}.")
+    path = Path(output).expanduser() if output is not None else Path(NAMES[format])
+    if path.is_dir():
+        path = path / NAMES[format]
+    report = build_report(targets, batches=batches, pictures=pictures, device=device)
+    if format == "md":
+        write_markdown(report, path)
+        return path
+    with atomic_write(path) as file:
+        file.write(page(report, paper=format == "pdf-ready"))
+    return path

@@ -1,0 +1,36 @@
+"""`simgrad report`: one file that shows a study or some runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from simgrad.report.build import Format, write_report
+
+
+def report(
+    targets: Annotated[tuple[str, ...], tyro.conf.Positional],
+    *,
+    output: Path | None = None,
+    format: Format = "html",
+    batches: int = 4,
+    pictures: bool = True,
+    device: str = "auto",
+) -> None:
+    """One self-contained file about a study or some runs: who won, how sure, and why.
+
+    Args:
+        targets: study folders, run folders, or folders of runs. Runs that differ in their seed
+            alone are taken together.
+        output: the file to write; report.html here if left out (report.md, report-print.html).
+        format: html: one page; md: Markdown with drawings and pictures in a folder beside it;
+            pdf-ready: light, unfolded and broken into pages, to be printed to PDF by a browser.
+        batches: training batches of each setting on which to count what contributes to the
+            gradient; 0 leaves that out.
+        pictures: show retrieved examples, which needs the data and a checkpoint.
+        device: auto, cpu, cuda or cuda:N.
+    """
+    path = write_report(targets, output, format, batches=batches, pictures=pictures, device=device)
+    size = path.stat().st_size
+    shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
+    print(f"{path} ({shown})")

@@ -1,0 +1,217 @@
+"""Retrieved examples as pictures, and the cases in which two objectives disagree most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simgrad.data.base import Dataset, Rows, Split
+from simgrad.errors import InputError
+from simgrad.evaluation import Ranks
+from simgrad.report.blocks import (
+    Block,
+    Example,
+    Examples,
+    Key,
+    Line,
+    Mark,
+    Paragraph,
+    Section,
+    Strip,
+    Thumb,
+)
+from simgrad.report.material import Material, System
+from simgrad.report.retrieval import Album, Found, retrieve
+from simgrad.report.standings import Standing
+from simgrad.training.run import BEST, Run
+
+_SENTENCES, _PICTURES, _DISAGREEMENTS = 4, 3, 6
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A system whose results are shown."""
+
+    system: System
+    key: Key
+    run: Run
+    ranks: list[Ranks]  # [] where they do not belong to this split
+    found: Found
+
+
+def examples(
+    material: Material, standings: list[Standing], album: Album, device: str = "auto"
+) -> list[Section]:
+    """Two sections; none where there is no checkpoint to ask."""
+    chosen = _choose(standings)
+    if not chosen:
+        return []
+    try:
+        dataset = chosen[0][1].dataset()
+        split = _split(dataset)
+        asked = _Queries(split, [_ranks_on(system, split) for system, _ in chosen])
+        shown = [
+            _Shown(system, Key(system.label, material.colour(system)), run, ranks,
+                   retrieve(run, split, asked.captions, asked.images, device))
+            for (system, run), ranks in zip(chosen, asked.ranks, strict=True)
+        ]  # fmt: skip
+    except InputError as error:
+        words = f"The data could not be opened, so there are no pictures here: {error}"
+        blocks = [Paragraph([words], "note")]
+        return [Section("examples", "Retrieved examples", "Examples", blocks)]
+    writer = _Writer(split, album, asked, shown)
+    sections = [_retrieved(writer)]
+    if asked.disagreements:
+        sections.append(_disagreed(writer))
+    return sections
+
+
+def _choose(standings: list[Standing]) -> list[tuple[System, Run]]:
+    """The best system and what it is compared with, each with a run that has a checkpoint."""
+    for standing in standings:
+        order = list(standing.order)
+        if standing.baseline in order[1:]:
+            order = [order[0], standing.baseline]
+        found = []
+        for system in order:
+            run = next(
+                (r for r in (*system.finished, *system.runs) if (r.path / BEST).is_dir()), None
+            )
+            if run is not None:
+                found.append((system, run))
+        if found:
+            return found[:2]
+    return []
+
+
+def _split(dataset: Dataset) -> Split:
+    return dataset.split("test" if "test" in dataset.splits else "val")
+
+
+def _ranks_on(system: System, split: Split) -> list[Ranks]:
+    """Kept ranks, if they are of this split as it is now."""
+    ranks = system.ranks if split.name == "test" else []
+    same = all(np.array_equal(r.image_of_caption, split.image_of_caption) for r in ranks)
+    return ranks if same else []
+
+
+class _Queries:
+    """What is asked: some queries at random, and those on which two systems disagree most."""
+
+    def __init__(self, split: Split, ranks: list[list[Ranks]]) -> None:
+        self.ranks = ranks
+        random = np.random.default_rng(0)
+        drawn = random.permutation(split.num_images)[: _SENTENCES + _PICTURES]
+        drawn = np.array([i for i in drawn if len(split.captions_of(int(i)))], dtype=np.int64)
+        self.images: Rows = np.sort(drawn[_SENTENCES:])
+        first = [int(random.choice(split.captions_of(int(i)))) for i in drawn[:_SENTENCES]]
+        self.disagreements = most_different(ranks, split) if len(ranks) == 2 else []
+        self.random_sentences = first
+        self.captions: Rows = np.array([*first, *self.disagreements], dtype=np.int64)
+
+
+def most_different(ranks: Sequence[list[Ranks]], split: Split) -> list[int]:
+    """Captions whose image two systems rank most differently, in turns for the one and the other.
+
+    Ranks are compared on a logarithmic scale, on average over seeds; an image appears once.
+    """
+    if not all(ranks):
+        return []
+    middle = [np.mean([np.log(r.t2i) for r in runs], axis=0) for runs in ranks]
+    gap = middle[0] - middle[1]
+    chosen: list[int] = []
+    images: set[int] = set()
+    for sign in (1, -1):
+        for row in np.argsort(sign * gap, kind="stable").tolist():
+            image = int(split.image_of_caption[row])
+            if len(chosen) == (_DISAGREEMENTS // 2 if sign == 1 else _DISAGREEMENTS):
+                break
+            if sign * gap[row] >= -1e-9:
+                break  # no disagreement left on this side
+            if image not in images:
+                chosen.append(row)
+                images.add(image)
+    return chosen
+
+
+class _Writer:
+    """Turns what was found into examples."""
+
+    def __init__(self, split: Split, album: Album, asked: _Queries, shown: list[_Shown]) -> None:
+        self.split, self.album, self.asked, self.shown = split, album, asked, shown
+
+    def thumb(self, image: int, mark: Mark = "") -> Thumb:
+        return Thumb(self.album.add(self.split, image), self.split.image_names[image], mark)
+
+    def sentence(self, place: int) -> Example:
+        """A caption query."""
+        row = int(self.asked.captions[place])
+        own = int(self.split.image_of_caption[row])
+        strips = []
+        for one in self.shown:
+            found = one.found.images[place].tolist()
+            thumbs = [self.thumb(i, self._mark(i, row)) for i in found]
+            seeds = [int(r.t2i[row]) for r in one.ranks]
+            outcome = _outcome("its picture", seeds or [int(one.found.image_rank[place])],
+                               self.split.num_images if seeds else one.found.pool)  # fmt: skip
+            strips.append(Strip(one.key, outcome, thumbs=thumbs))
+        return Example(self.split.captions[row], strips, self.thumb(own))
+
+    def picture(self, place: int) -> Example:
+        """An image query."""
+        image = int(self.asked.images[place])
+        strips = []
+        for one in self.shown:
+            rows = one.found.captions[place].tolist()
+            lines = [Line(self.split.captions[r], self._mark(image, r)) for r in rows]
+            seeds = [int(r.i2t[image]) for r in one.ranks]
+            outcome = _outcome("its best caption", seeds or [int(one.found.caption_rank[place])],
+                               self.split.num_captions if seeds else 0)  # fmt: skip
+            strips.append(Strip(one.key, outcome, lines=lines))
+        return Example(self.thumb(image), strips)
+
+    def _mark(self, image: int, caption: int) -> Mark:
+        if self.split.image_of_caption[caption] == image:
+            return "right"
+        truth = self.split.truth
+        if truth is not None and bool(truth(np.array([image]), np.array([caption]))[0]):
+            return "true"
+        return ""
+
+    def note(self) -> str:
+        """What the marks mean, and among how many candidates."""
+        pool, whole = self.shown[0].found.pool, self.split.num_images
+        among = f"{whole:,}" if pool == whole else f"{pool:,} of {whole:,}"
+        text = f"Top five among {among} images of the {self.split.name} split and their captions. "
+        text += "✓ marks the pair that belongs together"
+        text += ", ~ what is true without being the pair. " if self.split.truth else ". "
+        if self.split.pictures is None:
+            text += "This data has features but no pictures, so images go by their names. "
+        elif self.album.left_out:
+            text += f"{self.album.left_out} pictures could not be read or had no room. "
+        return text
+
+
+def _outcome(what: str, ranks: Sequence[int], of: int) -> str:
+    if len(ranks) > 1:
+        return f"{what} at rank {', '.join(f'{r:,}' for r in ranks)} in {len(ranks)} seeds"
+    return f"{what} at rank {ranks[0]:,}" + (f" of {of:,}" if of else "")
+
+
+def _retrieved(writer: _Writer) -> Section:
+    count = len(writer.asked.random_sentences)
+    found = [writer.sentence(i) for i in range(count)]
+    found += [writer.picture(i) for i in range(len(writer.asked.images))]
+    words = "These queries were drawn at random, not chosen. " + writer.note()
+    blocks: list[Block] = [Paragraph([words]), Examples(found)]
+    return Section("examples", "Retrieved examples", "Examples", blocks)
+
+
+def _disagreed(writer: _Writer) -> Section:
+    count = len(writer.asked.random_sentences)
+    places = range(count, count + len(writer.asked.disagreements))
+    first, second = (one.key for one in writer.shown)
+    rest = " rank most differently: first those that favour the one, then the other."
+    words = Paragraph(["The captions whose picture ", first, " and ", second, rest])
+    blocks: list[Block] = [words, Examples([writer.sentence(i) for i in places])]
+    return Section("disagreements", "Where they disagree most", "Disagreements", blocks)

@@ -1,0 +1,161 @@
+"""The headline: which objective won, by how much, and how sure that is."""
+
+from collections.abc import Callable
+
+from simgrad.evaluation import Difference
+from simgrad.report.blocks import (
+    Block,
+    Callout,
+    Figure,
+    Figures,
+    Inline,
+    Key,
+    Paragraph,
+    Strong,
+    Words,
+)
+from simgrad.report.charts import Interval, interval_chart
+from simgrad.report.material import Material, System
+from simgrad.report.standings import Standing, corrected, printed_p, signed
+
+_SURE = 0.05
+_MOST_MISSING = 12
+_FLATTERING = "No run has test numbers. The best checkpoint was chosen on these, so they flatter."
+_UNSURE = ". Without ranks on the same test queries there is no telling how sure that is."
+
+
+def headline(material: Material, found: list[Standing]) -> list[Block]:
+    """What opens the report."""
+    blocks: list[Block] = []
+    if not material.split:
+        blocks.append(Paragraph(["No run has been evaluated yet."], "lead"))
+    for standing in found:
+        if standing.order:
+            start: list[Inline] = []
+            if len(found) > 1 and standing.group:
+                start = [f"{standing.group}: "]
+            blocks.append(Paragraph([*start, *_sentence(material, standing)], "lead"))
+    if material.claim:
+        blocks.append(Paragraph(["The claim under test: ", material.claim]))
+    if material.missing:
+        blocks.append(_missing(material.missing))
+    if material.split == "val":
+        blocks.append(Callout("These are validation numbers", [_FLATTERING]))
+    for index, standing in enumerate(found):
+        if standing.order:
+            blocks.append(_figures(material, standing, index))
+    return blocks
+
+
+def _missing(lines: list[str]) -> Callout:
+    title = f"{len(lines)} parts of this are missing or unfinished"
+    if len(lines) == 1:
+        title = "One part of this is missing or unfinished"
+    more = len(lines) - _MOST_MISSING
+    return Callout(title, [*lines[:_MOST_MISSING], *([f"and {more} more."] if more > 0 else [])])
+
+
+def _sentence(material: Material, standing: Standing) -> Words:
+    def key(system: System) -> Key:
+        return Key(system.label, material.colour(system))
+
+    best = standing.order[0]
+    number = standing.numbers[best.label]["rsum"]
+    figure = Strong(f"rsum {number.mean:.1f}")
+    if len(standing.order) == 1:
+        interval = ""
+        if number.low is not None and number.high is not None:
+            interval = f" (95% interval {number.low:.1f} to {number.high:.1f})"
+        where = f" on the {_split(material)} split{_seeds(best)}."
+        return [key(best), " reaches ", figure, interval, where]
+    second, gap = standing.order[1], standing.lead()
+    lead = f"{number.mean - standing.numbers[second.label]['rsum'].mean:.1f}"
+    if gap is None:
+        return [key(best), " leads with ", figure, f", {lead} above ", key(second), _UNSURE]
+    sure = f" {_certainty(gap)}{_seeds(best)}."
+    differences = standing.against_best
+    rest = [s for s in standing.order[1:] if s.label in differences]
+    tied = [s for s in rest if corrected(differences[s.label]) >= _SURE]
+    base = _base(standing, key)
+    if not tied:
+        return [key(best), " wins with ", figure, f": {lead} above ", key(second), sure, *base]
+    names: list[Inline] = []
+    for i, system in enumerate(tied):
+        names += ["" if i == 0 else " and " if i == len(tied) - 1 else ", ", key(system)]
+    whom = "it" if tied == [second] else "the second"
+    start: list[Inline] = [key(best), " comes first with ", figure]
+    return [*start, ", but cannot be told apart from ", *names,
+            f": its lead over {whom} is {lead}", sure, *base]  # fmt: skip
+
+
+def _base(standing: Standing, key: Callable[[System], Key]) -> list[Inline]:
+    """The best against the baseline, where that is another than the second."""
+    best, base = standing.order[0], standing.baseline
+    gap = standing.against_baseline.get(best.label)
+    if gap is None or base is None or base in standing.order[:2]:
+        return []
+    return [f" It is {gap.difference:.1f} above the baseline ", key(base), f" {_certainty(gap)}."]
+
+
+def _certainty(gap: Difference) -> str:
+    low, high = (f"{x:.1f}".replace("-", "−") for x in (gap.low, gap.high))
+    return f"(95% interval {low} to {high}, {printed_p(corrected(gap))})"
+
+
+def _seeds(system: System) -> str:
+    count = len(system.tested or system.histories)
+    return f", over {count} seeds" if count > 1 else ", with one seed"
+
+
+def _split(material: Material) -> str:
+    return "test" if material.split == "test" else "validation"
+
+
+def _figures(material: Material, standing: Standing, index: int) -> Figures:
+    rows = []
+    for system in standing.order:
+        number = standing.numbers[system.label]["rsum"]
+        published = system.published.get("rsum")
+        rows.append(
+            Interval(system.short, material.colour(system), number.mean, number.low, number.high,
+                     number.values, published[0] if published else None, f"{number.mean:.1f}")
+        )  # fmt: skip
+    told = "; ".join(
+        f"{r.label} {r.mean:.1f}" + (f" ({r.low:.1f} to {r.high:.1f})" if r.low is not None else "")
+        for r in rows
+    )
+    parts = ["Dot: mean. Line: 95% interval."] if rows[0].low is not None else ["Dot: mean."]
+    if any(len(r.values) > 1 for r in rows):
+        parts.append("Strokes: single seeds.")
+    if any(r.published is not None for r in rows):
+        parts.append("Diamond: as published.")
+    where = f" · {standing.group}" if standing.group else ""
+    title = f"rsum on the {_split(material)} split"
+    svg = interval_chart(rows, title)
+    figures = [Figure(f"rsum-{index}", title + where, svg, told, " ".join(parts))]
+    if standing.against_baseline and standing.baseline is not None:
+        figures.append(_difference_figure(material, standing, standing.baseline, index))
+    return Figures(figures)
+
+
+def _difference_figure(
+    material: Material, standing: Standing, baseline: System, index: int
+) -> Figure:
+    rows = []
+    for system in standing.order:
+        gap = standing.against_baseline.get(system.label)
+        if gap is not None:
+            note = f"{signed(gap.difference)}, {printed_p(corrected(gap))}"
+            colour = material.colour(system)
+            rows.append(
+                Interval(system.short, colour, gap.difference, gap.low, gap.high, note=note)
+            )
+    title = f"difference from {baseline.short}"
+    told = "; ".join(f"{r.label} {r.note} ({r.low:+.1f} to {r.high:+.1f})" for r in rows)
+    return Figure(
+        f"difference-{index}",
+        f"rsum: {title}",
+        interval_chart(rows, title, zero=True),
+        told,
+        "Line: 95% interval. p after Holm's correction for the number of comparisons.",
+    )

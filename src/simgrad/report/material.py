@@ -1,0 +1,232 @@
+"""What a report is about: systems, each run with one or several seeds, in comparable groups."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simgrad.errors import InputError
+from simgrad.evaluation import Ranks
+from simgrad.report.svg import LIGHT
+from simgrad.studies.plan import slug
+from simgrad.studies.study import PLAN, RUNS, Study
+from simgrad.training.recipe import Recipe
+from simgrad.training.run import RANKS, RECIPE, Run
+
+METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
+# What may differ between runs of one setting: the seed, and where and how they were run.
+_NOT_THE_SETTING = ("seed", "device", "workers", "graphs", "checkpoint_seconds", "tensorboard")
+_MOST_RUNS = 2000
+
+
+@dataclass(frozen=True)
+class System:
+    """One setting and its runs."""
+
+    label: str
+    group: str
+    runs: tuple[Run, ...]  # those that have begun, by seed
+    planned: int
+    baseline: bool = False
+    published: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+
+    @cached_property
+    def finished(self) -> tuple[Run, ...]:
+        return tuple(run for run in self.runs if run.finished)
+
+    @cached_property
+    def tested(self) -> tuple[Run, ...]:
+        """Finished runs with numbers on the test split."""
+        return tuple(run for run in self.finished if run.test)
+
+    @cached_property
+    def ranks(self) -> list[Ranks]:
+        """Per-query test ranks, one for each run that kept them."""
+        return [run.ranks() for run in self.tested if (run.path / RANKS).is_file()]
+
+    @cached_property
+    def histories(self) -> list[list[dict[str, Any]]]:
+        """Evaluations of each run that has any."""
+        return [history for run in self.runs if (history := run.history)]
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        return self.runs[0].recipe if self.runs else None
+
+    @property
+    def short(self) -> str:
+        """The label, short enough for a chart."""
+        return short_label(self.label)
+
+    def values(self, split: str) -> list[dict[str, float]]:
+        """The metrics of each run: on the test split, or the best on the validation split."""
+        if split == "test":
+            return [run.test for run in self.tested]
+        found = []
+        for run, history in ((run, run.history) for run in self.runs):
+            if history:
+                select = run.recipe.select
+                found.append(dict(max(history, key=lambda e: e["val"].get(select, -1.0))["val"]))
+        return found
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything a report is made from."""
+
+    title: str
+    claim: str
+    systems: tuple[System, ...]
+    metrics: tuple[str, ...]
+    targets: tuple[Path, ...]
+    is_study: bool
+
+    @cached_property
+    def split(self) -> str:
+        """`test` where any run has test numbers, else `val`; "" before the first evaluation."""
+        if any(system.tested for system in self.systems):
+            return "test"
+        return "val" if any(system.histories for system in self.systems) else ""
+
+    @cached_property
+    def groups(self) -> dict[str, list[System]]:
+        """Systems that may be compared with each other."""
+        found: dict[str, list[System]] = {}
+        for system in self.systems:
+            found.setdefault(system.group, []).append(system)
+        return found
+
+    @cached_property
+    def runs(self) -> list[tuple[System, Run]]:
+        return [(system, run) for system in self.systems for run in system.runs]
+
+    @cached_property
+    def colours(self) -> dict[str, int | None]:
+        """A colour for each system; where there are too many, for the best and the baselines."""
+        labels = [system.label for system in self.systems]
+        if len(labels) > len(LIGHT):
+
+            def merit(system: System) -> float:
+                values = [v.get("rsum", 0.0) for v in system.values(self.split)]
+                return 1e6 * system.baseline + (sum(values) / len(values) if values else -1.0)
+
+            chosen = sorted(self.systems, key=merit, reverse=True)[: len(LIGHT)]
+            labels = [system.label for system in self.systems if system in chosen]
+        return {label: i for i, label in enumerate(labels)}
+
+    def colour(self, system: System) -> int | None:
+        return self.colours.get(system.label)
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """What is not there yet, in words."""
+        lines = []
+        for system in self.systems:
+            waiting = system.planned - len(system.runs)
+            if waiting:
+                lines.append(f"{system.label}: {waiting} of {system.planned} runs have not begun.")
+            for run in system.runs:
+                if not run.finished:
+                    lines.append(f"{system.label}, {_state(run)}")
+        return lines
+
+
+def _state(run: Run) -> str:
+    info, history = run.info, run.history
+    status = {"running": "not finished", "waiting": "not begun"}.get(
+        str(info.get("status")), str(info.get("status"))
+    )
+    if not history:
+        return f"seed {run.recipe.seed}: {status}, before its first evaluation."
+    last = history[-1]
+    return (
+        f"seed {run.recipe.seed}: {status} at step {last['step']:,} "
+        f"(epoch {last['epoch']:.1f} of {run.recipe.epochs + run.recipe.finetune_epochs})."
+    )
+
+
+def short_label(label: str) -> str:
+    """`goal(triplet=cir, pair=sig-ms)` -> `goal cir sig-ms`"""
+    bare = re.sub(r"[A-Za-z_]+=", "", label)
+    return re.sub(r"[\s(),]+", " ", bare).strip()
+
+
+def collect(targets: Sequence[str | Path]) -> Material:
+    """Open studies and runs; an error names what is neither."""
+    if not targets:
+        raise InputError("report on what? Give a study's folder, or some runs; see --help.")
+    paths = tuple(Path(target).expanduser() for target in targets)
+    studies = [Study.open(path) for path in paths if (path / PLAN).is_file()]
+    runs = [run for path in paths if not (path / PLAN).is_file() for run in _runs_in(path)]
+    systems = [s for study in studies for s in _of_study(study, len(studies) > 1)]
+    systems += _of_runs(runs)
+    titles = [study.title for study in studies]
+    if not titles:
+        titles = [runs[0].name if len(runs) == 1 else f"{len(runs)} runs"]
+    claim = studies[0].plan.claim if len(studies) == 1 and not runs else ""
+    metrics = studies[0].plan.metrics if len(studies) == 1 else METRICS
+    return Material(
+        " · ".join(titles), claim, tuple(_distinct(systems)), metrics, paths, bool(studies)
+    )
+
+
+def _runs_in(path: Path) -> list[Run]:
+    """A run, or the runs in a folder of them."""
+    if path.is_dir() and not (path / RECIPE).is_file():
+        inside = sorted(p.parent for p in path.glob(f"*/{RECIPE}"))[:_MOST_RUNS]
+        if inside:
+            return [Run(folder) for folder in inside]
+        raise InputError(f"{path}: neither a study ({PLAN}) nor a run ({RECIPE}).")
+    return [Run.open(path)]
+
+
+def _of_study(study: Study, several: bool) -> list[System]:
+    systems = []
+    for row in study.plan.rows:
+        folders = [study.path / RUNS / f"{slug(row.label)}-s{seed}" for seed in study.plan.seeds]
+        runs = tuple(Run(folder) for folder in folders if (folder / RECIPE).is_file())
+        group = f"{study.title}: {row.group}".rstrip(": ") if several else row.group
+        published = study.published[row.label]
+        systems.append(System(row.label, group, runs, len(folders), row.baseline, published))
+    return systems
+
+
+def _of_runs(runs: Sequence[Run]) -> list[System]:
+    """Runs that differ in their seed alone are one system; its label says what else differs."""
+    settings: dict[str, list[Run]] = {}
+    for run in runs:
+        values = {k: v for k, v in run.recipe.to_dict().items() if k not in _NOT_THE_SETTING}
+        settings.setdefault(repr(values), []).append(run)
+    recipes = [group[0].recipe.to_dict() for group in settings.values()]
+    varied = [
+        key
+        for key in (recipes[0] if recipes else {})
+        if key not in _NOT_THE_SETTING and len({repr(recipe[key]) for recipe in recipes}) > 1
+    ]
+    systems = []
+    for recipe, group in zip(recipes, settings.values(), strict=True):
+        group.sort(key=lambda run: run.recipe.seed)
+        parts = [str(recipe["objective"])] if "objective" in varied or not varied else []
+        parts += [f"{key}={recipe[key]}" for key in varied if key not in ("objective", "data")]
+        data = str(recipe["data"]) if "data" in varied else ""
+        label = ", ".join(parts) or str(recipe["objective"])
+        systems.append(System(label, data, tuple(group), len(group)))
+    return systems
+
+
+def _distinct(systems: Sequence[System]) -> list[System]:
+    """Labels that name one system each."""
+    labels = [system.label for system in systems]
+    found, seen = [], set()
+    for system in systems:
+        label = system.label
+        if labels.count(label) > 1 and system.group:
+            label = f"{label} ({system.group})"
+        number = 2
+        while label in seen:
+            label, number = f"{system.label} [{number}]", number + 1
+        seen.add(label)
+        found.append(replace(system, label=label))
+    return found

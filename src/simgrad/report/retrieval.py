@@ -1,0 +1,122 @@
+"""What runs retrieve for a few queries, and the album of pictures that a report carries."""
+
+import io
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from simgrad.data.base import Rows, Split
+from simgrad.data.subset import take
+from simgrad.errors import InputError
+from simgrad.evaluation.encoded import encode_source
+from simgrad.models.base import Encoded, RetrievalModel
+from simgrad.training.prepare import pick_device, source_of
+from simgrad.training.run import Run
+
+TOP = 5
+# Candidates: enough for five good or telling ones; pictures through a large model take long.
+_POOL = {"features": 1000, "regions": 1000, "pixels": 1000}
+_POOL_PIXELS_ON_CPU = 150
+_SIDE = 200  # pixels of a picture in the report
+_ALBUM_BYTES = 4_500_000
+
+
+@dataclass
+class Album:
+    """The pictures of a report, each once."""
+
+    pictures: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
+    size: int = 0
+    left_out: int = 0
+    _keys: dict[tuple[str, str, int], str | None] = field(default_factory=dict)
+
+    def add(self, split: Split, row: int) -> str | None:
+        """The picture's key; None where there is no picture, or no room for more."""
+        place = (split.dataset, split.name, row)
+        if place not in self._keys:
+            self._keys[place] = self._read(split, row)
+        return self._keys[place]
+
+    def _read(self, split: Split, row: int) -> str | None:
+        if split.pictures is None:
+            return None
+        if self.size >= _ALBUM_BYTES:
+            self.left_out += 1
+            return None
+        try:
+            picture = split.pictures.picture(row)
+        except InputError:  # its name is shown instead
+            self.left_out += 1
+            return None
+        picture.thumbnail((_SIDE, _SIDE))
+        file = io.BytesIO()
+        picture.save(file, "WEBP", quality=76, method=4)
+        data = file.getvalue()
+        self.size += len(data)
+        key = f"p{len(self.pictures)}"
+        self.pictures[key] = (data, *picture.size)
+        return key
+
+
+@dataclass(frozen=True)
+class Found:
+    """The first few candidates of some queries, as rows of the whole split."""
+
+    images: Rows  # (caption queries, TOP)
+    captions: Rows  # (image queries, TOP)
+    image_rank: Rows  # (caption queries,) of the caption's own image, among the pool
+    caption_rank: Rows  # (image queries,) of the best own caption, among the pool
+    pool: int  # images looked through
+
+
+@torch.no_grad()
+def retrieve(run: Run, split: Split, captions: Rows, images: Rows, device: str = "auto") -> Found:
+    """Look up caption rows among images, and image rows among captions."""
+    place = pick_device(device)
+    loaded = run.load(str(place))
+    model: RetrievalModel = loaded.model.eval()
+    size = _POOL[model.inputs.images]
+    if model.inputs.images == "pixels" and place.type == "cpu":
+        size = _POOL_PIXELS_ON_CPU
+    kept = np.zeros(split.num_images, dtype=bool)
+    kept[:size] = True
+    kept[images] = True
+    kept[split.image_of_caption[captions]] = True
+    pool = take(split, kept, np.ones(split.num_captions, dtype=bool))
+    image_rows = np.flatnonzero(kept)
+    caption_rows = np.flatnonzero(kept[split.image_of_caption])
+    source = source_of(pool, loaded.tokenizer, model, place, run.recipe)
+    encoded = encode_source(model, source)
+    ask_captions = np.searchsorted(caption_rows, captions)
+    ask_images = np.searchsorted(image_rows, images)
+    to_images = _scores(model, encoded[0], encoded[1].select(torch.from_numpy(ask_captions))).T
+    to_captions = _scores(model, encoded[0].select(torch.from_numpy(ask_images)), encoded[1])
+    own_image = pool.image_of_caption[ask_captions][:, None] == np.arange(pool.num_images)
+    own_caption = ask_images[:, None] == pool.image_of_caption
+    return Found(
+        image_rows[_first(to_images)],
+        caption_rows[_first(to_captions)],
+        _rank(to_images, own_image),
+        _rank(to_captions, own_caption),
+        pool.num_images,
+    )
+
+
+def _scores(model: RetrievalModel, images: Encoded, captions: Encoded) -> np.ndarray:  # type: ignore[type-arg]  # floats
+    """(images, captions), some images at a time."""
+    blocks = [
+        model.similarities(images.select(slice(i, i + 256)), captions).float().cpu()
+        for i in range(0, len(images), 256)
+    ]
+    return np.asarray(torch.cat(blocks).numpy())
+
+
+def _first(scores: np.ndarray) -> Rows:  # type: ignore[type-arg]  # floats
+    return np.asarray(np.argsort(-scores, axis=1, kind="stable")[:, :TOP], dtype=np.int64)
+
+
+def _rank(scores: np.ndarray, own: np.ndarray) -> Rows:  # type: ignore[type-arg]  # floats, booleans
+    """The best own candidate's rank; rivals with the same score stand before it."""
+    best = np.where(own, scores, -np.inf).max(axis=1, keepdims=True)
+    return np.asarray(((scores >= best) & ~own).sum(axis=1) + 1, dtype=np.int64)

@@ -1,0 +1,90 @@
+"""Triplet diagrams: how an objective weighs a triplet, and where the real triplets lay."""
+
+import math
+
+import numpy as np
+
+from simgrad.errors import InputError
+from simgrad.report.blocks import Block, Figure, Figures, Paragraph, Section
+from simgrad.report.fields import Array, Phase, field_chart
+from simgrad.report.material import Material, System
+from simgrad.training.run import TRIPLETS
+
+_DOTS = 220  # of each phase: more hide what lies beneath
+_PHASE_COLOURS = {"early": 4, "middle": 2, "late": 1}
+_MOST_SYSTEMS = 16
+_GRID = 98  # no round steps, so that no point falls exactly on an edge such as a margin of 0.2
+_WORDS = (
+    "The deeper the blue, the more weight the objective gives to a triplet with these two "
+    "similarities. Below the dashed diagonal the positive is the more similar one, as it should "
+    "be. Small dots are real triplets of the run, with their hardest negative, early and late in "
+    "training; large dots are the median of each phase."
+)
+
+
+def diagrams(material: Material) -> Section | None:
+    """One diagram for each system; two where a pull and a push differ."""
+    figures: list[Figure] = []
+    problems = []
+    for index, system in enumerate(material.systems[:_MOST_SYSTEMS]):
+        if system.recipe is None:
+            continue
+        try:
+            figures += _of_system(system, index)
+        except InputError as error:
+            problems.append(Paragraph([f"{system.label}: {error}"], "note"))
+    if not figures and not problems:
+        return None
+    more = len(material.systems) - _MOST_SYSTEMS
+    if more > 0:
+        problems.append(Paragraph([f"{more} more systems are not drawn."], "note"))
+    blocks: list[Block] = [Paragraph([_WORDS]), Figures(figures), *problems]
+    return Section("triplets", "Triplet diagrams", "Triplets", blocks)
+
+
+def _of_system(system: System, index: int) -> list[Figure]:
+    from simgrad.analysis import triplet_field
+
+    assert system.recipe is not None
+    phases = real_triplets(system)
+    lowest = min((float(points.min()) for points in phases.values()), default=0.0)
+    low = math.floor(min(0.0, lowest) * 5) / 5
+    field = triplet_field(system.recipe.objective, _GRID, low=low, high=1.0)
+    parts = [("weight", field.pull)]
+    if not field.balanced:
+        parts = [("pull of the positive", field.pull), ("push of the negative", field.push)]
+    # The middle phase would hide the other two: it is a median alone.
+    drawn = [
+        Phase(name, _PHASE_COLOURS[name], points, drawn=name != "middle")
+        for name, points in phases.items()
+    ]
+    figures = []
+    for number, (what, weights) in enumerate(parts):
+        title = f"{system.short}: {what}"
+        svg = field_chart(np.asarray(weights, dtype=float), (low, 1.0), title, drawn)
+        figures.append(Figure(f"triplets-{index}-{number}", title, svg, _told(title, phases)))
+    return figures
+
+
+def real_triplets(system: System) -> dict[str, Array]:
+    """Some (s+, s-) of each phase of the first run that kept any."""
+    from simgrad.analysis.diagrams import read_triplets
+
+    run = next((r for r in system.runs if (r.path / TRIPLETS).is_file()), None)
+    if run is None:
+        return {}
+    random = np.random.default_rng(0)
+    found = {}
+    for name, points in read_triplets(run.path).items():
+        chosen = random.permutation(len(points))[:_DOTS]
+        found[name] = np.asarray(points[chosen], dtype=float)
+    return found
+
+
+def _told(title: str, phases: dict[str, Array]) -> str:
+    middles = [
+        f"{name}: positive {np.median(p[:, 0]):.2f}, hardest negative {np.median(p[:, 1]):.2f}"
+        for name, p in phases.items()
+    ]
+    told = "; ".join(middles) if middles else "no triplets were recorded"
+    return f"{title} over the similarities of positive and negative. Median triplets: {told}."
