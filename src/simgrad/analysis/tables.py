@@ -46,7 +46,7 @@ def _print_family(family: Family, runs: Sequence[RunCounts], released_only: bool
     for run in runs:
         if not released_only:
             rows.append([run.name, *_cells(run.corrected.summary(), columns)])
-        name = f"{run.name}, as published"
+        name = f"{run.name}, as published" if released_only else "  as published"
         rows.append([name, *_cells(run.released.summary(), columns)])
     wrong = _ARTEFACTS.get(family.name, set())
     for row in published_rows(family.name):
@@ -68,8 +68,7 @@ def _cells(summary: Summary, columns: Iterable[tuple[str, str]]) -> list[str]:
 def _figure(mean: float, std: float) -> str:
     if math.isnan(mean):
         return "–"
-    digits = 3 if abs(mean) < 1 else 2 if abs(mean) < 100 else 1
-    return f"{mean:.{digits}f} ± {std:.{digits}f}" if std < 10 else f"{mean:.{digits}f} ± {std:.0f}"
+    return f"{mean:.{1 if mean >= 100 else 2}f}±{std:.{0 if std >= 10 else 2}f}"
 
 
 def _print_general(runs: Sequence[RunCounts]) -> None:
