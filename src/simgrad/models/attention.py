@@ -25,7 +25,7 @@ _ALIVE, _ALIVE_TRAINING = 4, 10
 _TIE = 1 + 1e-5
 # Queries side by side in a block; on a CPU a block should stay near between the steps over it.
 _QUERY_BLOCK, _QUERY_BLOCK_CPU = 512, 64
-_NUMBERS_CPU = 1 << 21
+_NUMBERS_CPU = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,11 @@ class Attention:
         above = weights > bar * _TIE
         return above | ~above.any(1, keepdim=True)
 
-    def cosines(self, context: Tensor, real: Tensor | None, queries: Tensor) -> Tensor:
-        """Context (c, K, d), queries (L, q, d), all of unit length or zero -> (c, L, q)."""
-        products = context.flatten(0, 1) @ queries.flatten(0, 1).T
-        products = products.float().view(*context.shape[:2], *queries.shape[:2])
-        return self._cosines(context, real, products)
-
-    def _cosines(self, context: Tensor, real: Tensor | None, products: Tensor) -> Tensor:
-        """Products (c, K, L, q) of contexts (c, K, d) with queries -> (c, L, q)."""
+    def cosines(self, products: Tensor, gram: Tensor, real: Tensor | None) -> Tensor:
+        """Products (c, K, L, q) of contexts with unit queries, context with itself (c, K, K)
+        -> (c, L, q)."""
         weights = self.weights(products, real)
-        with torch.autocast(context.device.type, enabled=False):
-            context = context.float()
-            gram = context @ context.transpose(1, 2)  # (c, K, K)
+        with torch.autocast(products.device.type, enabled=False):
             seen = (gram @ weights.flatten(2)).view_as(weights)
         # In place where no gradient needs the factors: memory traffic is what this costs.
         times = torch.mul if torch.is_grad_enabled() else Tensor.mul_
@@ -99,14 +92,34 @@ class Attention:
         self, context: Tensor, context_real: Tensor | None, queries: Tensor, real: Tensor | None
     ) -> Tensor:
         """Contexts (c, K, d) and queries (L, q, d) -> (c, q)."""
-        return self.collect(self.cosines(context, context_real, queries), real)
+        return self.compare(context, gram_of(context), context_real, queries, real)
+
+    def compare(
+        self,
+        context: Tensor,
+        gram: Tensor,
+        context_real: Tensor | None,
+        queries: Tensor,
+        real: Tensor | None,
+    ) -> Tensor:
+        """The same, where the products of the context with itself are known."""
+        products = context.flatten(0, 1) @ queries.flatten(0, 1).T
+        products = products.float().view(*context.shape[:2], *queries.shape[:2])
+        return self.collect(self.cosines(products, gram, context_real), real)
+
+
+def gram_of(context: Tensor) -> Tensor:
+    """(c, K, d) -> (c, K, K): a set's products with itself, in full precision."""
+    with torch.autocast(context.device.type, enabled=False):
+        context = context.float()
+        return context @ context.transpose(1, 2)
 
 
 def attend_pairs(context: Encoded, queries: Encoded, how: Attention) -> Tensor:
     """(n,): set k of the context with set k of the queries alone."""
     tokens = tokens_of(context)
     products = (tokens @ tokens_of(queries).transpose(1, 2)).float()[..., None]  # (n, K, L, 1)
-    cosines = how._cosines(tokens, context.mask, products)
+    cosines = how.cosines(products, gram_of(tokens), context.mask)
     real = None if queries.mask is None else queries.mask[:, :, None]
     return how.collect(cosines, real).squeeze(1)
 
@@ -120,13 +133,17 @@ def attend(context: Encoded, queries: Encoded, how: Attention, *, memory_mib: in
     if tokens_of(context).device.type == "cpu":
         numbers, query_block = min(numbers, _NUMBERS_CPU), _QUERY_BLOCK_CPU
     result = tokens_of(context).new_empty(len(context), len(queries), dtype=torch.float32)
-    longest = tokens_of(context).shape[1]
+    wide = min(query_block, max(1, len(queries)))
+    one = tokens_of(context).shape[1] * tokens_of(queries).shape[1] * wide
+    pieces = [
+        (rows, tokens, gram_of(tokens), real)
+        for rows, tokens, real in _pieces(context, max(1, numbers // max(1, one)))
+    ]
     for query_rows, query_tokens, query_real in _pieces(queries, query_block):
         turned = query_tokens.transpose(0, 1).contiguous()
         turned_real = None if query_real is None else query_real.T
-        size = max(1, numbers // max(1, longest * turned.shape[0] * turned.shape[1]))
-        for rows, tokens, real in _pieces(context, size):
-            similarities = how.block(tokens, real, turned, turned_real)
+        for rows, tokens, gram, real in pieces:
+            similarities = how.compare(tokens, gram, real, turned, turned_real)
             result[rows[:, None], query_rows] = similarities
     return result
 
@@ -168,7 +185,7 @@ def _pieces(encoded: Encoded, size: int) -> Iterator[tuple[Tensor, Tensor, Tenso
     for start in range(0, len(tokens), size):
         rows = order[start : start + size]
         if mask is None:
-            yield rows, tokens[rows], None
+            yield rows, tokens[start : start + size], None
             continue
         longest = max(1, sizes[start + len(rows) - 1])
         shortest = sizes[start]
