@@ -41,9 +41,11 @@ from simgrad.objectives.tensors import (
     product_type,
 )
 
-# How many similarities a block holds: 4 MiB on a CPU, where several temporaries must stay near the
+# How many similarities a block holds: 2 MiB on a CPU, where several temporaries must stay near the
 # caches; 256 MiB on a GPU, where larger products are faster.
-_BLOCK = {"cpu": 2**20, "cuda": 2**26}
+_BLOCK = {"cpu": 2**19, "cuda": 2**26}
+# Up to how many a batch is worked in one piece, which takes half the products: 16 MiB and 1 GiB.
+_DIRECT = {"cpu": 2**22, "cuda": 2**28}
 _TINY = 1e-12
 
 
@@ -68,9 +70,10 @@ def weigh_embeddings(
         check_finite(y, "texts", checking)
         pairs = Positives.read(positives, len(x), len(y), x.device, checking)
         outside = split_offline(objective, offline, pairs, x)
-        size = block or _BLOCK.get(x.device.type, 2**20)
+        size = block or _BLOCK.get(x.device.type, 2**19)
         largest = len(pairs.t2i.query_of_pair) * max(len(x), len(y))
-        whole = not objective.separable or largest <= size
+        room = block or _DIRECT.get(x.device.type, 2**22)
+        whole = not objective.separable or largest <= room
         if scale is not None:
             x *= scale.detach().to(x.dtype)
         work = _Work(objective, bias, pairs, outside, size)
