@@ -173,3 +173,19 @@ def test_what_does_not_fit_is_refused_in_words(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=reason):
         build(spec, inputs)
+
+
+def test_inputs_know_the_tokenizer() -> None:
+    from simgrad.data.vocabulary import Vocabulary
+    from simgrad.data.wordpieces import WordPieces
+
+    words = Vocabulary(["<pad>", "<start>", "<end>", "<unk>", "<mask>", "dog"])
+    inputs = Inputs.of("features", (8,), words)
+    assert (inputs.vocabulary_size, inputs.mask_token, inputs.continuations) == (6, 4, ())
+    pieces = WordPieces.build(["a dog jumps", "dogs jumping", "a jumper"] * 5, size=40)
+    inputs = Inputs.of("regions", (4, 8), pieces)
+    assert inputs.mask_token == pieces.mask
+    text = pieces.encode("jumpers")[1:-1]
+    assert set(text[1:]) <= set(inputs.continuations)
+    assert text[0] not in inputs.continuations
+    assert Inputs.from_json(inputs.to_json()) == inputs

@@ -189,9 +189,6 @@ class RetrievalModel(nn.Module):
         """What the optimiser trains, and how fast."""
         return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Called before each training epoch, counted from 0: for parts that are thawed later."""
-
     def needs(self, *kinds: ImageKind) -> None:
         """Refuse images of a kind this model cannot read."""
         if self.inputs.images not in kinds:

@@ -42,7 +42,6 @@ class VseInfinity(ModelConfig):
     weights: str | None = setting(None, "where the image network's weights are")
     cells: int = setting(16, "grid cells a side of an image, where the data gives pixels")
     finetune: bool = setting(True, "train the image network too")
-    thaw: int = setting(1, "epochs before the image network is trained")
     bert_lr: float = setting(0.1, "learning rate of BERT, as a share")
     backbone_lr: float = setting(0.1, "learning rate of the image network (WSL, BUTD: 0.01)")
     weight_decay: float = setting(1e-4, "weight decay (AdamW)")
@@ -137,11 +136,6 @@ class VseInfinityModel(RetrievalModel):
             assert self.words is not None
             features = self.words(tokens, lengths)
         return Encoded(l2norm(self.text_pool(features, mask)))
-
-    def begin_epoch(self, epoch: int) -> None:
-        """The image network is trained once the new layers have warmed up."""
-        if self.tower is not None and self.config.finetune:
-            self.tower.requires_grad_(epoch >= self.config.thaw)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         decay = self.config.weight_decay

@@ -112,14 +112,12 @@ def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:
 
 def inputs_of(split: Split, tokenizer: Any, recipe: Recipe) -> Inputs:
     """What the model will be fed."""
-    mask = getattr(tokenizer, "mask", None)
-    continuations = tuple(getattr(tokenizer, "continuations", ()))
     if split.features is not None:
         shape = split.features.shape
         kind: Any = "features" if len(shape) == 1 else "regions"
     else:
         kind, shape = "pixels", (3, 224, 224)
-    return Inputs(kind, shape, len(tokenizer), mask, continuations)
+    return Inputs.of(kind, shape, tokenizer)
 
 
 def source_of(
