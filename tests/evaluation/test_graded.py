@@ -128,7 +128,7 @@ def test_judgments_of_other_images(tmp_path):
 
 def test_exact_truth_of_the_data():
     mask = np.array([[1, 1, 0, 1], [0, 0, 1, 1]], dtype=bool)
-    split = split_of(np.array([0, 0, 1, 1]), truth=lambda i, c: mask[i, c])
+    split = split_of(np.array([0, 0, 1, 1]), truth=lambda i, c: mask[np.ix_(i, c)])
     similarities = np.array([[0.1, 0.2, 0.3, 0.9], [0.5, 0.4, 0.3, 0.2]])
     found = evaluate_truth(Matrix(torch.tensor(similarities)), split)
     assert found["true_pairs"] == 5

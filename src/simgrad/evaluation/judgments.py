@@ -76,9 +76,10 @@ def evaluate_truth(
         raise InputError(f"{split.dataset} does not know which other captions are true.")
     captions = np.arange(split.num_captions)
     pairs = []
-    for image in range(split.num_images):
-        true = captions[split.truth(np.full(len(captions), image), captions)]
-        pairs.append(np.stack([np.full(len(true), image), true], axis=1))
+    for start in range(0, split.num_images, 256):
+        images = np.arange(start, min(start + 256, split.num_images))
+        row, column = np.nonzero(split.truth(images, captions))
+        pairs.append(np.stack([images[row], column], axis=1))
     found = np.concatenate(pairs)
     truth = Truth.of(found[:, 0], found[:, 1])
     return {"true_pairs": float(len(found))} | _both(scores, truth, "truth", recalls)

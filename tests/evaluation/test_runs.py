@@ -1,0 +1,106 @@
+"""`simgrad evaluate` on runs that were really trained, and judgments that people really made."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import simgrad
+from simgrad.cli import main
+from simgrad.evaluation.judgments import evaluate_judgments
+from simgrad.evaluation.scores import Embeddings
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    from simgrad.training.loop import train
+    from simgrad.training.recipe import Recipe
+
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = Recipe(
+        data="scenes(train=60, val=20, test=20, features=regions)",
+        batch=32,
+        epochs=1,
+        device="cpu",
+        workers=0,
+        min_count=1,
+    )
+    small = {
+        "a": {"model": "vse++(dimension=16, word_dimension=8)"},
+        "b": {"model": "vse++(dimension=16, word_dimension=8)", "seed": 1},
+        "sets": {"model": "scan(dimension=16, word_dimension=8)"},
+    }
+    for name, changes in small.items():
+        data = recipe.data if name == "sets" else recipe.data.replace("regions", "global")
+        train(recipe.replace(**changes, data=data), folder / name, quiet=True)
+    return folder
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", *map(str, arguments)])
+    printed = capsys.readouterr()
+    assert ended.value.code == 0, printed.err
+    return printed.out
+
+
+@pytest.mark.parametrize("name", ["a", "sets"])
+def test_a_run_evaluated_anew_agrees_with_what_it_kept(runs, capsys, tmp_path, name):
+    assert "ranks kept by the run" in run(capsys, runs / name)
+    output, ranks = tmp_path / "m.json", tmp_path / "r.parquet"
+    options = ("--protocol", "all", "--device", "cpu", "--output", output, "--ranks", ranks)
+    printed = run(capsys, runs / name, *options)
+    assert "protocol all: images 0-19" in printed
+    kept = json.loads((runs / name / "test.json").read_text())
+    again = json.loads(output.read_text())
+    assert again == pytest.approx({key: kept[key] for key in again})
+    assert simgrad.evaluation.Ranks.load(ranks).image_ids[0] != "0"  # named as the data names them
+
+
+def test_two_runs_are_compared(runs, capsys):
+    printed = run(capsys, runs / "a", runs / "b")
+    assert "B - A" in printed
+    assert "paired permutation" in printed
+
+
+def test_the_truth_of_scenes(runs, capsys, tmp_path):
+    output = tmp_path / "m.json"
+    run(capsys, runs / "a", "--truth", "True", "--device", "cpu", "--output", output)
+    found = json.loads(output.read_text())
+    assert found["true_pairs"] > 100  # 20 images with five captions each, and others that fit
+    assert found["i2t_truth_r10"] >= found["i2t_r10"]
+
+
+FLICKR8K = Path(
+    os.environ.get("SIMGRAD_FLICKR8K", Path(__file__).parents[2] / "../shared/flickr8k")
+)
+
+
+@pytest.mark.skipif(
+    not (FLICKR8K / "ExpertAnnotations.txt").is_file(), reason="needs Flickr8k's judgments"
+)
+def test_people_agree_with_people():
+    """A model that knows the experts' scores agrees with them; one that knows nothing does not."""
+    split = simgrad.data.open_dataset(FLICKR8K).split("test")
+    judged = simgrad.data.judgments.read_judgments(FLICKR8K)["expert"]
+    images, captions, rows = judged.rows(split)
+    assert len(rows) > 1000
+    torch.manual_seed(0)
+    nothing = Embeddings(
+        torch.nn.functional.normalize(torch.randn(split.num_images, 16)),
+        torch.nn.functional.normalize(torch.randn(split.num_captions, 16)),
+    )
+    found = evaluate_judgments(nothing, split, FLICKR8K)
+    assert abs(found["expert_kendall_b"]) < 0.05
+    assert found["expert_pairs"] == len(rows)
+    assert found["crowd_approved"] > 100
+    matrix = np.zeros((split.num_images, split.num_captions), dtype=np.float32)
+    matrix[images, captions] = judged.relevance()[rows]
+    known = simgrad.evaluation.scores.Matrix(torch.from_numpy(matrix))
+    found = evaluate_judgments(known, split, FLICKR8K)
+    assert found["expert_spearman"] == pytest.approx(1)
+    assert found["expert_kendall_b"] == pytest.approx(1)
+    assert found["i2t_expert_ndcg10"] > 0.99
