@@ -3,11 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.models import reference as ref
 
 from simgrad.models import attention
 from simgrad.models.attention import Attention, attend
 from simgrad.models.base import Encoded
+from tests.models import reference as ref
 
 CASES = [
     Attention(9.0, aggregate="lse", sharpness=6.0),

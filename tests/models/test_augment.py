@@ -1,10 +1,10 @@
 """Size augmentation: what it draws, and that it leaves whole words and at least one thing."""
 
 import torch
-from tests.models.small import SETS, captions, images, small
 
 from simgrad.models.augment import change_words, keep_cells, keep_regions
 from simgrad.models.layers import valid
+from tests.models.small import SETS, captions, images, small
 
 DEVICE = torch.device("cpu")
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models.small import SMALL, captions, images, small
 
 from simgrad.data.vocabulary import Vocabulary
 from simgrad.errors import InputError
 from simgrad.models import load, save, weights_hash
+from tests.models.small import SMALL, captions, images, small
 
 
 def vocabulary() -> Vocabulary:

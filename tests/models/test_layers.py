@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from tests.models import reference as ref
-from tests.models.small import SETS, captions, images, small
 
 from simgrad.models.base import Encoded
 from simgrad.models.gpo import Gpo
 from simgrad.models.layers import BiGru, last_state
 from simgrad.models.vsepp import order_similarities
 from simgrad.models.vsrn import Relations
+from tests.models import reference as ref
+from tests.models.small import SETS, captions, images, small
 
 
 def test_gru_states_do_not_depend_on_the_way_they_are_run() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.models import published_files as files
-from tests.models.small import captions, images, small
 
 from simgrad.cli import main
 from simgrad.errors import InputError
 from simgrad.models import load
 from simgrad.models.published import convert, read_published_checkpoint, recognise
+from tests.models import published_files as files
+from tests.models.small import captions, images, small
 
 CASES = [
     ("vse++", "vse++"),

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.models.small import CaptionBatch, captions, images, small
 
 from simgrad.errors import InputError
 from simgrad.models.base import Encoded
@@ -13,6 +12,7 @@ from simgrad.models.bert import BertSettings, bert
 from simgrad.models.swin import Swin, SwinSettings
 from simgrad.models.swin_weights import swin
 from simgrad.models.xvlm import XvlmModel, hard_draw, rerank
+from tests.models.small import CaptionBatch, captions, images, small
 
 
 def shake(model: torch.nn.Module) -> torch.nn.Module:
