@@ -1,8 +1,8 @@
 """Search: a sentence finds pictures, a picture finds captions and pictures like it.
 
-Models that embed are searched by one matrix product, block by block, so that a memory-mapped set
-need not fit in memory; the result is exact. Above a million items, FAISS is used where it is
-installed (`approximate.py`). Models that compare sets by attention are asked for similarities.
+Models that embed are searched by a matrix product, exactly (`exact.py`). Above a million items,
+FAISS is used where it is installed (`approximate.py`). Models that compare sets are asked
+for similarities.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from simgrad.data.base import Dataset, Split
 from simgrad.errors import InputError
 from simgrad.models import Encoded, RetrievalModel
 from simgrad.serve.approximate import LARGE, Approximate, available
 from simgrad.serve.embedder import Embedder
+from simgrad.serve.exact import Exact, Ranked, best
 from simgrad.serve.folder import FolderIndex, folder_embeddings
 from simgrad.serve.index import place_of, split_embeddings
 
@@ -28,30 +28,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MOST = 1000  # results of one query
-_BLOCK = 1 << 16  # items scored at a time
-Ranked = list[tuple[int, float]]  # (row, score), best first
-
-
-def best(scores: Tensor, top: int) -> Ranked:
-    """The highest scores, ties by row, so that the same search gives the same answer."""
-    top = min(top, len(scores))
-    if top < 1:
-        return []
-    # One more than asked for decides whether the last place is shared; then all sharers count.
-    threshold = torch.topk(scores, top).values[-1]
-    rows = torch.nonzero(scores >= threshold).flatten()
-    order = torch.argsort(scores[rows], descending=True, stable=True)[:top]
-    rows = rows[order]
-    return list(zip(rows.tolist(), scores[rows].tolist(), strict=True))
-
-
-def nearest(vectors: Tensor, query: Tensor, top: int, block: int = _BLOCK) -> Ranked:
-    """Exact search among (n, d) unit vectors for one of (d,)."""
-    scores = torch.empty(len(vectors))
-    for start in range(0, len(vectors), block):
-        piece = slice(start, start + block)
-        torch.mv(vectors[piece].float(), query.float(), out=scores[piece])
-    return best(scores, top)
 
 
 class Gallery:
@@ -66,17 +42,18 @@ class Gallery:
         return len(self.items)
 
     @cached_property
-    def _approximate(self) -> Approximate | None:
+    def _vectors(self) -> Exact | Approximate:
         vectors = self.items.vectors
-        if self._index_path is None or vectors is None or len(self) < LARGE or not available():
-            return None
+        assert vectors is not None
+        if self._index_path is None or len(self) < LARGE or not available():
+            return Exact(vectors)
         return Approximate.open(self._index_path, vectors)
 
     @torch.no_grad()
     def search(self, query: Encoded, top: int) -> Ranked:
         """The items that fit a query of the other kind."""
         if self.model.embeds and query.vectors is not None and self.items.vectors is not None:
-            return self._by_vector(query.vectors[0], top)
+            return self._vectors.search(query.vectors[0].cpu(), top)
         device = next(self.model.parameters()).device
         query, scores = query.to(device), []
         for start in range(0, len(self), 512):
@@ -89,14 +66,7 @@ class Gallery:
         """Items like one of the same kind; none where the model has no vectors."""
         if query.vectors is None or self.items.vectors is None or not self.model.embeds:
             return []
-        return self._by_vector(query.vectors[0], top)
-
-    def _by_vector(self, query: Tensor, top: int) -> Ranked:
-        assert self.items.vectors is not None
-        query = query.cpu()
-        if self._approximate is not None:
-            return self._approximate.search(query, top)
-        return nearest(self.items.vectors, query, top)
+        return self._vectors.search(query.vectors[0].cpu(), top)
 
 
 @dataclass(frozen=True)
@@ -134,6 +104,7 @@ class Searcher:
         split: str | None = "test",
         folder: Path | None = None,
         *,
+        dataset: Dataset | None = None,
         exact: bool = False,
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
@@ -144,8 +115,7 @@ class Searcher:
         self.captions: Gallery | None = None
         model, place = embedder.model, None if exact else place_of(embedder)
         if embedder.run is not None and split is not None:
-            dataset = embedder.run.dataset()
-            self.dataset: Dataset = dataset
+            dataset = dataset if dataset is not None else embedder.run.dataset()
             self.fingerprint = dataset.fingerprint()
             self.split = dataset.split(split)
             images, captions = split_embeddings(embedder, dataset, self.split, self.fingerprint)
