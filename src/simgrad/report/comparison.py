@@ -103,7 +103,7 @@ def _caption(material: Material, found: list[Standing], compared: bool) -> str:
     if compared:
         parts.append("Differences in bold are significant at 5% after Holm's correction.")
     if any(system.published for system in material.systems):
-        parts.append("Published numbers: mean ± standard deviation as printed in the paper.")
+        parts.append(f"As published: mean ± standard deviation, {material.source}.")
     return " ".join(parts)
 
 

@@ -53,14 +53,16 @@ def page(report: Report, *, paper: bool = False) -> str:
         theme += f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
     css = (files("simgrad.report") / "style.css").read_text(encoding="utf-8")
     if paper:
-        css += "section{break-before:page}section:first-child{break-before:auto}nav{display:none}"
+        css += (
+            "#training,#cocos,#triplets,#examples,#provenance{break-before:page}nav{display:none}"
+        )
     body = "".join(
         [
             f"<header><h1>{escape(report.title)}</h1>",
             f"<p class=subtitle>{escape(report.subtitle)}</p>",
             *(writer.block(block) for block in report.head),
             "</header>",
-            writer.contents(),
+            "" if paper else writer.contents(),
             "<main>",
             *(writer.section(section) for section in report.sections),
             f"</main><footer>{escape(report.foot)}</footer>",

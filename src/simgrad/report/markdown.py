@@ -147,4 +147,5 @@ def _table(table: Table) -> str:
 def _cell(cell: Cell) -> str:
     text = _plain(cell.text)
     text = f"**{text}**" if cell.strong else text
-    return f"{text} ({_plain(cell.note)})" if cell.note else text
+    note = _plain(cell.note.replace("\n", ", "))
+    return f"{text} ({note})" if note else text

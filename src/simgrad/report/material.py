@@ -81,7 +81,7 @@ class Material:
     systems: tuple[System, ...]
     metrics: tuple[str, ...]
     targets: tuple[Path, ...]
-    is_study: bool
+    source: str = "as printed in the papers"  # where published numbers are from
 
     @cached_property
     def split(self) -> str:
@@ -167,9 +167,16 @@ def collect(targets: Sequence[str | Path]) -> Material:
         titles = [runs[0].name if len(runs) == 1 else f"{len(runs)} runs"]
     claim = studies[0].plan.claim if len(studies) == 1 and not runs else ""
     metrics = studies[0].plan.metrics if len(studies) == 1 else METRICS
-    return Material(
-        " · ".join(titles), claim, tuple(_distinct(systems)), metrics, paths, bool(studies)
-    )
+    found = Material(" · ".join(titles), claim, tuple(_distinct(systems)), metrics, paths)
+    if len(studies) == 1 and studies[0].plan.published:
+        found = replace(found, source=_source(studies[0].plan.published))
+    return found
+
+
+def _source(published: dict[str, Any]) -> str:
+    """`from goal_table3.csv (dataset coco, split test5k)`"""
+    where = ", ".join(f"{key} {value}" for key, value in published.get("where", {}).items())
+    return f"from {published.get('table')}" + (f" ({where})" if where else "")
 
 
 def _runs_in(path: Path) -> list[Run]:

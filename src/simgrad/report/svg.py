@@ -111,10 +111,11 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def printed(value: float) -> str:
-    """A tick: 1,200 · 40 · 0.25 · 1e-6"""
-    if value and abs(value) < 1e-3:
-        return f"{value:.0e}"
-    return f"{value:,.4f}".rstrip("0").rstrip(".") if value else "0"
+    """A tick: 1,200 · 40 · −0.25 · 1e−06"""
+    if value == 0:
+        return "0"
+    text = f"{value:.0e}" if abs(value) < 1e-3 else f"{value:,.4f}".rstrip("0").rstrip(".")
+    return text.replace("-", "−")
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -28,9 +28,9 @@ _MOST_POINTS = 160  # along one line: more cannot be seen
 _DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 _VALIDATION = {"rsum": "rsum", "i2t_r1": "image → text R@1", "t2i_r1": "text → image R@1"}
 _ATTENTION = {
-    "effective": ("effective number of negatives", "that share a query's push"),
-    "hardest_share": ("share on the hardest negative, %", "of a query's push"),
-    "zero_share": ("queries without any gradient, %", "of the batch"),
+    "effective": ("effective number of negatives", "How many negatives share a query's push."),
+    "hardest_share": ("share on the hardest negative, %", "Of a query's push."),
+    "zero_share": ("queries without any gradient, %", "Of the queries in a batch."),
 }
 _ALL_FIGURES = {
     "contributing": "contributing negatives",

@@ -1,0 +1,199 @@
+"""The parts of a report one by one: numbers, intervals, labels, charts, choices."""
+
+import itertools
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simgrad.evaluation import Ranks, evaluate_similarities
+from simgrad.report.blocks import Cell, Code, Column, Key, Paragraph, Report, Row, Section, Table
+from simgrad.report.charts import Curve, Interval, interval_chart, line_chart, shorten
+from simgrad.report.examples import most_different
+from simgrad.report.fields import Phase, field_chart, share_chart
+from simgrad.report.html import page
+from simgrad.report.markdown import write_markdown
+from simgrad.report.material import Material, System, collect, short_label
+from simgrad.report.standings import Standing, estimates, standings
+from simgrad.report.svg import LIGHT, printed, spread, standalone, ticks
+from simgrad.report.training import mean_curve
+from simgrad.training.run import Run
+from tests.report.reading import Page
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_ticks_are_round_and_inside(low: float, width: float) -> None:
+    high = low + width
+    if high <= low:
+        return
+    found = ticks(low, high, 4)
+    slack = 1e-6 * max(abs(low), abs(high), width) + 1e-9
+    assert all(low - slack <= value <= high + slack for value in found)
+    assert 1 <= len(found) <= 11 or width < 1e-4 * abs(low)
+
+
+def test_printed_ticks() -> None:
+    assert [printed(x) for x in (0.0, 1200.0, -0.25, 0.5, 1e-6)] == [
+        "0", "1,200", "−0.25", "0.5", "1e−06"
+    ]  # fmt: skip
+
+
+@given(st.lists(st.floats(0, 100), max_size=8))
+def test_labels_are_moved_apart_in_order(positions: list[float]) -> None:
+    placed = spread(positions, 12, 0, 100)
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    gaps = [placed[b] - placed[a] for a, b in itertools.pairwise(order)]
+    assert all(gap >= 12 - 1e-9 for gap in gaps)
+    if len(positions) == 1:
+        assert placed == positions
+
+
+def test_short_labels() -> None:
+    assert short_label("goal(triplet=cir, pair=sig-ms)") == "goal cir sig-ms"
+    assert short_label("triplet-sh") == "triplet-sh"
+    assert shorten("goal cir sig-ms", 9) == "goal cir…"
+
+
+def test_the_mean_curve_stops_where_the_shortest_run_does() -> None:
+    mean = mean_curve([[(1, 0.0), (2, 10.0), (3, 20.0)], [(1, 10.0), (2, 20.0)]])
+    assert mean == [(1, 5.0), (2, 15.0)]
+    assert mean_curve([]) == []
+
+
+def test_charts_bear_what_training_throws_at_them() -> None:
+    curve = Curve("a <b>", 0, [[(1.0, math.nan), (2.0, 3.0)]], [(1.0, math.nan), (2.0, 3.0)])
+    svg = line_chart([curve, Curve("empty", None, [], [])], "loss")
+    assert "nan" not in svg
+    assert "<b>" not in svg
+    same = interval_chart([Interval("x", 1, 5.0, None, None)], "one value")
+    assert "nan" not in same
+    assert "inf" not in same
+    shares = share_chart([("x", 0, [1.0, 0.0])], ["1", ">200"], "t")
+    assert "100%" in shares
+    points = np.array([[0.2, 0.4], [0.3, 0.5]])
+    field = field_chart(np.zeros((4, 4)), (0, 1), "t", [Phase("late", 1, points, True)])
+    assert "data:image/png" in field
+    assert 'xmlns="http://www.w3.org/2000/svg"' in standalone(field)
+
+
+def test_a_field_rises_upwards() -> None:
+    """The weight of a high s- is at the top of the picture."""
+    import base64
+    import io
+
+    from PIL import Image
+
+    weights = np.zeros((4, 4))
+    weights[3, 0] = 1.0  # s- high, s+ low
+    svg = field_chart(weights, (0, 1), "t", [])
+    data = re.search(r'base64,([^"]+)"', svg)
+    assert data is not None
+    alpha = np.asarray(Image.open(io.BytesIO(base64.b64decode(data[1]))))[..., 3]
+    assert alpha[0, 0] > 0
+    assert alpha.sum() == alpha[0, 0]
+
+
+def _ranks(seed: int, noise: float, images: int = 60) -> Ranks:
+    random = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(images), 5)
+    S = np.eye(images)[:, owner] + noise * random.normal(size=(images, len(owner)))
+    return evaluate_similarities(S.astype(np.float32), owner).ranks
+
+
+class _Fake(System):
+    """A system with numbers of its own, without a folder."""
+
+    def __init__(self, label: str, ranks: list[Ranks], baseline: bool = False) -> None:
+        super().__init__(label, "", (), len(ranks), baseline)
+        self.__dict__["ranks"] = ranks
+
+    def values(self, split: str) -> list[dict[str, float]]:
+        from simgrad.evaluation import metrics_of
+
+        return [metrics_of(ranks).to_dict() for ranks in self.ranks]
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """Many draws of images from one world: the 95% interval of R@1 should hold its mean."""
+    images = 80
+    whole = [_ranks(seed, 0.4, images) for seed in range(60)]
+    found = [estimates(_Fake("x", [ranks]), "test")["t2i_r1"] for ranks in whole]
+    truth = np.mean([estimate.mean for estimate in found])
+    inside = [e.low is not None and e.low <= truth <= (e.high or 0) for e in found]
+    assert 0.85 < np.mean(inside) <= 1.0
+    widths = [(e.high or 0) - (e.low or 0) for e in found]
+    assert 2 < np.mean(widths) < 40
+
+
+def test_the_best_leads_and_the_second_is_minus_it() -> None:
+    good = _Fake("good", [_ranks(s, 0.35) for s in (0, 1)])
+    fair = _Fake("fair", [_ranks(s, 0.45) for s in (2, 3)])
+    poor = _Fake("poor", [_ranks(s, 0.9) for s in (4, 5)], baseline=True)
+    systems: tuple[System, ...] = (poor, fair, good)
+    standing = Standing("", systems, {s.label: estimates(s, "test") for s in systems})
+    assert [s.label for s in standing.order] == ["good", "fair", "poor"]
+    assert standing.baseline is poor
+    lead = standing.lead()
+    assert lead is not None
+    assert lead.difference > 0
+    assert lead.low < lead.difference < lead.high
+    assert lead.difference == pytest.approx(lead.second - lead.first)
+    assert set(standing.against_baseline) == {"good", "fair"}
+
+
+def test_one_seed_against_several_is_compared_run_by_run() -> None:
+    systems = (_Fake("one", [_ranks(0, 0.4)], True), _Fake("two", [_ranks(1, 0.8), _ranks(2, 0.8)]))
+    standing = Standing("", systems, {s.label: estimates(s, "test") for s in systems})
+    assert standing.against_baseline["two"].difference < 0
+
+
+def test_disagreements_are_the_largest_and_of_both_signs(study: Path) -> None:
+    split = Run.open(study / "runs" / "triplet-s0").dataset().split("test")
+    material = collect([study])
+    first, second = (s.ranks for s in material.systems[:2])
+    chosen = most_different([first, second], split)
+    gap = sum(np.log(r.t2i) for r in first) - sum(np.log(r.t2i) for r in second)
+    assert gap[chosen[0]] == gap.min()
+    assert gap.max() in gap[chosen]
+    images = split.image_of_caption[chosen]
+    assert len(images) == len(set(images.tolist()))
+    assert most_different([first, first], split) == []
+
+
+def test_more_systems_than_colours_leaves_the_rest_grey() -> None:
+    systems = tuple(
+        _Fake(f"s{i}", [_ranks(i, 0.2 + 0.1 * i, 20)], baseline=i == 11) for i in range(12)
+    )
+    material = Material("t", "", systems, ("rsum",), ())
+    material.__dict__["split"] = "test"
+    coloured = [s.label for s in systems if material.colour(s) is not None]
+    assert len(coloured) == len(LIGHT)
+    assert {"s0", "s1", "s11"} <= set(coloured)
+    assert len(set(material.colours.values())) == len(LIGHT)
+    assert standings(material)[0].baseline is systems[11]
+
+
+def _page_of(text: str) -> Page:
+    row = Row([Cell(text), Cell(text, f"note {text}")])
+    table = Table(text, [Column("", False), Column("x")], [row], f"caption {text}")
+    words = Paragraph([text, Key(text, 0), Code(text)])
+    section = Section("a", text, text, [words, table])
+    return Page(page(Report(text, text, [words], [section], text)))
+
+
+@given(st.text(max_size=60))
+def test_no_text_becomes_markup(text: str) -> None:
+    assert [tag for tag, _ in _page_of(text).tags] == [tag for tag, _ in _page_of("").tags]
+
+
+def test_markdown_table_cells_stay_in_their_columns(tmp_path: Path) -> None:
+    table = Table("t", [Column("a|b", False), Column("x")], [Row([Cell("p|q\nr"), Cell("<b>")])])
+    report = Report("t", "", [], [Section("a", "A", "A", [table])], "")
+    text = write_markdown(report, tmp_path / "r.md")[0].read_text()
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3]
+    assert "<b>" not in text
