@@ -29,6 +29,7 @@ def study(
     *,
     data: str | None = None,
     features: str | None = None,
+    regions: str | None = None,
     output: str | None = None,
     seeds: int | None = None,
     fast: bool = False,
@@ -44,6 +45,8 @@ def study(
         plan: a study file, e.g. recipes/bleeker-table1.yaml, or a study folder to go on with.
         data: another data set than the file names: `scenes`, or a file or folder.
         features: folder written by `simgrad features` for that data.
+        regions: the same for models that look at regions: a folder written with --grid, or a data
+            set of region features.
         output: folder of the study; studies/NAME if left out.
         seeds: how many seeds; more than before extends a study.
         fast: a small version: narrow models, a tenth of the epochs, two seeds.
@@ -62,7 +65,7 @@ def study(
         if data is not None:
             name += "-" + Path(data.split("(")[0]).name
         folder = Path(output) if output else Path("studies") / name
-    chosen = _adapt(chosen, data, features, fast, seeds, device)
+    chosen = _adapt(chosen, data, features, regions, fast, seeds, device)
     if dry_run:
         _print_plan(chosen)
         return
@@ -79,6 +82,7 @@ def _adapt(
     plan: Plan,
     data: str | None,
     features: str | None,
+    regions: str | None,
     fast: bool,
     seeds: int | None,
     device: str | None,
@@ -87,10 +91,8 @@ def _adapt(
         plan = plan.fast()
     if data == "scenes":
         plan = plan.on_scenes(**({"train": 1000, "val": 200, "test": 200} if fast else {}))
-    elif data is not None:
-        plan = plan.changed(data=data, features=features)
-    elif features is not None:
-        plan = plan.changed(features=features)
+    elif data is not None or features is not None or regions is not None:
+        plan = plan.on_data(data or plan.base.data, features, regions)
     if device is not None:
         plan = plan.changed(device=device)
     if seeds is not None:
@@ -157,7 +159,7 @@ def demo(*, output: str = "demo", seeds: int | None = None, report: bool = True)
         seeds: how many seeds; 2 if left out.
         report: write the HTML report too.
     """
-    plan = _adapt(plan_from_dict(DEMO, "demo"), None, None, False, seeds, None)
+    plan = _adapt(plan_from_dict(DEMO, "demo"), None, None, None, False, seeds, None)
     made = Study.create(plan, output)
     print(f"{plan.title}: {len(plan.runs())} runs in {output}", file=sys.stderr)
     run_local(made)

@@ -28,8 +28,8 @@ _METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum"
 _KEYS = (
     "title", "claim", "recipe", "rows", "grid", "seeds", "baseline", "published", "metrics",
 )  # fmt: skip
-# What the embedded world gives a model that reads features rather than pictures.
-_SCENES = {"vse++": "global", "x-vlm": "pixels", "clip": "pixels"}
+# What a model is fed, where it is not regions.
+_READS = {"vse++": "global", "x-vlm": "pixels", "clip": "pixels"}
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,39 @@ class Plan:
         )
         return dataclasses.replace(self, base=self.base.replace(**changes), rows=rows)
 
+    def on_data(self, data: str, features: str | None = None, regions: str | None = None) -> "Plan":
+        """The same study on another data set.
+
+        Models that read one vector per image get `features`, models that read several get
+        `regions`: a folder written by `simgrad features --grid`, or a data set of its own.
+        """
+        rows = []
+        for row in self.rows:
+            reads = self.reads(row)
+            place: dict[str, Any] = {"data": data, "features": features}
+            if reads == "regions" and regions is not None:
+                written = (Path(regions) / "features.json").is_file()
+                place = {"features": regions} if written else {"data": regions, "features": None}
+                place = {"data": data, **place}
+            elif reads == "pixels":
+                place["features"] = None
+            rows.append(dataclasses.replace(row, changes={**row.changes, **place}))
+        return dataclasses.replace(self, rows=tuple(rows))
+
     def on_scenes(self, **sizes: int) -> "Plan":
         """The same study on the embedded world, with features each model can read."""
         rows = []
         for row in self.rows:
-            model = str(row.changes.get("model", self.base.model)).split("(")[0]
-            settings = {"features": _SCENES.get(model, "regions"), **sizes}
+            settings = {"features": self.reads(row), **sizes}
             spec = ", ".join(f"{k}={v}" for k, v in settings.items())
             changes = {**row.changes, "data": f"scenes({spec})", "features": None}
             rows.append(dataclasses.replace(row, changes=changes))
         return dataclasses.replace(self, rows=tuple(rows))
+
+    def reads(self, row: Row) -> str:
+        """global, regions or pixels: what a row's model is fed."""
+        model = str(row.changes.get("model", self.base.model)).split("(")[0].strip()
+        return _READS.get(model, "regions")
 
     def fast(self) -> "Plan":
         """A small version for a quick look: narrow models, few epochs, two seeds."""

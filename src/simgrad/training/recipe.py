@@ -28,7 +28,8 @@ class Recipe:
 
     # What
     data: str = setting(
-        "scenes", "Data set: `scenes`, or a file or folder in any layout of the field"
+        "scenes(features=global)",
+        "Data set: `scenes(...)`, or a file or folder in any layout of the field",
     )
     features: str | None = setting(
         None, "Folder written by `simgrad features`, to be used instead of pictures"
