@@ -33,6 +33,7 @@ _PHASE_STYLE = {"early": (BLUE, ":"), "middle": (_GREEN, "--"), "late": (VERMILI
 STYLE: dict[str, Any] = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9}
 _PANEL = 2.6  # inches
 _COLUMNS = 3
+_BINS = 120  # of a density, each way
 
 
 def triplet_diagram(
@@ -214,10 +215,15 @@ def _density(
     from scipy.ndimage import gaussian_filter
 
     counts, x, y = np.histogram2d(
-        points[:, 0], points[:, 1], bins=120, range=[extent[:2], extent[2:]]
+        points[:, 0], points[:, 1], bins=_BINS, range=[extent[:2], extent[2:]]
     )
     centres = ((x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2)
-    return centres, gaussian_filter(counts.T, 4)
+    # Scott's rule: the fewer points, the smoother.
+    spread = points.std(0) * len(points) ** (-1 / 6)
+    width = [
+        max(1.0, float(s) / (edges[1] - edges[0])) for s, edges in zip(spread, (x, y), strict=True)
+    ]
+    return centres, gaussian_filter(counts.T, width[::-1])
 
 
 def _outlines(density: Array, shares: Sequence[float]) -> list[float]:

@@ -86,7 +86,10 @@ class RunBatches:
 
     @torch.no_grad()
     def __iter__(self) -> Iterator[RunBatch]:
-        if not self.model.embeds:  # sets of vectors of a whole training set need not fit in memory
+        # A few batches are encoded sooner than a whole training set; and of sets of vectors a
+        # whole training set need not fit in memory.
+        few = 2 * sum(len(index.captions) for index in self.indices) < self.split.num_captions
+        if few or not self.model.embeds:
             for batch in self.source.batches(self.indices):
                 images = self.model.encode_images(batch.images)
                 captions = self.model.encode_captions(batch.tokens, batch.lengths)
