@@ -169,8 +169,9 @@ def _interval(row: Interval, top: float, left: float, right: float, at: Scale) -
             element("line", x1=x1, x2=x2, y1=y, y2=y, class_=f"s{kind}", stroke_width=2.4,
                     stroke_linecap="round")
         )  # fmt: skip
-    for value in row.values if len(row.values) > 1 else ():
-        parts.append(element("circle", cx=at(value), cy=y, r=2.4, class_=f"f{kind}", opacity=0.45))
+    if len(row.values) > 1:
+        strokes = "".join(f"M{number(at(v))} {number(y - 5)}v10" for v in row.values)
+        parts.append(element("path", d=strokes, class_=f"s{kind}", stroke_width=1.5))
     if row.published is not None:
         x = at(row.published)
         parts.append(

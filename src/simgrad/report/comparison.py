@@ -119,6 +119,8 @@ def _method(found: list[Standing], compared: bool) -> list[Paragraph]:
         test = "a bootstrap over seeds and images" if several else "a permutation test over images"
         text += (
             f"Differences are paired over the same images: {test}, p corrected by Holm for the "
-            "number of comparisons in a group."
+            "number of comparisons in a group. "
         )
+        if any(standing.first_seeds for standing in found):
+            text += "Where one setting has a single run, the first seed of each is compared."
     return [Paragraph([text], "note")]

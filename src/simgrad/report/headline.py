@@ -20,6 +20,7 @@ from simgrad.report.standings import Standing, corrected, printed_p, signed
 
 _SURE = 0.05
 _MOST_MISSING = 12
+_MOST_NAMES = 3
 _FLATTERING = "No run has test numbers. The best checkpoint was chosen on these, so they flatter."
 _UNSURE = ". Without ranks on the same test queries there is no telling how sure that is."
 
@@ -72,15 +73,17 @@ def _sentence(material: Material, standing: Standing) -> Words:
     lead = f"{number.mean - standing.numbers[second.label]['rsum'].mean:.1f}"
     if gap is None:
         return [key(best), " leads with ", figure, f", {lead} above ", key(second), _UNSURE]
-    sure = f" {_certainty(gap)}{_seeds(best)}."
+    lead = f"{gap.difference:.1f}".replace("-", "−")
+    seeds = ", the first seed of each compared" if standing.first_seeds else _seeds(best)
+    sure = f" {_certainty(gap)}{seeds}."
     differences = standing.against_best
     rest = [s for s in standing.order[1:] if s.label in differences]
     tied = [s for s in rest if corrected(differences[s.label]) >= _SURE]
     base = _base(standing, key)
     if not tied:
         return [key(best), " wins with ", figure, f": {lead} above ", key(second), sure, *base]
-    names: list[Inline] = []
-    for i, system in enumerate(tied):
+    names: list[Inline] = [f"{len(tied)} others"] if len(tied) > _MOST_NAMES else []
+    for i, system in enumerate(tied if not names else []):
         names += ["" if i == 0 else " and " if i == len(tied) - 1 else ", ", key(system)]
     whom = "it" if tied == [second] else "the second"
     start: list[Inline] = [key(best), " comes first with ", figure]
@@ -157,5 +160,6 @@ def _difference_figure(
         f"rsum: {title}",
         interval_chart(rows, title, zero=True),
         told,
-        "Line: 95% interval. p after Holm's correction for the number of comparisons.",
+        "Line: 95% interval. p after Holm's correction for the number of comparisons."
+        + (" Of each setting the first seed, as one has no more." if standing.first_seeds else ""),
     )

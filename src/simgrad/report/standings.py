@@ -116,6 +116,12 @@ class Standing:
         """Every other system minus the best."""
         return self._against(self.order[0] if self.order else None)
 
+    @cached_property
+    def first_seeds(self) -> bool:
+        """One system has a single run and another several: only first seeds can be compared."""
+        numbers = {len(s.ranks) for s in self.order if s.ranks}
+        return 1 in numbers and len(numbers) > 1
+
     def lead(self) -> Difference | None:
         """The best minus the second."""
         if len(self.order) < 2:
@@ -133,7 +139,7 @@ class Standing:
         ranked = {s.label: s.ranks for s in self.order if s.ranks}
         if one is None or one.label not in ranked or len(ranked) < 2:
             return {}
-        if min(len(ranks) for ranks in ranked.values()) == 1:  # seeds cannot be told from systems
+        if self.first_seeds:
             ranked = {label: ranks[:1] for label, ranks in ranked.items()}
         try:
             return compare_many(ranked, one.label, "rsum")
