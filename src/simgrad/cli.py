@@ -129,3 +129,7 @@ def import_extras() -> None:
     names = os.environ.pop(_EXTRAS, "")
     for name in filter(None, names.split(os.pathsep)):
         _import_file(Path(name))
+
+
+if __name__ == "__main__":
+    main()
