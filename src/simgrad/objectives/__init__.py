@@ -1,9 +1,10 @@
 """Objectives: rules from similarities to weights. One family per file; `base.py` is the frame."""
 
-from simgrad.objectives.base import Batch, Objective, Offline, Sparse, Weights, objectives
+from simgrad.objectives.base import Batch, Objective, Sparse, Weights, objectives
 from simgrad.objectives.goal import Goal
 from simgrad.objectives.ntxent import NTXent
 from simgrad.objectives.offline import AdapOffQuin, OffQuin, OffTri
+from simgrad.objectives.outside import Offline
 from simgrad.objectives.own import declare
 from simgrad.objectives.positives import Positives
 from simgrad.objectives.siglip import SigLIP

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.errors import InputError
+from simgrad.objectives.outside import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives, Side
 from simgrad.objectives.spec import Registry, print_spec
 from simgrad.objectives.tensors import at_least_float32, attach, check_finite, may_check
@@ -26,18 +27,6 @@ class Sparse(NamedTuple):
     query: Tensor  # (entries,) row in the block
     candidate: Tensor  # (entries,)
     weight: Tensor  # (entries,)
-
-
-class Offline(NamedTuple):
-    """Four similarities per pair from outside the batch (AOQ); pair k is caption k of the batch.
-
-    With I, T the pair, T̂ and Î its mined caption and image, Ĩ the image of T̂, T̃ a caption of Î.
-    """
-
-    caption: Tensor  # S(I, T̂)
-    image: Tensor  # S(Î, T)
-    pair: Tensor  # S(Î, T̂)
-    partner: Tensor  # S(Ĩ, T̃)
 
 
 class Weights(NamedTuple):
@@ -296,42 +285,6 @@ def dense(weights: Sparse, like: Tensor) -> Tensor:
     """Sparse weights as a matrix of the shape of `like`."""
     matrix = torch.zeros_like(like)
     return matrix.index_put_((weights.query, weights.candidate), weights.weight, accumulate=True)
-
-
-def split_offline(
-    objective: Objective, offline: Offline | None, pairs: Positives, S: Tensor
-) -> tuple[Tensor | None, Tensor | None]:
-    """Offline similarities by direction, in its order of pairs: (own anchor, no shared anchor)."""
-    if objective.needs_offline != (offline is not None):
-        raise InputError(
-            f"{objective.name} weighs similarities from outside the batch: give "
-            "`offline=simgrad.objectives.Offline(caption, image, pair, partner)`."
-            if objective.needs_offline
-            else f"{objective.name} takes no offline similarities; off-tri, off-quin and "
-            "adap-off-quin do."
-        )
-    if offline is None:
-        return None, None
-    count = len(pairs.t2i.query_of_pair)
-    for field, similarities in offline._asdict().items():
-        if similarities.shape != (count,):
-            raise InputError(
-                f"offline.{field} has shape {tuple(similarities.shape)}; one similarity for each "
-                f"of the {count} pairs is needed."
-            )
-        check_finite(similarities.detach()[None], f"offline.{field}", may_check(S))
-    values = [at_least_float32(x.detach()) for x in offline]
-    i2t, t2i = torch.stack([values[0], values[2]], 1), torch.stack([values[1], values[3]], 1)
-    return (i2t if pairs.order is None else i2t[pairs.order]), t2i
-
-
-def join_offline(i2t: Tensor | None, t2i: Tensor | None, pairs: Positives) -> Offline | None:
-    """The inverse of `split_offline`, for the weights."""
-    if i2t is None or t2i is None:
-        return None
-    if pairs.order is not None:
-        i2t = torch.empty_like(i2t).index_copy_(0, pairs.order, i2t)
-    return Offline(i2t[:, 0], t2i[:, 0], i2t[:, 1], t2i[:, 1])
 
 
 objectives: Registry[Objective] = Registry("objective", "simgrad objectives")

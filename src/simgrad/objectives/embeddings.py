@@ -20,15 +20,13 @@ from torch import Tensor
 from simgrad.errors import InputError
 from simgrad.objectives.base import (
     Objective,
-    Offline,
     Sparse,
     Whole,
     dense,
-    join_offline,
-    split_offline,
     weigh_block,
     weigh_whole,
 )
+from simgrad.objectives.outside import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives, Side
 from simgrad.objectives.tensors import (
     add_product,
