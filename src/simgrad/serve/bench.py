@@ -36,7 +36,7 @@ class BenchBatch:
     def range(self) -> tuple[float, float]:
         """Round bounds of a diagram that all its triplets fit in."""
         low = float(self.similarities.min())
-        return max(-1.0, math.floor(min(0.0, low) * 5) / 5), 1.0
+        return max(-1.0, math.floor(min(0.0, low) / 0.2) * 0.2), 1.0
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ const declared = JSON.parse($("bench").dataset.declared);
 let result = null;
 let pending = null;
 let running = false;
+let pair = null; // [image, caption] that is shown in detail
 
 for (const entry of declared) {
   const option = document.createElement("option");
@@ -125,7 +126,12 @@ function draw() {
     context.fillStyle = `rgb(${diverging(value / most).join(",")})`;
     context.fillRect(k * cell, i * cell, cell - 1, cell - 1);
   }));
+  if (!pair || Math.max(...pair) >= n) pair = strongest(grid);
+  context.strokeStyle = style("--ink");
+  context.lineWidth = Math.max(2, cell / 14);
+  context.strokeRect(pair[1] * cell, pair[0] * cell, cell - 1, cell - 1);
   drawScale();
+  showPair();
   drawTriplets($("triplet"), result.field, { batch: result.triplets }, $("kind").value);
   counts();
 }
@@ -165,12 +171,26 @@ function counts() {
   }));
 }
 
-function showPair(event) {
+// The negative that is pushed hardest, to begin with.
+function strongest(grid) {
+  let found = [0, grid.length > 1 ? 1 : 0];
+  grid.forEach((row, i) => row.forEach((value, k) => {
+    if (i !== k && value > grid[found[0]][found[1]]) found = [i, k];
+  }));
+  return found;
+}
+
+function point(event) {
   if (!result) return;
   const box = $("weights").getBoundingClientRect();
   const n = result.images.length;
-  const k = Math.min(n - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * n)));
-  const i = Math.min(n - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * n)));
+  const place = (share) => Math.min(n - 1, Math.max(0, Math.floor(share * n)));
+  pair = [place((event.clientY - box.top) / box.height), place((event.clientX - box.left) / box.width)];
+  draw();
+}
+
+function showPair() {
+  const [i, k] = pair;
   const parts = [];
   if (result.images[i].picture) {
     const picture = document.createElement("img");
@@ -182,7 +202,7 @@ function showPair(event) {
   const lines = [
     ["", result.captions[k]],
     ["meta", i === k ? "its own caption" : `caption of ${result.images[k].name}`],
-    ["meta", `similarity ${result.similarities[i][k].toFixed(3)}, weight ${result.i2t[i][k]} (image query) ${result.t2i[i][k]} (caption query)`],
+    ["meta", `similarity ${result.similarities[i][k].toFixed(3)}; weight ${result.i2t[i][k].toFixed(4)} as image query, ${result.t2i[i][k].toFixed(4)} as caption query`],
   ];
   for (const [kind, line] of lines) {
     const paragraph = document.createElement("p");
@@ -197,8 +217,8 @@ $("objective").addEventListener("change", choose);
 for (const id of ["run", "size", "seed"]) $(id).addEventListener("change", ask);
 for (const id of ["way", "kind"]) $(id).addEventListener("change", () => result && draw());
 $("controls").addEventListener("submit", (event) => event.preventDefault());
-$("weights").addEventListener("pointermove", showPair);
-$("weights").addEventListener("pointerdown", showPair);
+$("weights").addEventListener("pointermove", point);
+$("weights").addEventListener("pointerdown", point);
 window.addEventListener("resize", () => result && draw());
 dark.addEventListener("change", () => result && draw());
 choose();

@@ -18,7 +18,7 @@ function drawTriplets(holder, field, phases, kind) {
   const canvas = holder.querySelector("canvas");
   const ratio = window.devicePixelRatio || 1;
   const side = Math.max(200, holder.clientWidth);
-  const [left, bottom, top, right] = [44, 40, 8, 10];
+  const [left, bottom, top, right] = [58, 40, 8, 10];
   canvas.width = side * ratio;
   canvas.height = (side - 20) * ratio;
   const context = canvas.getContext("2d");
@@ -70,19 +70,19 @@ function drawTriplets(holder, field, phases, kind) {
   context.fillStyle = style("--soft");
   context.font = "12px system-ui, sans-serif";
   context.textAlign = "center";
-  for (let k = 0; k <= 4; k++) {
-    const s = field.low + (k / 4) * (field.high - field.low);
+  const step = field.high - field.low > 1.05 ? 0.4 : 0.2;
+  for (let s = field.low; s <= field.high + 1e-9; s += step) {
     const label = String(Number(s.toFixed(2)));
     context.fillText(label, Math.min(across(s), side - 14), top + height + 16);
     context.textAlign = "right";
-    context.fillText(label, left - 7, down(s) + (k === 4 ? 10 : 4));
+    context.fillText(label, left - 7, Math.max(top + 10, down(s) + 4));
     context.textAlign = "center";
   }
   context.fillText("similarity of the positive, s+", left + width / 2, top + height + 33);
   context.save();
-  context.translate(12, top + height / 2);
+  context.translate(13, top + height / 2);
   context.rotate(-Math.PI / 2);
-  context.fillText("of the negative, s−", 0, 0);
+  context.fillText("similarity of the negative, s−", 0, 0);
   context.restore();
   holder.view = { field, left, top, width, height };
   hoverTriplets(holder);

@@ -18,7 +18,7 @@ function showRun(row, run) {
   const bar = row.querySelector("progress");
   if (bar) bar.value = run.progress;
   text(row, "epoch", `${Number(run.epoch.toPrecision(4))} / ${run.epochs}`);
-  text(row, "loss", run.loss === null ? "–" : run.loss.toFixed(3));
+  text(row, "loss", run.loss === null ? "–" : String(Number(run.loss.toPrecision(4))));
   text(row, "rsum", run.rsum === null ? "–" : run.rsum.toFixed(1) + (run.on === "val" && row.tagName === "TR" ? " val" : ""));
   text(row, "seconds", duration(run.seconds));
 }
