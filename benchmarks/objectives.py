@@ -91,7 +91,7 @@ def run(quick: bool = False) -> list[Row]:
         for name in ("nt-xent", "triplet", "triplet-sh", "smooth-ap", "siglip", "goal"):
             rows += _beside_peers(name, batch)
     for name in ("nt-xent", "goal") if quick else OURS:
-        rows += _large(name, 2048 if quick else 8192)
+        rows += _large(name, 4096 if quick else 8192)
     return rows
 
 
