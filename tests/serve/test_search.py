@@ -1,4 +1,4 @@
-"""Search: exact, the same as evaluation, incremental over folders, clear where it cannot be done."""
+"""Search: exact, in line with evaluation, incremental over folders, clear about what it cannot."""
 
 import json
 import shutil
@@ -129,9 +129,7 @@ def test_sentences_that_do_not_fit(searcher: Searcher, text: str, said: str) -> 
 def test_odd_sentences_are_answered(searcher: Searcher) -> None:
     for text in ("🦆", "\u202eabc", "\0", "word " * 150, "\ud800"):
         assert len(searcher.sentence(text, 3).images) == 3
-    assert searcher.sentence("a zeppelin", 1).notes == (
-        "not in the model's vocabulary: zeppelin",
-    )
+    assert searcher.sentence("a zeppelin", 1).notes == ("not in the model's vocabulary: zeppelin",)
 
 
 def test_embeddings_are_kept_and_damage_is_mended(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -210,8 +208,10 @@ def test_a_folder_is_embedded_once_and_then_in_part(photo_run: Path, pictures: P
     assert list(again.names) == ["3.png", "deep/0.png", "new.png", "renamed.png"]
     assert again.added == 1
     old, new = first.encoded, again.encoded
-    assert old is not None and old.vectors is not None
-    assert new is not None and new.vectors is not None
+    assert old is not None
+    assert old.vectors is not None
+    assert new is not None
+    assert new.vectors is not None
     assert torch.equal(new.vectors[[0, 1, 3]], old.vectors[[2, 3, 0]])
     fresh = embedder.pictures([_open(pictures / name) for name in again.names])
     assert fresh.vectors is not None

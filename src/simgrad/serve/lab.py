@@ -86,6 +86,7 @@ class Lab:
         self.decoders = Decoders(limits=self.limits)
         self.studies: dict[str, Study] = {}
         self._runs: dict[str, Run] = {}
+        self._planned: dict[str, dict[str, Run]] = {}  # by study
         for path in paths:
             self._add(Path(path))
         self._datasets: Kept[Dataset] = Kept(8)
@@ -95,9 +96,10 @@ class Lab:
 
     def _add(self, path: Path) -> None:
         if (path / PLAN).is_file():
-            study = Study.open(path)
-            _ = study.title  # a damaged plan is said now, not on the page
-            self.studies[_unused(slug(path.resolve().name), self.studies)] = study
+            study, name = Study.open(path), _unused(slug(path.resolve().name), self.studies)
+            planned = [Run(folder) for folder, _ in study.jobs()]
+            self._planned[name] = {f"{name}.{slug(run.name)}": run for run in planned}
+            self.studies[name] = study
         elif (path / RECIPE).is_file():
             self._runs[_unused(slug(path.resolve().name), self._runs)] = Run.open(path)
         else:
@@ -111,14 +113,15 @@ class Lab:
     def runs(self) -> dict[str, Run]:
         """Every run by its id, also those that a study has begun since."""
         found = dict(self._runs)
-        for name, study in self.studies.items():
-            for run in study.runs:
-                found[f"{name}.{slug(run.name)}"] = run
+        for name in self.studies:
+            found |= self.runs_of(name)
         return found
 
     def runs_of(self, study: str) -> dict[str, Run]:
-        """The runs of one study by their ids."""
-        return {f"{study}.{slug(run.name)}": run for run in self.study(study).runs}
+        """The runs of one study that have begun, by their ids."""
+        self.study(study)
+        planned = self._planned[study].items()
+        return {key: run for key, run in planned if (run.path / RECIPE).is_file()}
 
     def study(self, name: str) -> Study:
         if name not in self.studies:
@@ -126,14 +129,15 @@ class Lab:
         return self.studies[name]
 
     def run(self, name: str) -> Run:
-        run = self.runs().get(name)
-        if run is None:
+        planned = self._planned.get(name.partition(".")[0], {})
+        run = self._runs.get(name) or planned.get(name)
+        if run is None or not (run.path / RECIPE).is_file():
             raise NotFound(f"there is no run '{name[:80]}' here.")
         return run
 
     def searchable(self) -> dict[str, Run]:
-        """Runs that have a checkpoint."""
-        return {k: r for k, r in self.runs().items() if (r.path / "best" / "model.json").is_file()}
+        """Runs that have a checkpoint, and a recipe that can be read."""
+        return {key: run for key, run in self.runs().items() if _usable(run)}
 
     def dataset(self, run: Run) -> "Dataset":
         recipe = run.recipe
@@ -211,6 +215,13 @@ def _root(pictures: Any) -> Path | None:
         pictures = pictures.pictures
     root = getattr(pictures, "root", None)
     return root if isinstance(root, Path) else None
+
+
+def _usable(run: Run) -> bool:
+    try:
+        return (run.path / "best" / "model.json").is_file() and bool(run.recipe.data)
+    except (InputError, OSError):
+        return False
 
 
 def _unused(name: str, taken: dict[str, Any]) -> str:
