@@ -12,8 +12,11 @@
    are too close to call, the blocks are made again, now with the scores known.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -42,19 +45,24 @@ class Counts:
 @torch.no_grad()
 def count(scores: Scores, image_of_caption: Tensor, rows: int | None = None) -> Counts:
     """Count the rivals of every true pair, in both directions; `rows` images at a time."""
+    state = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
     guess = scores.guess_own(image_of_caption)
     columns = None if guess is None else _Columns(*guess)
-    state = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
-    for start, stop, block in _strips(scores, rows):
-        pairs = state.blank_own(block, start, stop)
-        state.count(block, pairs, start)
+
+    def both(block: Tensor, start: int, mask: "Mask") -> None:
+        state.count(block, state.blank_own(block, start), start, mask)
         if columns is not None:
-            columns.count(block, state.mask)
+            columns.count(block, mask)
+
+    _over_strips(scores, rows, state, both)
     if columns is None or not columns.settle(state.own):
-        columns = _Columns(state.own, None)
-        for start, stop, block in _strips(scores, rows):
-            state.blank_own(block, start, stop)
-            columns.count(block, state.mask)
+        columns = again = _Columns(state.own, None)
+
+        def columns_only(block: Tensor, start: int, mask: "Mask") -> None:
+            state.blank_own(block, start)
+            again.count(block, mask)
+
+        _over_strips(scores, rows, state, columns_only)
     return Counts(state.own, state.rivals, columns.rivals, state.tied, columns.tied)
 
 
@@ -62,16 +70,52 @@ def count(scores: Scores, image_of_caption: Tensor, rows: int | None = None) -> 
 def count_rows(scores: Scores, query: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
     """For true pairs of any pattern: their scores, and the rivals each has in its row."""
     state = _Rows(query, candidate, scores.num_images)
-    for start, stop, block in _strips(scores, None):
-        state.count(block, state.blank_own(block, start, stop), start)
+
+    def work(block: Tensor, start: int, mask: "Mask") -> None:
+        state.count(block, state.blank_own(block, start), start, mask)
+
+    _over_strips(scores, None, state, work)
     return state.own, state.rivals
+
+
+Work = Callable[[Tensor, int, "Mask"], None]
+
+
+def _over_strips(scores: Scores, rows: int | None, state: "_Rows", work: Work) -> None:
+    """Do the work on every block: on a GPU at once, on a CPU in strips, one thread per core.
+
+    A strip stays in a core's cache while it is counted. Threads, because numpy lets go of the
+    interpreter while it compares.
+    """
+    threads = torch.get_num_threads()
+    masks: SimpleQueue[Mask] = SimpleQueue()
+    with ThreadPoolExecutor(threads) as pool:
+        for start, stop, block in scores.blocks(rows):
+            on_cpu = block.device.type == "cpu"
+            if start == 0:
+                state.start(block)
+                for _ in range(threads):
+                    masks.put(Mask(block[:_STRIP]))
+
+            def strip(first: int, start: int = start, block: Tensor = block) -> None:
+                mask = masks.get()
+                with torch.no_grad():  # a setting of each thread
+                    work(block[first - start : first - start + _STRIP], first, mask)
+                masks.put(mask)
+
+            if not on_cpu:
+                work(block, start, Mask(block))
+            elif threads == 1:
+                for first in range(start, stop, _STRIP):
+                    strip(first)
+            else:
+                list(pool.map(strip, range(start, stop, _STRIP)))
 
 
 class _Rows:
     """The rivals of true pairs (row, column) within their rows."""
 
     own: Tensor  # (pairs,) scores, as the blocks gave them
-    mask: "Mask"
 
     def __init__(self, row: Tensor, column: Tensor, num_rows: int) -> None:
         self.row, self.column = row, column
@@ -85,24 +129,21 @@ class _Rows:
         self.rivals = torch.zeros_like(row)
         self.tied = torch.zeros_like(sizes)
 
-    def _start(self, block: Tensor) -> None:
+    def start(self, block: Tensor) -> None:
         """The first block says where the scores live."""
         for name in ("row", "column", "order", "turn", "rivals", "tied"):
             setattr(self, name, getattr(self, name).to(block.device))
         self.own = block.new_empty(len(self.row))
-        self.mask = Mask(block)
 
-    def blank_own(self, block: Tensor, start: int, stop: int) -> Tensor:
+    def blank_own(self, block: Tensor, start: int) -> Tensor:
         """Take the scores of the true pairs out of a block; returns which pairs they are."""
-        if start == 0:
-            self._start(block)
-        pairs = self.order[self.offsets[start] : self.offsets[stop]]
+        pairs = self.order[self.offsets[start] : self.offsets[start + len(block)]]
         rows, columns = self.row[pairs] - start, self.column[pairs]
         self.own[pairs] = block[rows, columns]
         block[rows, columns] = torch.nan
         return pairs
 
-    def count(self, block: Tensor, pairs: Tensor, start: int) -> None:
+    def count(self, block: Tensor, pairs: Tensor, start: int, mask: "Mask") -> None:
         best = block.new_full((len(block),), -torch.inf)
         fewest = torch.zeros(len(block), dtype=torch.int64, device=block.device)
         turns = self.turn[pairs]
@@ -111,11 +152,11 @@ class _Rows:
             rows, own = self.row[chosen] - start, self.own[chosen]
             # Where every row has such a pair, rows is 0, 1, 2, ...
             part = block if len(rows) == len(block) else block[rows]
-            rivals = self.mask.per_row(part, own)
+            rivals = mask.per_row(part, own)
             self.rivals[chosen] = rivals
             fewest[rows] = rivals if turn == 0 else torch.minimum(fewest[rows], rivals)
             best[rows] = torch.maximum(best[rows], own)
-        above = self.mask.per_row(block, best, strict=True)
+        above = mask.per_row(block, best, strict=True)
         self.tied[start : start + len(block)] = fewest - above
 
 
@@ -130,23 +171,29 @@ class _Columns:
         self.tied = torch.zeros_like(self.rivals)
         self.undecided: list[tuple[Tensor, Tensor]] = []  # (captions, scores)
         self.kept = 0
+        self.lock = Lock()
 
     def count(self, block: Tensor, mask: "Mask") -> None:
         if self.kept > _UNDECIDED:
             return
         above = mask.per_column(block, self.high, strict=True)
         near = mask.per_column(block, self.low) - above
-        self.rivals += above
-        if self.exact:
-            self.rivals += near
-            self.tied += near
-            return
-        self.kept += int(near.sum())
-        if self.kept <= _UNDECIDED:
-            captions = near.nonzero()[:, 0]
-            part = block[:, captions]
-            close = (part >= self.low[captions]) & (part <= self.high[captions])
-            self.undecided.append((captions[close.nonzero()[:, 1]], part[close]))
+        found = None if self.exact else self._undecided(block, near)
+        with self.lock:
+            self.rivals += above
+            if found is None:
+                self.rivals += near
+                self.tied += near
+            else:
+                self.kept += len(found[0])
+                self.undecided.append(found)
+
+    def _undecided(self, block: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+        """Captions and scores of the rivals that are too close to call."""
+        captions = near.nonzero()[:, 0]
+        part = block[:, captions]
+        close = (part >= self.low[captions]) & (part <= self.high[captions])
+        return captions[close.nonzero()[:, 1]], part[close]
 
     def settle(self, own: Tensor) -> bool:
         """Judge the undecided rivals by the true scores; False: count again."""
@@ -197,12 +244,3 @@ class Mask:
 
 def _compare(block: Tensor, thresholds: Tensor, strict: bool) -> Tensor:
     return block > thresholds if strict else block >= thresholds
-
-
-def _strips(scores: Scores, rows: int | None) -> Iterator[tuple[int, int, Tensor]]:
-    """The blocks, on a CPU cut so that a strip stays in its cache while it is counted."""
-    for start, stop, block in scores.blocks(rows):
-        step = _STRIP if block.device.type == "cpu" else len(block)
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            yield first, last, block[first - start : last - start]

@@ -158,16 +158,16 @@ def embedding_scores(
         )
     if left.dtype != right.dtype:
         left, right = left.double(), right.double()
-    lengths = [_check_lengths(left, "images"), _check_lengths(right, "texts")]
+    lengths = (_check_lengths(left, "images"), _check_lengths(right, "texts"))
     if normalise:
-        left, right = left / lengths[0][:, None], right / lengths[1][:, None]
-    elif not quiet and any(float(x.amax() - x.amin()) > 0.01 * float(x.amax()) for x in lengths):
+        return Embeddings(left / lengths[0][:, None], right / lengths[1][:, None])
+    if not quiet and any(float(x.amax() - x.amin()) > 0.01 * float(x.amax()) for x in lengths):
         warnings.warn(
             "these vectors differ in length and are compared by dot product; "
             "pass normalise=True for cosine similarity, as simgrad's objectives use.",
             stacklevel=3,
         )
-    return Embeddings(left, right)
+    return Embeddings(left, right, lengths)
 
 
 def _check_lengths(vectors: Tensor, name: str) -> Tensor:

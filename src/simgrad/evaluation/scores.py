@@ -84,8 +84,11 @@ class Scores(ABC):
 class Embeddings(Scores):
     """Dot products of image and caption embeddings."""
 
-    def __init__(self, images: Tensor, captions: Tensor) -> None:
+    def __init__(
+        self, images: Tensor, captions: Tensor, lengths: tuple[Tensor, Tensor] | None = None
+    ) -> None:
         self.images, self.captions = images, captions
+        self.lengths = lengths or (images.norm(dim=1), captions.norm(dim=1))
         self.num_images, self.num_captions = len(images), len(captions)
         self.same_images = first_identical(images)
         self.same_captions = first_identical(captions)
@@ -114,7 +117,7 @@ class Embeddings(Scores):
                 for i in range(0, self.num_captions, step)
             ]
         )
-        lengths = self.images.norm(dim=1)[image_of_caption] * self.captions.norm(dim=1)
+        lengths = self.lengths[0][image_of_caption] * self.lengths[1]
         return own, 8 * torch.finfo(own.dtype).eps * lengths
 
 
