@@ -1,5 +1,6 @@
 """Two small runs on the embedded world, trained once for all tests of this folder."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,21 @@ def lab(runs: dict[str, Path]) -> Iterator[Lab]:
 def client(lab: Lab) -> Iterator[TestClient]:
     with TestClient(create_app(lab), base_url="http://127.0.0.1") as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def server(runs: dict[str, Path]) -> Iterator[str]:
+    """A real server on this machine; its address."""
+    import uvicorn
+
+    from simgrad.serve.command import _listen
+
+    lab = Lab(runs.values(), limits=Limits(bytes=4 << 20))
+    listening = _listen("127.0.0.1", 0)
+    config = uvicorn.Config(create_app(lab), log_level="error", timeout_graceful_shutdown=1)
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    running.should_exit = True
+    thread.join(10)

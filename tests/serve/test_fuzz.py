@@ -34,7 +34,7 @@ def steady(runs: dict[str, Path]) -> object:
         yield client
 
 
-def test_schema(steady: TestClient) -> None:
+def test_schema(steady: TestClient, server: str) -> None:
     schemathesis = pytest.importorskip(
         "schemathesis", reason="fuzzing by the schema needs: pip install schemathesis"
     )
@@ -47,7 +47,7 @@ def test_schema(steady: TestClient) -> None:
         @settings(QUIET, max_examples=12)
         def attack(case: object) -> None:
             nonlocal tried
-            answer = case.call(session=steady, base_url="http://127.0.0.1")  # type: ignore[attr-defined]
+            answer = case.call(base_url=server)  # type: ignore[attr-defined]
             tried += 1
             assert answer.status_code < 500, (case, answer.text)
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import simgrad
 from simgrad.serve import bench, charts, facts, schemas
-from simgrad.serve.api import MOST_RUNS, Id, Runs, Service, SplitName, Top
+from simgrad.serve.api import MOST_RUNS, Id, Runs, Service, SplitName, Top, picture_address
 from simgrad.serve.lab import Lab
 from simgrad.studies.table import header, number, significance
 
@@ -88,8 +88,9 @@ def routes(service: Service, app: FastAPI) -> APIRouter:
         elif q.strip():
             results = await service.sentence(q, run, split, top)
         values = await disk.run(search_values, service, run, split)
-        shown = {"query": q if origin is None else "", "upload": None, "results": results}
-        return page("search.html", request, **values, **shown, top=top)
+        asked = None if origin is None else picture_address(origin, split, row)
+        shown = {"query": q if origin is None else "", "upload": None, "asked": asked}
+        return page("search.html", request, **values, **shown, results=results, top=top)
 
     @router.post("/search/picture")
     async def search_picture(
@@ -108,9 +109,8 @@ def routes(service: Service, app: FastAPI) -> APIRouter:
             "address": "data:image/jpeg;base64," + base64.b64encode(small).decode(),
         }
         values = await disk.run(search_values, service, run, split)
-        return page(
-            "search.html", request, **values, query="", upload=upload, results=results, top=top
-        )
+        shown = {"query": "", "upload": upload, "asked": None}
+        return page("search.html", request, **values, **shown, results=results, top=top)
 
     @router.get("/bench")
     async def bench_page(request: Request) -> HTMLResponse:

@@ -71,7 +71,7 @@ function drawTriplets(holder, field, phases, kind) {
   context.font = "12px system-ui, sans-serif";
   context.textAlign = "center";
   const step = field.high - field.low > 1.05 ? 0.4 : 0.2;
-  for (let s = field.low; s <= field.high + 1e-9; s += step) {
+  for (let s = Math.ceil(field.low / step - 1e-9) * step; s <= field.high + 1e-9; s += step) {
     const label = String(Number(s.toFixed(2)));
     context.fillText(label, Math.min(across(s), side - 14), top + height + 16);
     context.textAlign = "right";
@@ -129,9 +129,13 @@ for (const holder of document.querySelectorAll(".diagram[data-source]")) {
         for (const name of names) {
           const item = document.createElement("li");
           item.className = keys[name] || "c3";
-          item.textContent = `${name} in training`;
+          item.textContent = name;
           legend.append(item);
         }
+        const told = document.createElement("li");
+        told.className = "axis";
+        told.textContent = "in training";
+        legend.append(told);
         holder.after(legend);
       }
     })
