@@ -85,6 +85,8 @@ def test_offline_draws_reach_the_right_pairs(model: str, name: str) -> None:
         rank = int(np.flatnonzero(i2t[own[k], :20] == mined_caption[k])[0])
         assert rank < 20
         assert mined_image[k] in t2i[plain[1].captions[k], :4]  # rank // 5
+        if name == "off-tri":  # has no use for partners
+            continue
         assert index.images[place["partner_image"][k]] == split.image_of_caption[mined_caption[k]]
         partner = index.captions[place["partner_caption"][k]]
         assert split.image_of_caption[partner] == mined_image[k]

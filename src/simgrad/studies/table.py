@@ -102,11 +102,12 @@ def _differences(
         return {}
 
 
-def number(cell: Cell, digits: int = 1) -> str:
-    """12.3 ± 0.4"""
+def number(cell: Cell) -> str:
+    """12.3 ± 0.4; shares between 0 and 1 with three digits."""
     mean, std = cell
     if math.isnan(mean):
         return "–"
+    digits = 3 if abs(mean) <= 1 else 1
     return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if std is not None else "")
 
 

@@ -18,7 +18,7 @@ class Display:
         self.recipe, self.quiet = recipe, quiet
         self.bar: Any = None
         self.task: Any = None
-        self.samples, self.since, self.rate = 0, time.monotonic(), 0.0
+        self.samples, self.since = 0, time.monotonic()
         self.shown = 0.0
         self.validation = ""
         self.epochs = 0
@@ -42,25 +42,27 @@ class Display:
         """After every step; looks at the loss only a few times a second."""
         self.samples += samples
         now = time.monotonic()
-        if now - self.since > 1:
-            self.rate = self.samples / (now - self.since)
         if self.bar is not None and now - self.shown > 0.3:
             self.shown = now
             text = f"{self.recipe.objective}  loss {float(loss):.4g}{self.validation}"
-            text += f"  {self.rate:,.0f}/s"
+            text += f"  {self.speed():,.0f}/s"
             self.bar.update(self.task, completed=epoch + part, description=text)
+
+    def speed(self) -> float:
+        """Captions per second since the last evaluation."""
+        return self.samples / max(1e-6, time.monotonic() - self.since)
 
     def evaluated(self, entry: dict[str, Any]) -> None:
         """After every evaluation."""
         value = entry["val"].get(self.recipe.select, float("nan"))
         self.validation = f"  {self.recipe.select} {value:.1f}"
-        self.samples, self.since = 0, time.monotonic()
         if self.bar is None:
             self.say(
                 f"epoch {entry['epoch']:g}/{self.epochs}  step {entry['step']}  "
                 f"loss {entry['loss']:.4g}  {self.recipe.select} {value:.1f}  "
                 f"{entry['samples_per_second']:,.0f} captions/s"
             )
+        self.samples, self.since = 0, time.monotonic()
 
     def say(self, text: str) -> None:
         """One line for people."""

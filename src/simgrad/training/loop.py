@@ -114,6 +114,7 @@ class _Training:
         self.total = torch.zeros((), device=prepared.device, dtype=torch.float64)
         self.at: dict[str, Any] = {  # everything else that decides how the run goes on
             "step": 0, "epoch": 0, "place": 0, "best": -1.0, "best_step": 0, "since_best": 0,
+            "best_objective": {},  # its temperature and the like, where they are learned
             "losses": 0, "seconds": 0.0, "entries": 0, "warnings": [], "over": False,
         }  # fmt: skip
         self.best: dict[str, Tensor] | None = None
@@ -165,7 +166,7 @@ class _Training:
             last = place + 1 == steps
             every = recipe.evaluate_every
             if self.at["step"] % every == 0 if every else last:
-                self._evaluate(plan[place], steps)
+                self._evaluate(plan[0], steps)
                 self.it.model.train()
             if last:
                 self.at["epoch"], self.at["place"] = epoch + 1, 0
@@ -186,7 +187,7 @@ class _Training:
 
     @torch.no_grad()
     def _evaluate(self, index: IndexBatch, steps: int) -> None:
-        """Validate, note what the objective attends to, keep the best weights."""
+        """Validate, note what the objective attends to in a full batch, keep the best weights."""
         model, recipe = self.it.model, self.recipe
         model.eval()
         images, captions = encode_source(model, self.it.val, batch=256)
@@ -199,7 +200,7 @@ class _Training:
             "loss": float(self.total) / max(1, self.at["losses"]),
             "lr": recipe.lr * now.lr_factor,
             "seconds": seconds,
-            "samples_per_second": self.display.rate,
+            "samples_per_second": round(self.display.speed(), 1),
             "val": {k: round(v, 4) for k, v in metrics.to_dict().items()},
             "attention": self._observe(index, now.objective),
         }
@@ -213,7 +214,10 @@ class _Training:
         better = score > self.at["best"]
         self.at["since_best"] = 0 if better else self.at["since_best"] + 1
         if better:
-            self.at.update(best=score, best_step=self.at["step"])
+            learned = {
+                k: v.tolist() for k, v in self.step.objectives[now.objective].state_dict().items()
+            }
+            self.at.update(best=score, best_step=self.at["step"], best_objective=learned)
             self.best = {k: v.detach().clone() for k, v in model.state_dict().items()}
         for text in self.watch.look(entry, spread(model, images, captions), score):
             self.at["warnings"].append({"step": self.at["step"], "text": text})
@@ -261,7 +265,11 @@ class _Training:
         current = {k: v.detach().clone() for k, v in self.it.model.state_dict().items()}
         assert self.best is not None
         self.it.model.load_state_dict(self.best)
-        extra = {"step": self.at["best_step"], self.recipe.select: self.at["best"]}
+        extra = {
+            "step": self.at["best_step"],
+            self.recipe.select: self.at["best"],
+            "objective": self.at["best_objective"],
+        }
         save(self.folder / run.BEST, self.it.model, self.it.tokenizer, extra)
         self.it.model.load_state_dict(current)
         self.best = None  # on disk now

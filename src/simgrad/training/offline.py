@@ -12,6 +12,7 @@ import numpy as np
 from simgrad.data.base import Rows, Split
 from simgrad.data.sampling import IndexBatch
 from simgrad.errors import InputError
+from simgrad.objectives import objective
 from simgrad.training.mining import Candidates
 from simgrad.training.recipe import Recipe
 
@@ -50,6 +51,8 @@ class Draw:
             )
         self.split, self.candidates, self.recipe = split, candidates, recipe
         self.depth = min(recipe.depth, candidates.i2t.shape[1])
+        # off-tri has no use for the unanchored pair: nothing more is drawn or encoded for it.
+        self.quintuplet = bool(getattr(objective(recipe.objective), "quintuplet", True))
         # As published: five captions per image, so a fifth of the depth among images.
         self.ratio = max(1, round(split.num_captions / split.num_images))
 
@@ -75,15 +78,12 @@ class Draw:
         # A list shortened by filters ends in -1: fall back on its first entry.
         mined_caption = np.where(mined_caption < 0, lists.i2t[image, 0], mined_caption)
         mined_image = np.where(mined_image < 0, lists.t2i[batch.captions, 0], mined_image)
-        partner_image = split.image_of_caption[mined_caption]
-        place = random.random(len(mined_image))
-        partner_caption = np.array(
-            [
-                own[int(p * len(own))]
-                for own, p in zip(map(split.captions_of, mined_image), place, strict=True)
-            ],
-            dtype=np.int64,
-        )
+        partner_image, partner_caption = mined_image, mined_caption
+        if self.quintuplet:
+            partner_image = split.image_of_caption[mined_caption]
+            chances = random.random(len(mined_image))
+            own = zip(map(split.captions_of, mined_image), chances, strict=True)
+            partner_caption = np.array([rows[int(c * len(rows))] for rows, c in own], np.int64)
         images, image_place = _append(batch.images, [mined_image, partner_image])
         captions, caption_place = _append(batch.captions, [mined_caption, partner_caption])
         return OfflineIndex(
