@@ -12,11 +12,8 @@
    are too close to call, the blocks are made again, now with the scores known.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
-from queue import SimpleQueue
-from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +25,7 @@ from simgrad.evaluation.scores import Scores
 # Undecided rivals kept before counting again is cheaper: 12 bytes each.
 _UNDECIDED = 4_000_000
 # Rows that are counted together on a CPU; at most 255, or bytes would overflow.
-_STRIP = 64
+_STRIP = 100
 
 
 @dataclass(frozen=True)
@@ -45,24 +42,19 @@ class Counts:
 @torch.no_grad()
 def count(scores: Scores, image_of_caption: Tensor, rows: int | None = None) -> Counts:
     """Count the rivals of every true pair, in both directions; `rows` images at a time."""
-    state = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
     guess = scores.guess_own(image_of_caption)
     columns = None if guess is None else _Columns(*guess)
-
-    def both(block: Tensor, start: int, mask: "Mask") -> None:
-        state.count(block, state.blank_own(block, start), start, mask)
+    state = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
+    for start, block in _strips(scores, rows):
+        pairs = state.blank_own(block, start)
+        state.count(block, pairs, start)
         if columns is not None:
-            columns.count(block, mask)
-
-    _over_strips(scores, rows, state, both)
+            columns.count(block, state.mask)
     if columns is None or not columns.settle(state.own):
-        columns = again = _Columns(state.own, None)
-
-        def columns_only(block: Tensor, start: int, mask: "Mask") -> None:
+        columns = _Columns(state.own, None)
+        for start, block in _strips(scores, rows):
             state.blank_own(block, start)
-            again.count(block, mask)
-
-        _over_strips(scores, rows, state, columns_only)
+            columns.count(block, state.mask)
     return Counts(state.own, state.rivals, columns.rivals, state.tied, columns.tied)
 
 
@@ -70,52 +62,24 @@ def count(scores: Scores, image_of_caption: Tensor, rows: int | None = None) -> 
 def count_rows(scores: Scores, query: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
     """For true pairs of any pattern: their scores, and the rivals each has in its row."""
     state = _Rows(query, candidate, scores.num_images)
-
-    def work(block: Tensor, start: int, mask: "Mask") -> None:
-        state.count(block, state.blank_own(block, start), start, mask)
-
-    _over_strips(scores, None, state, work)
+    for start, block in _strips(scores, None):
+        state.count(block, state.blank_own(block, start), start)
     return state.own, state.rivals
 
 
-Work = Callable[[Tensor, int, "Mask"], None]
-
-
-def _over_strips(scores: Scores, rows: int | None, state: "_Rows", work: Work) -> None:
-    """Do the work on every block: on a GPU at once, on a CPU in strips, one thread per core.
-
-    A strip stays in a core's cache while it is counted. Threads, because numpy lets go of the
-    interpreter while it compares.
-    """
-    threads = torch.get_num_threads()
-    masks: SimpleQueue[Mask] = SimpleQueue()
-    with ThreadPoolExecutor(threads) as pool:
-        for start, stop, block in scores.blocks(rows):
-            on_cpu = block.device.type == "cpu"
-            if start == 0:
-                state.start(block)
-                for _ in range(threads):
-                    masks.put(Mask(block[:_STRIP]))
-
-            def strip(first: int, start: int = start, block: Tensor = block) -> None:
-                mask = masks.get()
-                with torch.no_grad():  # a setting of each thread
-                    work(block[first - start : first - start + _STRIP], first, mask)
-                masks.put(mask)
-
-            if not on_cpu:
-                work(block, start, Mask(block))
-            elif threads == 1:
-                for first in range(start, stop, _STRIP):
-                    strip(first)
-            else:
-                list(pool.map(strip, range(start, stop, _STRIP)))
+def _strips(scores: Scores, rows: int | None) -> Iterator[tuple[int, Tensor]]:
+    """The blocks, on a CPU cut so that a strip stays in its cache while it is counted."""
+    for start, stop, block in scores.blocks(rows):
+        step = _STRIP if block.device.type == "cpu" else len(block)
+        for first in range(start, stop, step):
+            yield first, block[first - start : min(first + step, stop) - start]
 
 
 class _Rows:
     """The rivals of true pairs (row, column) within their rows."""
 
     own: Tensor  # (pairs,) scores, as the blocks gave them
+    mask: "Mask"
 
     def __init__(self, row: Tensor, column: Tensor, num_rows: int) -> None:
         self.row, self.column = row, column
@@ -129,21 +93,24 @@ class _Rows:
         self.rivals = torch.zeros_like(row)
         self.tied = torch.zeros_like(sizes)
 
-    def start(self, block: Tensor) -> None:
+    def _start(self, block: Tensor) -> None:
         """The first block says where the scores live."""
         for name in ("row", "column", "order", "turn", "rivals", "tied"):
             setattr(self, name, getattr(self, name).to(block.device))
         self.own = block.new_empty(len(self.row))
+        self.mask = Mask(block)
 
     def blank_own(self, block: Tensor, start: int) -> Tensor:
         """Take the scores of the true pairs out of a block; returns which pairs they are."""
+        if start == 0:
+            self._start(block)
         pairs = self.order[self.offsets[start] : self.offsets[start + len(block)]]
         rows, columns = self.row[pairs] - start, self.column[pairs]
         self.own[pairs] = block[rows, columns]
         block[rows, columns] = torch.nan
         return pairs
 
-    def count(self, block: Tensor, pairs: Tensor, start: int, mask: "Mask") -> None:
+    def count(self, block: Tensor, pairs: Tensor, start: int) -> None:
         best = block.new_full((len(block),), -torch.inf)
         fewest = torch.zeros(len(block), dtype=torch.int64, device=block.device)
         turns = self.turn[pairs]
@@ -152,11 +119,11 @@ class _Rows:
             rows, own = self.row[chosen] - start, self.own[chosen]
             # Where every row has such a pair, rows is 0, 1, 2, ...
             part = block if len(rows) == len(block) else block[rows]
-            rivals = mask.per_row(part, own)
+            rivals = self.mask.per_row(part, own)
             self.rivals[chosen] = rivals
             fewest[rows] = rivals if turn == 0 else torch.minimum(fewest[rows], rivals)
             best[rows] = torch.maximum(best[rows], own)
-        above = mask.per_row(block, best, strict=True)
+        above = self.mask.per_row(block, best, strict=True)
         self.tied[start : start + len(block)] = fewest - above
 
 
@@ -171,24 +138,21 @@ class _Columns:
         self.tied = torch.zeros_like(self.rivals)
         self.undecided: list[tuple[Tensor, Tensor]] = []  # (captions, scores)
         self.kept = 0
-        self.lock = Lock()
 
     def count(self, block: Tensor, mask: "Mask") -> None:
         if self.kept > _UNDECIDED:
             return
         above = mask.per_column(block, self.high, strict=True)
         near = mask.per_column(block, self.low) - above
-        found = None if self.exact else self._undecided(block, near)
-        with self.lock:
-            self.rivals += above
-            if found is None:
-                self.rivals += near
-                self.tied += near
-            else:
-                self.kept += len(found[0])
-                self.undecided.append(found)
+        self.rivals += above
+        if self.exact:
+            self.rivals += near
+            self.tied += near
+        else:
+            self.undecided.append(self._close_calls(block, near))
+            self.kept += len(self.undecided[-1][0])
 
-    def _undecided(self, block: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+    def _close_calls(self, block: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
         """Captions and scores of the rivals that are too close to call."""
         captions = near.nonzero()[:, 0]
         part = block[:, captions]
@@ -216,14 +180,22 @@ class Mask:
 
     def __init__(self, block: Tensor) -> None:
         self.on_cpu = block.device.type == "cpu"
-        self.space = np.empty(block.shape if self.on_cpu else (0, 0), dtype=bool)
+        self.columns = block.shape[1]
+        # Rows are padded to whole words of eight entries, of which the last are never true.
+        shape = (len(block), -(-self.columns // 8) * 8) if self.on_cpu else (0, 0)
+        self.space = np.zeros(shape, dtype=bool)
 
     def per_row(self, block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
         """How many entries of each row are at least (`strict`: above) the row's threshold."""
         if not self.on_cpu:
             return _compare(block, thresholds[:, None], strict).sum(dim=1)
-        mask = self._compare(block, thresholds[:, None], strict)
-        return torch.tensor([np.count_nonzero(row) for row in mask])
+        words = self._compare(block, thresholds[:, None], strict).view(np.int64)
+        # Eight entries, a byte each, are added at once, 255 times at most: no byte overflows.
+        whole = words.shape[1] // 255 * 255
+        sums = np.add.reduce(words[:, :whole].reshape(len(block), -1, 255), axis=2)
+        rest = np.add.reduce(words[:, whole:], axis=1, keepdims=True)
+        lanes = np.concatenate([sums, rest], axis=1).view(np.uint8)
+        return torch.from_numpy(lanes.sum(axis=1, dtype=np.int64))
 
     def per_column(self, block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
         """How many entries of each column are at least (or above) the column's threshold."""
@@ -232,13 +204,13 @@ class Mask:
         mask = self._compare(block, thresholds, strict)
         # Bytes add up fast; a strip has too few rows for one to overflow.
         sums = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
-        return torch.from_numpy(sums.astype(np.int64))
+        return torch.from_numpy(sums[: self.columns].astype(np.int64))
 
     def _compare(self, block: Tensor, thresholds: Tensor, strict: bool) -> npt.NDArray[np.bool_]:
         operation = np.greater if strict else np.greater_equal
         with np.errstate(invalid="ignore"):  # NaN compares false: that is what it is there for
             mask = self.space[: len(block)]
-            operation(block.numpy(), thresholds.numpy(), out=mask)
+            operation(block.numpy(), thresholds.numpy(), out=mask[:, : self.columns])
         return mask
 
 
