@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Body, File, Form, Path, Query, Response, UploadFile
+from pydantic import BaseModel
 
 import simgrad
 from simgrad.errors import InputError
@@ -172,6 +173,11 @@ def _result(name: str, split: str, lab: Lab, found: Results) -> schemas.SearchRe
     )
 
 
+def _written(result: BaseModel) -> Response:
+    """Large answers are written by the thread that made them, not by the one that serves all."""
+    return Response(result.model_dump_json(), media_type="application/json")
+
+
 def routes(service: Service) -> APIRouter:
     """All of the API."""
     router = APIRouter(responses=PROBLEMS)
@@ -192,10 +198,10 @@ def routes(service: Service) -> APIRouter:
         """One run: recipe, history, test metrics."""
         return await files.run(facts.run_detail, lab, run)
 
-    @router.get("/api/runs/{run}/diagram", tags=["runs"])
-    async def diagram(run: Id) -> schemas.DiagramResult:
+    @router.get("/api/runs/{run}/diagram", tags=["runs"], response_model=schemas.DiagramResult)
+    async def diagram(run: Id) -> Response:
         """The triplet diagram of a run's objective."""
-        return await models.run(service.diagram, run)
+        return await models.run(lambda: _written(service.diagram(run)))
 
     @router.get("/api/studies/{study}", tags=["runs"])
     async def study_detail(study: Id) -> schemas.StudyDetail:
@@ -228,10 +234,10 @@ def routes(service: Service) -> APIRouter:
         """Every declared objective with its parameters."""
         return bench.declared()
 
-    @router.post("/api/bench", tags=["objectives"])
-    async def try_objective(asked: Annotated[schemas.BenchRequest, Body()]) -> schemas.BenchResult:
+    @router.post("/api/bench", tags=["objectives"], response_model=schemas.BenchResult)
+    async def try_objective(asked: Annotated[schemas.BenchRequest, Body()]) -> Response:
         """An objective's weights on a batch, and its triplet diagram."""
-        return await models.run(service.bench, asked)
+        return await models.run(lambda: _written(service.bench(asked)))
 
     @router.get(
         "/pictures/{run}/{split}/{row}",
