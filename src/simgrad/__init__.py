@@ -23,7 +23,7 @@ _PUBLIC = {
     "integrations": "simgrad.integrations",
 }
 
-__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

@@ -130,7 +130,7 @@ def test_bf16_agrees_with_float32() -> None:
 
 
 def test_pairs_as_published_make_negatives_of_the_own_captions() -> None:
-    """With every caption of one image in the batch, `pairs` pushes them apart; `images` does not."""
+    """A batch of one image's captions: `pairs` pushes them apart; `images` does not."""
     found = {}
     for positives in ("pairs", "images"):
         step, source = make(next(iter(DATA)), Recipe(objective="triplet", positives=positives))
