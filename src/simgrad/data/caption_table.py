@@ -123,22 +123,20 @@ def _separated(file: Path, log: Log) -> Iterator[Record]:
 
 def _rows(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Rows with the number of their first line."""
-    limit = csv.field_size_limit(max(len(text), 1))  # captions may be longer than csv's default
-    try:
-        # newline="": a quoted caption may hold line breaks of its own.
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        start = 1
-        while True:
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                raise InputError(f"{file}, line {start}: {error}.") from None
-            if cells is None:
-                return
-            yield start, cells
-            start = reader.line_num + 1
-    finally:
-        csv.field_size_limit(limit)
+    # Captions may be longer than csv's default; the limit is the process's, so it is only raised.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    # newline="": a quoted caption may hold line breaks of its own.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    start = 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise InputError(f"{file}, line {start}: {error}.") from None
+        if cells is None:
+            return
+        yield start, cells
+        start = reader.line_num + 1
 
 
 def _json_lines(file: Path, log: Log) -> Iterator[Record]:

@@ -25,7 +25,7 @@ from torch import Tensor
 from simgrad.data import transforms
 from simgrad.data.base import Features, Split
 from simgrad.errors import InputError
-from simgrad.files import lock, open_array, read_json, sha256, write_json
+from simgrad.files import lock, open_array, read_json, sha256, write_json, writing
 
 if TYPE_CHECKING:
     from simgrad.models.backbones import Backbone
@@ -147,13 +147,16 @@ def _done_before(target: Path, partial: Path, marker: Path, identity: str, rows:
 
 
 def _open(path: Path, done: int, shape: tuple[int, ...], dtype: type) -> "np.memmap[Any, Any]":
-    path.parent.mkdir(parents=True, exist_ok=True)
     if done:
         array = np.lib.format.open_memmap(path, mode="r+")
         if array.shape == shape and array.dtype == dtype:
             return array
         raise InputError(f"{path}: does not fit its marker; delete both.")
-    return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    with writing(path):
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        with open(path, "rb+") as file:  # a full disk is told now, not by a signal later
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]:
@@ -233,7 +236,11 @@ def cached_features(
     key = sha256(job.identity(list(split.image_names)), split.dataset, split.name, _stamp(split))
     target = cache_folder() / "features" / f"{key[:32]}.npy"
     if not target.exists():
-        compute(split, job, target, report=lambda done: None)
+        try:
+            compute(split, job, target, report=lambda done: None)
+        except InputError:
+            if not target.exists():  # else another process has just made it
+                raise
         finish(target)
     return ArrayFeatures(target, open_array(target), source=f"{backbone.name} {key}")
 
