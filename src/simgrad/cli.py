@@ -65,6 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:  # a disk, a socket, a permission: not a mistake of the program
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"simgrad: {where}{error.strerror or error}.", file=sys.stderr)
+        sys.exit(2)
 
 
 def _run(rest: list[str]) -> int:

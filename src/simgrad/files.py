@@ -1,10 +1,13 @@
 """Files that are whole or absent: atomic writes, safe reads, locks, hashes."""
 
 import contextlib
+import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,28 +16,84 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.errors import InputError
+from simgrad.errors import DiskError, InputError
+
+# What a disk, not a program, is to blame for; and what a person can do about it.
+_DISK = {
+    errno.ENOSPC: "no space left on the disk; make room",
+    errno.EDQUOT: "your share of the disk is used up; make room",
+    errno.EFBIG: "the file would be larger than is allowed here",
+    errno.EROFS: "the disk is read-only; choose another folder",
+    errno.EACCES: "no permission to write there; choose another folder",
+    errno.EPERM: "no permission to write there; choose another folder",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.EIO: "the disk reports an error",
+}
+
+
+def _file_mode() -> int:
+    """The mode that open() gives a new file; asked once, because asking means setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+_MODE = _file_mode()
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Say in plain words why `path` cannot be written; what was there before stays whole."""
+    try:
+        yield
+    except DiskError:
+        raise
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else None
+        # safetensors has an exception of its own, with the system's number in its text.
+        told = re.search(r"\(os error (\d+)\)", str(error)) if number is None else None
+        reason = _DISK.get(int(told[1]) if told else number or 0)
+        if reason is None:
+            raise
+        raise DiskError(f"{path}: cannot be written: {reason}, then go on.") from error
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """A temporary path in the same folder that takes the place of `path` if the block succeeds."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        # mkstemp makes files private; give them the mode that open() would have.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent, path.name)
+        handle, temporary = _own_temporary(path)
+        try:
+            yield temporary
+            with open(temporary, "rb") as written:
+                os.fsync(written.fileno())
+            os.chmod(temporary, _MODE)  # mkstemp makes files private
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+            os.close(handle)
+
+
+def _own_temporary(path: Path) -> tuple[int, Path]:
+    """A temporary file, locked as long as its handle is open: its writer is alive."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:  # else somebody swept it before it was locked
+            return handle, Path(name)
+        os.close(handle)
+
+
+def sweep(folder: str | Path, name: str = "*") -> None:
+    """Remove temporary files whose writer was killed, of one file or of a whole folder."""
+    for left in Path(folder).glob(f".{name if name == '*' else glob.escape(name)}.*.tmp"):
+        with contextlib.suppress(OSError), open(left, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -84,8 +143,10 @@ def open_array(path: str | Path) -> npt.NDArray[Any]:
 def lock(path: str | Path, *, wait: bool = True, what: str = "it") -> Iterator[None]:
     """Hold an exclusive lock, released by the system if this process dies."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = open(path, "a", encoding="utf-8")  # noqa: SIM115
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

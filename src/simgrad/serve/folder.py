@@ -16,7 +16,7 @@ import torch
 
 from simgrad.data.pictures import SUFFIXES
 from simgrad.errors import InputError
-from simgrad.files import lock, read_json, sha256, write_json
+from simgrad.files import lock, read_json, sha256, sweep, write_json
 from simgrad.models import Encoded
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.index import INDEX, place_of, read_encoded, write_encoded
@@ -64,6 +64,7 @@ def folder_embeddings(
     embedder.reader()  # says at once why pictures cannot be read
     folder = place_of(embedder) / f"folder-{sha256(str(root.resolve()))[:16]}"
     with lock(folder.with_suffix(".lock"), what=f"the embeddings of {root}"):
+        sweep(folder)
         state = _read_state(folder)
         files = find_pictures(root)
         kept, missing = _compare(state, root, files)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simgrad.data.base import Dataset, Split
 from simgrad.errors import InputError
-from simgrad.files import atomic_path, lock, read_json, write_json
+from simgrad.files import atomic_path, lock, read_json, sweep, write_json
 from simgrad.models import Encoded
 from simgrad.serve.embedder import Embedder
 
@@ -72,6 +72,7 @@ def split_embeddings(
             ready = _ready_split(folder)
             if ready is not None:
                 return ready
+            sweep(folder)
             images, captions = _encode(embedder, split)
             write_encoded(folder, "images", images)
             write_encoded(folder, "captions", captions)

@@ -115,9 +115,9 @@ def _conclude(made: Study) -> None:
     print(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
     broken = failures(made)
     for name, reason in broken:
-        print(f"failed: {name}: {reason}", file=sys.stderr)
+        print(f"not finished: {name}: {reason}", file=sys.stderr)
     if broken:
-        raise InputError(f"{len(broken)} runs failed; the same command tries them again.")
+        raise InputError(f"{len(broken)} runs are not finished; the same command goes on.")
 
 
 def show(table: Table) -> None:

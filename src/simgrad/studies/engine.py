@@ -152,10 +152,13 @@ def _say(count: int, total: int, run: Run) -> None:
 
 
 def failures(study: Study) -> list[tuple[str, str]]:
-    """(run, reason) of every run that failed."""
+    """(run, reason) of every run that is not finished."""
     found = []
     for path, _ in study.jobs():
         info = Run(path).info
-        if info.get("status") == "failed":
+        status = info.get("status", "not begun")
+        if status == "failed":
             found.append((path.name, str(info.get("error", "see logs")).strip().splitlines()[-1]))
+        elif status != "finished":
+            found.append((path.name, f"{status}, but nobody works on it: its worker was stopped"))
     return found

@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from simgrad.training.run import INFO, Run
 from simgrad.training.signals import politely, stop_asked
 
 BUSY = "another process is working"
+_PATIENCE = 0.5  # seconds between two looks at a run that another process works on
 
 
 def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = None) -> int:
@@ -31,6 +33,7 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
     jobs = [job for job in study.jobs() if not Run(job[0]).finished]
     taking = threading.Lock()
     failed: list[str] = []
+    taken: set[Path] = set()  # runs that another process was working on when we came
     shared: dict[Any, Any] = {}
 
     def labour() -> None:
@@ -39,8 +42,18 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
                 if not jobs or stop_asked():
                     return
                 folder, recipe = jobs.pop(0)
+            if folder in taken:
+                if Run(folder).info.get("status") == "failed":  # there, and noted there
+                    continue
+                time.sleep(_PATIENCE)
             problem = _train(folder, recipe, shared)
-            if problem is not None and BUSY not in problem:
+            if problem is not None and BUSY in problem:
+                # Come back when all else is done: whoever has it may be killed.
+                taken.add(folder)
+                with taking:
+                    jobs.append((folder, recipe))
+                continue
+            if problem is not None:
                 failed.append(f"{folder.name}: {problem}")
             if log is not None:
                 log(f"{folder.name}: {problem or Run(folder).info.get('status')}")

@@ -1,5 +1,6 @@
 """`simgrad train` and `simgrad mine`."""
 
+import contextlib
 import dataclasses
 import re
 import typing
@@ -10,9 +11,10 @@ import tyro
 
 from simgrad.console import print_table
 from simgrad.errors import InputError
+from simgrad.files import lock
 from simgrad.objectives.spec import print_value
 from simgrad.training.recipe import Recipe, read_recipe
-from simgrad.training.run import Run
+from simgrad.training.run import INFO, RECIPE, Run
 
 _METAVARS: dict[Any, str] = {
     int: "N", float: "X", str: "TEXT", int | None: "N", str | None: "TEXT",
@@ -66,7 +68,24 @@ def train(
         raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")
     from simgrad.training.loop import train as run_training
 
-    summarise(run_training(chosen, folder, quiet=quiet))
+    new = not (folder / RECIPE).exists()
+    try:
+        summarise(run_training(chosen, folder, quiet=quiet))
+    except InputError:
+        if new:
+            _withdraw(folder)
+        raise
+
+
+def _withdraw(folder: Path) -> None:
+    """Leave no folder behind for a run that could not begin: the mended command may use it."""
+    if (folder / INFO).exists():
+        return
+    with contextlib.suppress(OSError, InputError):  # another process has it, or it is not empty
+        with lock(folder / ".lock", wait=False):
+            (folder / RECIPE).unlink(missing_ok=True)
+            (folder / ".lock").unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def default_folder(recipe: Recipe) -> str:

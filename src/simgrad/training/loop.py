@@ -18,7 +18,7 @@ from simgrad.data import Dataset, Sampler
 from simgrad.data.sampling import IndexBatch
 from simgrad.errors import InputError
 from simgrad.evaluation.encoded import encode_source, evaluate_encoded
-from simgrad.files import atomic_path, atomic_write, lock, write_json
+from simgrad.files import atomic_path, atomic_write, lock, sweep, write_json, writing
 from simgrad.models import save
 from simgrad.training import distributed, run, state
 from simgrad.training.backbone import set_backbone
@@ -33,7 +33,7 @@ from simgrad.training.run import Run
 from simgrad.training.schedule import moment, total_epochs
 from simgrad.training.signals import politely
 from simgrad.training.step import Step
-from simgrad.training.trouble import Watch, not_finite
+from simgrad.training.trouble import Watch, damaged_weights, naming_lack_of_memory, not_finite
 
 # Triplets kept from the early, middle and late part of a run, for the diagrams.
 _PARTS = ("early", "middle", "late")
@@ -69,7 +69,8 @@ def train(
                 return Run(folder)
             training = _Training(recipe, folder, prepare(recipe, dataset, shared), quiet)
             deadline = np.inf if stop_after is None else time.monotonic() + stop_after
-            with politely() as asked_to_stop, own_stream(training.it.device):
+            lack = naming_lack_of_memory(recipe, lambda: training.at["step"])
+            with politely() as asked_to_stop, own_stream(training.it.device), lack:
                 training.go(lambda: asked_to_stop() or deadline < time.monotonic())
             distributed.wait()
     return Run(folder)
@@ -78,12 +79,14 @@ def train(
 def _claim(recipe: Recipe, folder: Path) -> None:
     """Write the recipe into a new folder; refuse a folder that holds another run."""
     path = folder / run.RECIPE
+    for place in (folder, folder / run.BEST, folder / run.LAST):
+        sweep(place)
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         recipe.save(path)
         return
     there = read_recipe(path)
-    machine = ("device", "workers", "graphs", "checkpoint_seconds")  # may change between sittings
+    # May change between sittings: how the same gradient is computed, and where.
+    machine = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch")
     old, new = there.to_dict(), recipe.to_dict()
     changed = [k for k in new if old[k] != new[k] and k not in machine]
     if changed:
@@ -183,7 +186,16 @@ class _Training:
         value = float(loss)
         if not np.isfinite(value):
             self._describe("failed")
-            raise not_finite(self.at["step"], self.at["epoch"], value, index.captions.tolist())
+            begun = ", ".join(map(str, index.captions[:8].tolist()))
+            what = f"the loss is {value} in a batch that begins with training captions {begun}"
+            raise not_finite(self.at["step"], self.at["epoch"], what)
+
+    def _require_finite_weights(self) -> None:
+        """No checkpoint holds a NaN: the one before stays instead."""
+        name = damaged_weights(self.it.model)
+        if name is not None:
+            self._describe("failed")
+            raise not_finite(self.at["step"], self.at["epoch"], f"no number in weight {name}")
 
     @torch.no_grad()
     def _evaluate(self, index: IndexBatch, steps: int) -> None:
@@ -214,6 +226,7 @@ class _Training:
         better = score > self.at["best"]
         self.at["since_best"] = 0 if better else self.at["since_best"] + 1
         if better:
+            self._require_finite_weights()
             learned = {
                 k: v.tolist() for k, v in self.step.objectives[now.objective].state_dict().items()
             }
@@ -226,7 +239,8 @@ class _Training:
             self.at["over"] = True
         self.at["entries"] += 1
         if distributed.rank() == 0:
-            with open(self.folder / run.HISTORY, "a", encoding="utf-8") as file:
+            path = self.folder / run.HISTORY
+            with writing(path), open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
         self.display.evaluated(entry)
 
@@ -243,6 +257,7 @@ class _Training:
         self.saved = time.monotonic()
         if distributed.rank() > 0:
             return
+        self._require_finite_weights()
         if self.best is not None:
             self._save_best()
         counters = {**self.at, "seconds": self.at["seconds"] + time.monotonic() - self.started}
@@ -279,6 +294,12 @@ class _Training:
         if found is None:
             (self.folder / run.HISTORY).unlink(missing_ok=True)
             return
+        told = Run(self.folder).info.get("data_fingerprint")
+        if told is not None and told != self.it.dataset.fingerprint():
+            raise InputError(
+                f"{self.folder}: the data set {self.recipe.data} is not what it was when this run "
+                "began. Put it back, or give another --output."
+            )
         tensors, counters, problems = found
         state.restore_module("model", self.it.model, tensors)
         state.restore_module("objectives", self.step.learned, tensors)

@@ -7,7 +7,7 @@ import torch
 
 from simgrad.data import Dataset, open_dataset
 from simgrad.evaluation.encoded import encode_source
-from simgrad.files import lock
+from simgrad.files import lock, sweep
 from simgrad.models import weights_hash
 from simgrad.training.loop import train
 from simgrad.training.mining import Candidates, mine_encoded
@@ -66,6 +66,7 @@ def mine_run(
         "truth": use_truth,
     }
     with lock(folder / ".lock", what=f"the candidates {folder}"):
+        sweep(folder)
         if (folder / "candidates.json").is_file():
             there = Candidates.load(folder).info
             if all(there.get(key) == value for key, value in wanted.items()):

@@ -1,9 +1,17 @@
 """Trouble, named while it happens, with what is known to cure it."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
 
 from simgrad.errors import InputError
+
+if TYPE_CHECKING:
+    from simgrad.training.recipe import Recipe
 
 
 class TrainingError(InputError):
@@ -49,11 +57,36 @@ class Watch:
         return fresh
 
 
-def not_finite(step: int, epoch: int, loss: float, captions: list[int]) -> TrainingError:
-    """The loss is not a number any more."""
-    some = ", ".join(map(str, captions[:8]))
+def not_finite(step: int, epoch: int, what: str) -> TrainingError:
+    """Numbers that are none any more."""
     return TrainingError(
-        f"step {step} (epoch {epoch}): the loss is {loss}. The batch began with training captions "
-        f"{some}. Lower the learning rate, clip gradients (clip: 2.0), use bf16 instead of fp16, "
-        "or look for damaged features with `simgrad datasets`."
+        f"step {step} (epoch {epoch}): {what}. Lower the learning rate, clip gradients "
+        "(clip: 2.0), use bf16 instead of fp16, or look for damaged features with "
+        "`simgrad datasets`."
     )
+
+
+def damaged_weights(model: nn.Module) -> str | None:
+    """The first weight or buffer that is not finite."""
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            return name
+    return None
+
+
+@contextmanager
+def naming_lack_of_memory(recipe: "Recipe", step: Callable[[], int]) -> Iterator[None]:
+    """Say which setting to lower when memory runs out, on a GPU or not."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # a CPU's allocator has no exception of its own
+        known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        if not known and "can't allocate memory" not in str(error):
+            raise
+        piece = recipe.micro_batch or recipe.batch
+        now = f"it is {recipe.micro_batch}" if recipe.micro_batch else "it is not set"
+        raise TrainingError(
+            f"out of memory after step {step()}, with batch {recipe.batch}. The same command with "
+            f"`--micro-batch {max(1, piece // 2)}` ({now}) takes the same gradient in smaller "
+            "pieces and goes on from the last checkpoint; a smaller `batch` is another run."
+        ) from error
