@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(_run(rest))
     except InputError as error:
-        print(f"simgrad: {error}", file=sys.stderr)
+        print(f"simgrad: {_plain(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("simgrad: stopped.", file=sys.stderr)
@@ -67,8 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     except OSError as error:  # a disk, a socket, a permission: not a mistake of the program
         where = f"{error.filename}: " if error.filename else ""
-        print(f"simgrad: {where}{error.strerror or error}.", file=sys.stderr)
+        print(f"simgrad: {_plain(f'{where}{error.strerror or error}')}.", file=sys.stderr)
         sys.exit(2)
+
+
+def _plain(text: str) -> str:
+    """Names from files can hold anything; nothing in them may steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def _run(rest: list[str]) -> int:

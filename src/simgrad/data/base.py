@@ -194,6 +194,11 @@ def open_logged(
     from simgrad.data import layouts
 
     text = str(name_or_path)
+    try:
+        Path(text).expanduser().exists()
+    except (OSError, RuntimeError) as error:  # too long, a circle of links, nobody's home
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{text:.120}: not the name of a data set ({reason}).") from None
     if text.split("(")[0].strip() == "scenes" and not Path(text).exists():
         from simgrad.data.scenes import open_scenes
 

@@ -213,4 +213,11 @@ def tokens_of(encoded: Encoded) -> Tensor:
 def build(spec: str | ModelConfig, inputs: Inputs) -> RetrievalModel:
     """`build("vse++(dimension=256)", Inputs("features", (1280,), 3388))`"""
     config = models.parse(spec) if isinstance(spec, str) else spec
-    return config.build(inputs)
+    try:
+        return config.build(inputs)
+    except InputError:
+        raise
+    except (ValueError, RuntimeError, MemoryError, ZeroDivisionError, OverflowError) as error:
+        # Sizes that no layer can have, or no memory can hold.
+        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else "no memory"
+        raise InputError(f"model '{config}' cannot be built: {reason}.") from None

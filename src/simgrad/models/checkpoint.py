@@ -16,7 +16,7 @@ from torch import Tensor
 
 from simgrad.errors import InputError
 from simgrad.files import atomic_path, read_json, sha256, write_json
-from simgrad.models.base import Inputs, RetrievalModel, models
+from simgrad.models.base import Inputs, RetrievalModel, build, models
 from simgrad.models.parts import recorded, stored_parts
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
@@ -70,7 +70,7 @@ def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
     try:
         config = models.parse(description["model"])
         with stored_parts(description["parts"]):
-            model = config.build(Inputs.from_json(description["inputs"]))
+            model = build(config, Inputs.from_json(description["inputs"]))
     except InputError as error:
         raise InputError(f"{folder / DESCRIPTION}: {error}") from None
     _fill(model, _weights(folder, description["weights_sha256"]), folder / WEIGHTS)

@@ -174,17 +174,8 @@ def demo(*, output: str = "demo", seeds: int | None = None, report: bool = True)
 def _show_counts(made: Study) -> None:
     """What each objective does to the gradient, from one run of each."""
     from simgrad.analysis import count_run
+    from simgrad.analysis.tables import print_general
 
-    rows = []
-    for label, runs in made.groups.items():
-        if not runs:
-            continue
-        summary = count_run(runs[0], batches=10).general()
-        for way in ("i2t", "t2i"):
-            figures = summary[way]
-            rows.append((label if way == "i2t" else "", way, *figures))
     print()
-    print_table(
-        ("COCOS at the best checkpoint", "", "negatives with weight", "effective", "no gradient"),
-        rows,
-    )
+    print_general([count_run(runs[0], batches=10) for runs in made.groups.values() if runs])
+    print()

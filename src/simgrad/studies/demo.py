@@ -6,7 +6,7 @@ DEMO: dict[str, Any] = {
     "title": "Which objective? Six of them on the embedded world",
     "recipe": {
         "data": "scenes(features=global)",
-        "model": "vse++(dimension=256, word_dimension=64)",
+        "model": "vse++(dimension=128, word_dimension=64)",
         "epochs": 6,
         "lr": 1e-3,
         "decay_every": 4,

@@ -12,7 +12,9 @@ changes to the recipe and the published row that belongs beside it.
 
 import dataclasses
 import itertools
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ from simgrad.objectives.spec import print_spec
 from simgrad.training.recipe import Recipe, from_dict, read_yaml
 
 _METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
+_MOST = 10_000  # rows of a table
 _KEYS = (
     "title", "claim", "recipe", "rows", "grid", "seeds", "baseline", "published", "metrics",
 )  # fmt: skip
@@ -158,16 +161,18 @@ def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
     ]
     if not rows:
         raise InputError(f"{where}: a study needs `rows` or a `grid`.")
-    labels = [row.label for row in rows]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise InputError(f"{where}: two rows are called '{label}'.")
+    for label, count in Counter(row.label for row in rows).items():
+        if count > 1:
+            raise InputError(f"{where}: two rows are called '{label[:80]}'.")
+    metrics = values.get("metrics", _METRICS)
+    if not isinstance(metrics, (list, tuple)) or not all(isinstance(m, str) for m in metrics):
+        raise InputError(f"{where}: metrics is a list of names.")
     plan = Plan(
         title=str(values.get("title", Path(where).stem)),
         base=base,
         rows=tuple(rows),
         seeds=_seeds(values.get("seeds", 1), where),
-        metrics=tuple(values.get("metrics", _METRICS)),
+        metrics=tuple(metrics),
         claim=str(values.get("claim", "")),
         published=_mapping(values.get("published", {}), f"{where}: published"),
     )
@@ -213,6 +218,8 @@ def _gridded(grid: dict[str, Any], baseline: Any, where: str) -> list[Row]:
     for key, choices in grid.items():
         if not isinstance(choices, list) or not choices:
             raise InputError(f"{where}: grid: {key} is a list of choices.")
+    if math.prod(map(len, grid.values())) > _MOST:
+        raise InputError(f"{where}: the grid has more than {_MOST:,} rows.")
     varied = [key for key, choices in grid.items() if len(choices) > 1] or ["objective"]
     rows = []
     for choice in itertools.product(*grid.values()):
@@ -226,9 +233,9 @@ def _gridded(grid: dict[str, Any], baseline: Any, where: str) -> list[Row]:
 def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
     if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= 1000:
         return tuple(range(seeds))
-    if isinstance(seeds, list) and seeds and all(type(s) is int for s in seeds):
+    if isinstance(seeds, list) and seeds and all(type(s) is int and abs(s) < 2**31 for s in seeds):
         return tuple(seeds)
-    raise InputError(f"{where}: seeds is a number of seeds or a list of them.")
+    raise InputError(f"{where}: seeds is a number of seeds (to 1000) or a list below 2^31.")
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

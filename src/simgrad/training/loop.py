@@ -168,7 +168,8 @@ class _Training:
                 self._check(loss, plan[place])
             last = place + 1 == steps
             every = recipe.evaluate_every
-            if self.at["step"] % every == 0 if every else last:
+            end = last and epoch + 1 == total_epochs(recipe)
+            if end or (self.at["step"] % every == 0 if every else last):
                 self._evaluate(plan[0], steps)
                 self.it.model.train()
             if last:
@@ -201,6 +202,7 @@ class _Training:
     def _evaluate(self, index: IndexBatch, steps: int) -> None:
         """Validate, note what the objective attends to in a full batch, keep the best weights."""
         model, recipe = self.it.model, self.recipe
+        self._require_finite_weights()
         model.eval()
         images, captions = encode_source(model, self.it.val, batch=256)
         metrics = evaluate_encoded(model, images, captions, self.it.val.split.image_of_caption)
@@ -226,7 +228,6 @@ class _Training:
         better = score > self.at["best"]
         self.at["since_best"] = 0 if better else self.at["since_best"] + 1
         if better:
-            self._require_finite_weights()
             learned = {
                 k: v.tolist() for k, v in self.step.objectives[now.objective].state_dict().items()
             }

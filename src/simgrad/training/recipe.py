@@ -19,7 +19,14 @@ from simgrad.files import atomic_write
 from simgrad.objectives.spec import setting
 
 # A recipe is a page of text; longer is a mistake, or an attack on the parser.
-_LARGEST = 1 << 20
+_LARGEST, _DEEPEST = 1 << 20, 40
+_OPENING = (
+    yaml.BlockMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.FlowSequenceStartToken,
+)
+_CLOSING = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
 
 
 @dataclass(frozen=True)
@@ -170,6 +177,11 @@ class Recipe:
             if value is not None and value < 1:
                 raise InputError(f"recipe: {field} must be at least 1, or left out.")
 
+        if not abs(self.seed) < 2**31:
+            raise InputError("recipe: seed must be below 2^31.")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError("recipe: betas are two numbers from 0 to below 1.")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in YAML."""
         return {
@@ -201,9 +213,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: too large for a recipe ({path.stat().st_size:,} bytes).")
     try:
         text = path.read_text(encoding="utf-8")
-        # References let a few lines expand to gigabytes, and recipes have no use for them.
-        if any(isinstance(t, yaml.AliasToken) for t in yaml.scan(text, Loader=yaml.SafeLoader)):
-            raise InputError(f"{path}: YAML references (*name) are not allowed in a recipe.")
+        _refuse_tricks(text, path)
         value = yaml.safe_load(text)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
@@ -215,6 +225,17 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise InputError(f"{path}: a recipe is a list of 'field: value' lines.")
     return value
+
+
+def _refuse_tricks(text: str, path: Path) -> None:
+    """What costs a parser gigabytes or hours, and recipes have no use for."""
+    depth = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.AliasToken):
+            raise InputError(f"{path}: YAML references (*name) are not allowed in a recipe.")
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > _DEEPEST:
+            raise InputError(f"{path}: nested too deeply for a recipe.")
 
 
 def from_dict(values: Mapping[str, Any], where: str) -> Recipe:
@@ -245,7 +266,7 @@ def _fit(value: Any, kind: Any, where: str) -> Any:
             raise InputError(f"{where} takes a list, not {value!r:.60}.")
         return tuple(_fit(item, options[0], where) for item in value)
     if origin is dict:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
             raise InputError(f"{where} takes fields and values, not {value!r:.60}.")
         return dict(value)
     if kind is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):

@@ -27,6 +27,7 @@ def train_two_rounds(
     """Round one in `folder/round1`, candidates in `folder/candidates`, round two in `folder`."""
     changes = dict(recipe.second_round or {})
     go_on = bool(changes.pop("from_round_one", False))
+    recipe.replace(**{**changes, "second_round": None})  # a mistake is told before the first round
     dataset = dataset or open_dataset(recipe.data, features=recipe.features)
     first = train(
         recipe.replace(second_round=None),

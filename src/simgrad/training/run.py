@@ -61,7 +61,7 @@ class Run:
     def info(self) -> dict[str, Any]:
         """run.json: status, seed, versions, command and so on."""
         path = self.path / INFO
-        return dict(read_json(path)) if path.is_file() else {"status": "waiting"}
+        return _mapping(path) if path.is_file() else {"status": "waiting"}
 
     @property
     def finished(self) -> bool:
@@ -76,7 +76,7 @@ class Run:
     def test(self) -> dict[str, float]:
         """Metrics of the best checkpoint on the test split."""
         path = self.path / TEST
-        return dict(read_json(path)) if path.is_file() else {}
+        return _mapping(path) if path.is_file() else {}
 
     def ranks(self) -> "Ranks":
         """Per-query ranks on the test split."""
@@ -95,6 +95,13 @@ class Run:
         from simgrad.data import open_dataset
 
         return open_dataset(self.recipe.data, features=self.recipe.features)
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: holds no names and values, so it is not of a run.")
+    return value
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
