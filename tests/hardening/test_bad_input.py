@@ -1,0 +1,61 @@
+"""Bad input of more than 100 kinds: a clear message, quickly, and nothing left behind."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from simgrad.cli import main
+from simgrad.errors import InputError
+from tests.data.damages_of_tables import DAMAGES
+from tests.hardening.bad_inputs import COMMANDS, attempts
+from tests.hardening.jobs import run_job
+
+ATTEMPTS = attempts()
+SECONDS = 5.0  # a person waits no longer for a refusal
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run_job().work(folder)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_refused(name: str, finished: Path, place: Path, tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(InputError) as caught:
+        ATTEMPTS[name](tmp_path, finished)
+    assert time.monotonic() - started < SECONDS
+    message = str(caught.value)
+    assert 10 < len(message) < 800, message
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_exit_with_2(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    started = time.monotonic()
+    with pytest.raises(SystemExit) as left:
+        main(COMMANDS[name])
+    assert time.monotonic() - started < SECONDS
+    assert left.value.code == 2
+    told = capsys.readouterr()
+    assert len(told.out + told.err) > 20
+    assert "Traceback" not in told.out + told.err
+    assert "\0" not in told.err
+    assert list(place.iterdir()) == []
+
+
+def test_there_are_more_than_a_hundred_kinds() -> None:
+    assert len(ATTEMPTS) + len(COMMANDS) > 150
+    assert len(DAMAGES) > 50

@@ -1,0 +1,44 @@
+"""Killed at any moment, nothing is lost: the result is that of a job nobody touched."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.hardening.jobs import other_jobs, outcome_of_run, recipe, run_job, study_job
+from tests.hardening.kills import Torment
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run_job().work(folder)
+    return folder
+
+
+def test_a_run_is_killed_twelve_times(tmp_path: Path) -> None:
+    torment = Torment(run_job(), tmp_path)
+    torment(12)
+    assert torment.kills >= 12
+    assert torment.completed >= 1
+
+
+def test_a_study_is_killed_eight_times(tmp_path: Path) -> None:
+    torment = Torment(study_job(), tmp_path)
+    torment(8)
+    assert torment.kills >= 8
+    assert torment.completed >= 1
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_everything_else_is_killed_too(which: int, finished: Path, tmp_path: Path) -> None:
+    torment = Torment(other_jobs(finished)[which], tmp_path, seed=which)
+    torment(3)
+    assert torment.kills >= 3
+
+
+def test_the_comparison_would_notice(finished: Path, tmp_path: Path) -> None:
+    from simgrad.training.loop import train
+
+    other = recipe(objective="nt-xent(learned=true)", seed=1)
+    train(other, tmp_path / "other", quiet=True)
+    assert outcome_of_run(tmp_path / "other")["weights"] != outcome_of_run(finished)["weights"]
