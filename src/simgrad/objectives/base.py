@@ -18,7 +18,13 @@ from simgrad.errors import InputError
 from simgrad.objectives.outside import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives, Side
 from simgrad.objectives.spec import Registry, print_spec
-from simgrad.objectives.tensors import at_least_float32, attach, check_finite, may_check
+from simgrad.objectives.tensors import (
+    at_least_float32,
+    attach,
+    check_finite,
+    check_overflow,
+    may_check,
+)
 
 
 class Sparse(NamedTuple):
@@ -184,6 +190,7 @@ def _weigh(
         outside = split_offline(objective, offline, pairs, S)
         i2t = weigh_rows(objective, S, pairs.i2t, outside[0])
         t2i = weigh_rows(objective, S.t(), pairs.t2i, outside[1])
+        check_overflow(objective, (i2t.weights, t2i.weights), similarities, checking)
         return Weights(
             i2t.weights,
             t2i.weights.t(),

@@ -87,3 +87,19 @@ def attach(value: Tensor, inputs: list[Tensor | None], gradients: list[Tensor | 
         return value
     result: Tensor = _Attach.apply(value, len(used), *(x for x, _ in used), *(g for _, g in used))  # type: ignore[no-untyped-call]
     return result
+
+
+def check_overflow(
+    objective: object, weights: tuple[Tensor, ...], similarities: Tensor, check: bool
+) -> None:
+    """Weights must be numbers, in the precision that their gradient will have."""
+    most = torch.finfo(similarities.dtype).max / len(weights)  # they will be added
+    if not check or not similarities.numel():
+        return
+    if not max(float(torch.linalg.vector_norm(w, torch.inf)) for w in weights) <= most:
+        low, high = similarities.detach().aminmax()
+        raise InputError(
+            f"{objective}: its weights overflow at these similarities ({float(low):.3g} to "
+            f"{float(high):.3g}). It is meant for cosines, -1 to 1: normalise the vectors, use "
+            "float32, or choose gentler parameters."
+        )
