@@ -61,6 +61,9 @@ class RunBatches:
         self.objective = read(recipe.objective)
         self.device = pick_device(device)
         loaded = self.run.load(str(self.device))
+        learned = loaded.extra.get("objective") or {}  # temperatures as they were then
+        self.objective.load_state_dict({k: torch.tensor(v) for k, v in learned.items()})
+        self.objective.to(self.device)
         self.model = loaded.model.eval()
         self.split = self.run.dataset().split(split)
         self.source = source_of(self.split, loaded.tokenizer, self.model, self.device, recipe)
@@ -207,6 +210,9 @@ def count_run(
             )
         )
         if counts.family is not None and _as_published(data, batch):
+            # Published batches are of pairs, or of images with as many captions each.
+            square = data.recipe.sampler != "images"
+            S, positives = (batch.square, None) if square else (S, positives)
             counts.released.add(
                 cocos(data.objective, S, positives, epsilon, released=True, offline=batch.offline)
             )

@@ -31,7 +31,7 @@ def print_counts(runs: Sequence[RunCounts], released_only: bool) -> None:
         _print_family(family, same, released_only)
         print()
     if not released_only:
-        _print_general(runs)
+        print_general(runs)
     elif len(families) == 0:
         raise InputError(
             "the published counting knows triplet, triplet-sh, nt-xent and smooth-ap alone; leave "
@@ -71,7 +71,7 @@ def _figure(mean: float, std: float) -> str:
     return f"{mean:.{1 if mean >= 100 else 2}f}±{std:.{0 if std >= 10 else 2}f}"
 
 
-def _print_general(runs: Sequence[RunCounts]) -> None:
+def print_general(runs: Sequence[RunCounts]) -> None:
     names = ("contributing", "effective", "on hardest", "no gradient", "faint", "on false neg.")
     rows = []
     for run in runs:

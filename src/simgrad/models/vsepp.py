@@ -56,9 +56,8 @@ class VseModel(RetrievalModel):
         self.text = GruText(inputs.vocabulary_size, config.word_dimension, config.dimension)
 
     def encode_images(self, images: Tensor) -> Encoded:
-        if self.tower is not None:
-            images = l2norm(self.tower.pooled(images))
-        vectors = self.fc(images)
+        # Precomputed features are brought to unit length too, as published ones already are.
+        vectors = self.fc(l2norm(images if self.tower is None else self.tower.pooled(images)))
         vectors = l2norm(vectors) if self.config.image_norm else vectors.float()
         return Encoded(vectors.abs() if self.config.absolute else vectors)
 
