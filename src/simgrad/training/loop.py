@@ -66,6 +66,8 @@ def train(
                 _claim(recipe, folder)
             distributed.wait()
             if Run(folder).finished:
+                if chief:
+                    state.forget(folder / run.LAST)  # a kill may have come before that
                 return Run(folder)
             training = _Training(recipe, folder, prepare(recipe, dataset, shared), quiet)
             deadline = np.inf if stop_after is None else time.monotonic() + stop_after
@@ -341,8 +343,7 @@ class _Training:
             metrics.ranks.save(self.folder / run.RANKS)
             write_json(self.folder / run.TEST, metrics.to_dict())
         self._describe("finished")
-        for name in (state.STATE, state.PREVIOUS):  # nothing is left to resume
-            (self.folder / run.LAST / name).unlink(missing_ok=True)
+        state.forget(self.folder / run.LAST)
 
     def _describe(self, status: str) -> None:
         if distributed.rank() > 0:

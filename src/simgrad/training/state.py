@@ -48,6 +48,12 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[st
     return None
 
 
+def forget(folder: Path) -> None:
+    """Nothing is left to resume."""
+    for name in (STATE, PREVIOUS):
+        (folder / name).unlink(missing_ok=True)
+
+
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
