@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One thread per test process: the suite runs one process per core.
 WORKERS ?= auto
 
-.PHONY: demo test test-slow test-cuda check format bench setup clean
+.PHONY: demo test test-slow test-cuda check format bench soak setup clean
 
 demo: .venv/ready
 	$(BIN)/simgrad demo
@@ -26,6 +26,10 @@ format: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/simgrad bench
+
+# Kills, bad input, fuzzing and load for about an hour and a half; e.g. SOAK="--minutes 1".
+soak: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hardening.soak $(SOAK)
 
 setup: .venv/ready
 

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.hardening.jobs import Job
 
@@ -91,6 +92,16 @@ class Torment:
         self._attempt(parts, [None] * self.job.crew)
         self._compare(parts)
 
+    def at_every_rename(self) -> None:
+        """Kill once before and once after each rename of the whole job."""
+        number, through = 0, False
+        while not through:
+            number += 1
+            for when in ("before", "after"):
+                through = self._attempt(self.folder / "parts", [(when, float(number))])
+                self._attempt(self.folder / "parts", [None])
+                self._compare(self.folder / "parts")
+
     def _death(self) -> tuple[str, float]:
         if self.random.random() < 0.4:
             kind = self.random.choice(["before", "after"])
@@ -116,7 +127,17 @@ class Torment:
 
     def _compare(self, folder: Path) -> None:
         found = self.job.outcome(folder)
-        assert found == self.expected, f"{self.job.name}: another result after being killed"
+        assert found == self.expected, f"{self.job.name}: {_differs(found, self.expected)}"
         assert not leftovers(folder), leftovers(folder)
         self.completed += 1
         shutil.rmtree(folder)
+
+
+def _differs(found: Any, expected: Any) -> str:
+    """Where two outcomes differ."""
+    if isinstance(found, dict) and isinstance(expected, dict) and found.keys() == expected.keys():
+        parts = [
+            f"{k}: {_differs(found[k], expected[k])}" for k in found if found[k] != expected[k]
+        ]
+        return "; ".join(parts)
+    return f"{found!r:.300} instead of {expected!r:.300}"

@@ -29,6 +29,19 @@ def test_a_study_is_killed_eight_times(tmp_path: Path) -> None:
     assert torment.completed >= 1
 
 
+def test_mining_is_killed_at_every_rename(finished: Path, tmp_path: Path) -> None:
+    torment = Torment(other_jobs(finished)[1], tmp_path)
+    torment.at_every_rename()
+    assert torment.kills == 6  # three files, before and after
+
+
+@pytest.mark.slow
+def test_a_run_is_killed_at_every_rename(tmp_path: Path) -> None:
+    torment = Torment(run_job(), tmp_path)
+    torment.at_every_rename()
+    assert torment.kills > 60
+
+
 @pytest.mark.parametrize("which", range(4))
 def test_everything_else_is_killed_too(which: int, finished: Path, tmp_path: Path) -> None:
     torment = Torment(other_jobs(finished)[which], tmp_path, seed=which)

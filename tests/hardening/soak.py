@@ -1,0 +1,168 @@
+"""Everything of this folder for as long as it takes, with one summary at the end: `make soak`.
+
+python -m tests.hardening.soak [--kills 200] [--minutes 10] [--load-minutes 5]
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from simgrad.cli import main as simgrad_command
+from simgrad.errors import InputError
+from tests.data.damages_of_tables import DAMAGES
+from tests.hardening.bad_inputs import COMMANDS, attempts
+from tests.hardening.commands import Commands
+from tests.hardening.fuzzing import TARGETS, fuzz
+from tests.hardening.jobs import other_jobs, run_job, study_job
+from tests.hardening.kills import Torment
+from tests.hardening.load import serve_under_load
+
+# Share of all kills; the rest are of whole commands.
+SHARES = {"run": 0.3, "study": 0.2, "features": 0.1, "mining": 0.1, "index": 0.1, "report": 0.05}
+
+
+class Soak:
+    """Counts, and what was lost."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.counts: Counter[str] = Counter()
+        self.lines: list[str] = []
+        self.losses: list[str] = []
+
+    def part(self, name: str, work: Callable[[], object]) -> None:
+        """One part; a failure is a loss, and the others go on."""
+        started = time.monotonic()
+        try:
+            work()
+            told = "ok"
+        except Exception as error:
+            traceback.print_exc()
+            self.losses.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
+            told = "LOST"
+        print(f"{name}: {told}, {time.monotonic() - started:.0f} s", flush=True)
+
+    def kills(self, total: int) -> None:
+        finished = self.folder / "finished"
+        run_job().work(finished)
+        left = total
+        for job in (run_job(), study_job(), *other_jobs(finished)):
+            wanted = max(1, round(SHARES[job.name] * total))
+            torment: list[Torment] = []
+
+            def work(job=job, wanted=wanted, torment=torment) -> None:  # type: ignore[no-untyped-def]
+                torment.append(Torment(job, self.folder / f"kill-{job.name}"))
+                torment[0](wanted)
+
+            self.part(f"kill {job.name}, {wanted} times", work)
+            self.counts["kills"] += sum(t.kills for t in torment)
+            left -= wanted
+        self.part("kill a run at every rename", self._renames)
+        for kind, wanted in (("train", left - left // 2), ("study", left // 2)):
+            if wanted > 0:
+                self.part(f"kill `simgrad {kind}`, {wanted} times", self._commands(kind, wanted))
+
+    def _renames(self) -> None:
+        torment = Torment(run_job(), self.folder / "renames")
+        torment.at_every_rename()
+        self.counts["kills"] += torment.kills
+
+    def _commands(self, kind: str, wanted: int) -> Callable[[], None]:
+        def work() -> None:
+            commands = Commands(kind, self.folder / f"command-{kind}")
+            commands(wanted)
+            self.counts["kills"] += commands.kills
+
+        return work
+
+    def inputs(self) -> None:
+        finished = self.folder / "finished"
+        for number, (name, attempt) in enumerate(attempts().items()):
+            place = self.folder / f"input-{number}"
+            place.mkdir()
+            self._refused(name, lambda a=attempt, p=place: a(p, finished))
+        for number, damage in enumerate(DAMAGES):
+            place = self.folder / f"damage-{number}"
+            place.mkdir()
+            self._refused(damage.name, lambda d=damage, p=place: d.make(p))
+        for name, words in COMMANDS.items():
+            silent = io.StringIO()
+            with contextlib.redirect_stderr(silent), contextlib.redirect_stdout(silent):
+                try:
+                    simgrad_command(words)
+                except SystemExit as left:
+                    code = left.code
+            assert code == 2, f"{name}: exit code {code}"
+            self.counts["inputs"] += 1
+
+    def _refused(self, name: str, attempt: Callable[[], object]) -> None:
+        try:
+            attempt()
+        except InputError:
+            self.counts["inputs"] += 1
+            return
+        raise AssertionError(f"{name}: was not refused")
+
+    def fuzz(self, name: str, minutes: float) -> None:
+        target, strategy = TARGETS[name]
+        until, seed = time.monotonic() + 60 * minutes, 0
+        while time.monotonic() < until:
+            self.counts["fuzz"] += fuzz(target, strategy, 500, seed)
+            seed += 1
+
+    def load(self, minutes: float) -> None:
+        served = serve_under_load(60 * minutes)
+        self.counts["requests"] += served.requests + served.attacks
+        self.counts["kills"] += served.decoders_killed
+        before, after = served.mebibytes
+        self.lines.append(
+            f"server: p99 {1000 * served.p99:.0f} ms with 64 clients, memory {before:.0f} to "
+            f"{after:.0f} MiB, {served.attacks:,} attacks, {served.decoders_killed} decoders killed"
+        )
+        assert not served.failures, served.failures
+        assert after < before + 500
+
+    def summary(self) -> str:
+        lines = [
+            f"kills survived:   {self.counts['kills']:,}",
+            f"inputs tried:     {self.counts['inputs']:,}",
+            f"fuzz executions:  {self.counts['fuzz']:,}",
+            f"requests served:  {self.counts['requests']:,}",
+            *self.lines,
+            f"losses: {len(self.losses)}",
+            *(f"  {loss}" for loss in self.losses),
+        ]
+        return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="soak", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of fuzzing, for each parser")
+    parser.add_argument("--load-minutes", type=float, default=5.0)
+    options = parser.parse_args()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        soak = Soak(Path(folder))
+        soak.kills(options.kills)  # first: forks want a process without threads
+        soak.part("bad input", soak.inputs)
+        for name in TARGETS:
+            soak.part(f"fuzz {name}", lambda name=name: soak.fuzz(name, options.minutes))
+        if options.load_minutes > 0:
+            soak.part("server under load", lambda: soak.load(options.load_minutes))
+        os.chdir("/")
+    print(f"\n{soak.summary()}\n{(time.monotonic() - started) / 60:.1f} minutes")
+    sys.exit(1 if soak.losses else 0)
+
+
+if __name__ == "__main__":
+    main()
