@@ -1,0 +1,58 @@
+"""What the README says is so: its code runs as written, its table is the declarations'."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from simgrad.objectives import objectives
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+OWN_MODEL = """
+import torch
+torch.manual_seed(0)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.images = torch.nn.Linear(20, 8)
+        self.texts = torch.nn.Linear(30, 8)
+model, pictures, captions = Model(), torch.randn(16, 20), torch.randn(16, 30)
+"""
+
+
+def run(code: str, folder: Path) -> str:
+    path = folder / "example.py"
+    path.write_text(code, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_five_lines_in_a_loop_of_ones_own(tmp_path: Path) -> None:
+    example = BLOCKS[0]
+    assert len([line for line in example.splitlines() if line.strip()]) <= 5
+    check = "\nassert all(p.grad.abs().sum() > 0 for p in model.parameters() if p.dim() > 1)"
+    run(OWN_MODEL + example + check, tmp_path)
+
+
+def test_a_new_objective_in_ten_lines_is_right(tmp_path: Path) -> None:
+    example = BLOCKS[1]
+    declared = example[example.index("@") : example.index("print")]
+    assert len([line for line in declared.splitlines() if line.strip()]) <= 10
+    out = run("import torch\ntorch.manual_seed(0)\n" + example, tmp_path)
+    assert "squared" in out
+    assert "NO" not in out.upper().split()
+
+
+def test_the_table_of_objectives_is_the_declarations() -> None:
+    text = README.read_text(encoding="utf-8")
+    for entry in objectives:
+        if entry.paper != "your own":
+            assert f"| `{entry.name}` | {entry.paper} | {entry.description} |" in text
+
+
+def test_linked_files_are_there() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8")):
+        assert (README.parent / target).exists(), target
