@@ -18,17 +18,18 @@ from simgrad.data import Dataset, Sampler
 from simgrad.data.sampling import IndexBatch
 from simgrad.errors import InputError
 from simgrad.evaluation.encoded import encode_source, evaluate_encoded
-from simgrad.files import atomic_path, atomic_write, lock, sweep, write_json, writing
+from simgrad.files import atomic_path, atomic_write, lock, write_json, writing
 from simgrad.models import save
 from simgrad.training import distributed, run, state
 from simgrad.training.backbone import set_backbone
+from simgrad.training.claim import claim, same_data
 from simgrad.training.display import Display
 from simgrad.training.graph import GraphSteps, own_stream, plain_steps
 from simgrad.training.mining import Candidates
 from simgrad.training.observe import observe, spread
 from simgrad.training.offline import Draw
 from simgrad.training.prepare import Prepared, prepare, source_of
-from simgrad.training.recipe import Recipe, read_recipe
+from simgrad.training.recipe import Recipe
 from simgrad.training.run import Run
 from simgrad.training.schedule import moment, total_epochs
 from simgrad.training.signals import politely
@@ -63,7 +64,7 @@ def train(
         held = lock(folder / ".lock", wait=False, what=f"the run {folder}")
         with held if chief else nullcontext():
             if chief:
-                _claim(recipe, folder)
+                claim(recipe, folder)
             distributed.wait()
             if Run(folder).finished:
                 if chief:
@@ -76,26 +77,6 @@ def train(
                 training.go(lambda: asked_to_stop() or deadline < time.monotonic())
             distributed.wait()
     return Run(folder)
-
-
-def _claim(recipe: Recipe, folder: Path) -> None:
-    """Write the recipe into a new folder; refuse a folder that holds another run."""
-    path = folder / run.RECIPE
-    for place in (folder, folder / run.BEST, folder / run.LAST):
-        sweep(place)
-    if not path.exists():
-        recipe.save(path)
-        return
-    there = read_recipe(path)
-    # May change between sittings: how the same gradient is computed, and where.
-    machine = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch")
-    old, new = there.to_dict(), recipe.to_dict()
-    changed = [k for k in new if old[k] != new[k] and k not in machine]
-    if changed:
-        raise InputError(
-            f"{folder} holds a run with another recipe ({', '.join(changed)} differ). "
-            "Give another --output, or remove the folder."
-        )
 
 
 class _Training:
@@ -258,9 +239,9 @@ class _Training:
     def _checkpoint(self) -> None:
         """Write everything needed to go on."""
         self.saved = time.monotonic()
+        self._require_finite_weights()
         if distributed.rank() > 0:
             return
-        self._require_finite_weights()
         if self.best is not None:
             self._save_best()
         counters = {**self.at, "seconds": self.at["seconds"] + time.monotonic() - self.started}
@@ -297,12 +278,7 @@ class _Training:
         if found is None:
             (self.folder / run.HISTORY).unlink(missing_ok=True)
             return
-        told = Run(self.folder).info.get("data_fingerprint")
-        if told is not None and told != self.it.dataset.fingerprint():
-            raise InputError(
-                f"{self.folder}: the data set {self.recipe.data} is not what it was when this run "
-                "began. Put it back, or give another --output."
-            )
+        same_data(self.folder, self.it.dataset)
         tensors, counters, problems = found
         state.restore_module("model", self.it.model, tensors)
         state.restore_module("objectives", self.step.learned, tensors)
