@@ -18,7 +18,8 @@ from pathlib import Path
 from simgrad.cli import main as simgrad_command
 from simgrad.errors import InputError
 from tests.data.damages_of_tables import DAMAGES
-from tests.hardening.bad_inputs import COMMANDS, attempts
+from tests.hardening.bad_inputs import attempts
+from tests.hardening.bad_texts import COMMANDS
 from tests.hardening.commands import Commands
 from tests.hardening.fuzzing import TARGETS, fuzz
 from tests.hardening.jobs import other_jobs, run_job, study_job

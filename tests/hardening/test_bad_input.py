@@ -8,7 +8,8 @@ import pytest
 from simgrad.cli import main
 from simgrad.errors import InputError
 from tests.data.damages_of_tables import DAMAGES
-from tests.hardening.bad_inputs import COMMANDS, attempts
+from tests.hardening.bad_inputs import attempts
+from tests.hardening.bad_texts import COMMANDS
 from tests.hardening.jobs import run_job
 
 ATTEMPTS = attempts()
