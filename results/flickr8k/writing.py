@@ -1,0 +1,104 @@
+"""Numbers, tables and the figure as text and files, for make.py."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+
+import simgrad.studies
+from simgrad.training import Run
+
+HERE = Path(__file__).parent
+PUBLISHED = Path(simgrad.studies.__path__[0]) / "published"
+TRIPLET = ("con", "nca", "cir")
+PAIR = ("con", "lin", "sig", "lin-ms", "sig-ms")
+Groups = dict[str, list[Run]]
+Rows = list[dict[str, object]]
+
+
+def figure(studies: dict[str, Groups]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    drawing, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 3))
+    for place, runs in enumerate(studies["objectives"].values()):
+        values = [run.test["rsum"] for run in runs]
+        left.errorbar(place, mean(values), stdev(values), fmt="o", capsize=4, color="C0")
+        left.plot([place + 0.15] * len(values), values, "k.", markersize=4)
+    left.set_xticks(range(len(studies["objectives"])), studies["objectives"], fontsize=8)
+    left.set_ylabel("test rsum")
+    left.set_title("Four objectives (mean ± std, seeds)", fontsize=9)
+    cells = studies["goal"]
+    values = [[mean(r.test["rsum"] for r in cells[f"T={t} P={p}"]) for p in PAIR] for t in TRIPLET]
+    image = right.imshow(values, cmap="viridis", aspect="auto")
+    for y, row in enumerate(values):
+        for x, value in enumerate(row):
+            count = len(cells[f"T={TRIPLET[y]} P={PAIR[x]}"])
+            color = "white" if value < 210 else "black"
+            text = f"{value:.1f}\n({count} seed{'s' if count > 1 else ''})"
+            right.text(x, y, text, ha="center", va="center", color=color, fontsize=8)
+    right.set_xticks(range(len(PAIR)), PAIR)
+    right.set_yticks(range(len(TRIPLET)), TRIPLET)
+    right.set_xlabel("pair weights P")
+    right.set_ylabel("triplet weight T")
+    right.set_title("GOAL's cells as printed (mean test rsum)", fontsize=9)
+    drawing.colorbar(image)
+    drawing.tight_layout()
+    drawing.savefig(HERE / "rsum.png", dpi=110, metadata={"Software": None})
+
+
+def plan(studies: dict[str, Groups]) -> Rows:
+    """GPU hours of the whole studies, by steps, if a run takes its twelfth of the GPU as here."""
+    shares = {"objectives": 5, "goal": 3}  # seeds of the whole study
+    spent = {
+        study: sum(
+            seeds * mean(run.info["seconds"] for run in runs) / 12
+            for runs in studies[study].values()
+        )
+        for study, seeds in shares.items()
+    }
+    rows: Rows = []
+    for data, images in (("Flickr8k", 6_000), ("Flickr30k", 29_000), ("COCO", 113_287)):
+        row: dict[str, object] = {"data": data, "steps of a run": 30 * -(-images * 5 // 128)}
+        for study, seconds in spent.items():
+            row[f"{study}, {len(studies[study]) * shares[study]} runs, hours"] = (
+                f"{seconds * images / 6_000 / 3600:.2f}"
+            )
+        row["features of 1,280 numbers, GB"] = f"{images * 1280 * 4 / 1e9:.2f}"
+        row["36 regions of 2,048, half precision, GB"] = f"{images * 36 * 2048 * 2 / 1e9:.1f}"
+        rows.append(row)
+    return rows
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    middle = f"{mean(values):.{digits}f}"
+    return f"{middle} ± {stdev(values):.{digits}f}" if len(values) > 1 else middle
+
+
+def published(file: str, **where: str) -> list[dict[str, str]]:
+    with (PUBLISHED / file).open() as lines:
+        return [r for r in csv.DictReader(lines) if all(r[k] == v for k, v in where.items())]
+
+
+def one(rows: Sequence[dict[str, str]], **where: str) -> str:
+    found = [r for r in rows if all(r[k] == v for k, v in where.items())]
+    return f"{found[0]['mean']} ± {found[0]['std']}" if found else ""
+
+
+def write_csv(name: str, rows: Rows) -> None:
+    with (HERE / name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def markdown(rows: Rows, columns: Sequence[str]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(str(row[c]) for c in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def write_md(name: str, title: str, note: str, body: str) -> None:
+    (HERE / name).write_text(f"# {title}\n\n{note}\n\n{body}\n")
