@@ -216,14 +216,12 @@ def mine_encoded(
         found = _mine_similarities(model, images, captions, split, depth, skip)
     if truth is None:
         return found
-    share = float(truth(*_pairs(found.i2t)).mean())
-    info = {**found.info, "false_negatives": share}
+    i2t_true = _true(found.i2t, lambda query, rows: truth(query, rows)[0])
+    info = {**found.info, "false_negatives": float(i2t_true.mean())}
     if not use_truth:
         return Candidates(found.i2t, found.t2i, info)
-    i2t = _without(found.i2t, truth(*_pairs(found.i2t)))
-    captions_first = _pairs(found.t2i)
-    t2i = _without(found.t2i, truth(captions_first[1], captions_first[0]))
-    return Candidates(i2t, t2i, info)
+    t2i_true = _true(found.t2i, lambda query, rows: truth(rows, query)[:, 0])
+    return Candidates(_without(found.i2t, i2t_true), _without(found.t2i, t2i_true), info)
 
 
 def _mine_similarities(
@@ -244,15 +242,17 @@ def _mine_similarities(
     return Candidates(i2t, t2i, {"depth": depth, "skip": skip, "relative_margin": None})
 
 
-def _pairs(lists: Lists) -> tuple[Rows, Rows]:
-    """(query, candidate) of every entry."""
-    queries = np.repeat(np.arange(len(lists)), lists.shape[1])
-    return queries.astype(np.int64), np.maximum(lists, 0).reshape(-1).astype(np.int64)
+def _true(
+    lists: Lists, truth: Callable[[Rows, Rows], npt.NDArray[np.bool_]]
+) -> npt.NDArray[np.bool_]:
+    """Which candidates are true of their query after all."""
+    rows = np.maximum(lists, 0).astype(np.int64)
+    return np.stack([truth(np.array([query]), rows[query]) for query in range(len(lists))])
 
 
 def _without(lists: Lists, drop: npt.NDArray[np.bool_]) -> Lists:
     """The lists with some entries taken out, the rest moved up, -1 at the end."""
-    dropped = drop.reshape(lists.shape) | (lists < 0)
+    dropped = drop | (lists < 0)
     order = np.argsort(dropped, axis=1, kind="stable")
     kept = np.where(np.take_along_axis(dropped, order, 1), -1, np.take_along_axis(lists, order, 1))
     return kept.astype(np.int32)

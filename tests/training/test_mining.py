@@ -1,0 +1,89 @@
+"""Mining: exact lists, own pairs left out, filters, files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import simgrad
+from simgrad.data import open_dataset
+from simgrad.errors import InputError
+from simgrad.training.loop import train
+from simgrad.training.mining import Candidates, largest
+from simgrad.training.rounds import mine_run
+
+
+@pytest.mark.parametrize(("rows", "count", "keep"), [(7, 50, 5), (3, 5000, 10), (5, 4097, 33)])
+def test_largest_is_topk(rows: int, count: int, keep: int) -> None:
+    scores = torch.randn(rows, count)
+    values, where = largest(scores, keep)
+    wanted = scores.topk(keep)
+    assert torch.equal(values, wanted.values)
+    assert torch.equal(where, wanted.indices)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_lists_equal_a_full_sort_without_own_pairs(half: bool) -> None:
+    torch.manual_seed(0)
+    images, texts = torch.randn(60, 16), torch.randn(200, 16)
+    owner = torch.randint(0, 60, (200,))
+    found = simgrad.mine(images, texts, owner, depth=12, half=half)
+    S = torch.nn.functional.normalize(images, dim=1) @ torch.nn.functional.normalize(texts, dim=1).T
+    S[owner, torch.arange(200)] = -torch.inf
+    assert np.array_equal(found.i2t, S.argsort(1, descending=True)[:, :12])
+    assert np.array_equal(found.t2i, S.T.argsort(1, descending=True)[:, :12])
+
+
+def test_filters() -> None:
+    torch.manual_seed(0)
+    images, texts, owner = torch.randn(30, 8), torch.randn(90, 8), torch.arange(90) % 30
+    whole = simgrad.mine(images, texts, owner, depth=20)
+    later = simgrad.mine(images, texts, owner, depth=10, skip=5)
+    assert np.array_equal(later.i2t, whole.i2t[:, 5:15])
+    strict = simgrad.mine(images, texts, owner, depth=20, relative_margin=0.5)
+    x, y = (torch.nn.functional.normalize(e, dim=1) for e in (images, texts))
+    S = x @ y.T
+    for row in range(30):
+        bound = 0.5 * S[row][owner == row].max()
+        kept = strict.i2t[row][strict.i2t[row] >= 0]
+        assert all(S[row, kept] <= bound + 1e-6)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(InputError, match="one image row for every caption"):
+        simgrad.mine(torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 0]))
+    with pytest.raises(InputError, match="depth"):
+        simgrad.mine(torch.randn(3, 4), torch.randn(3, 4), torch.arange(3), depth=0)
+
+
+def test_a_run_is_mined_once_and_false_negatives_are_exact(
+    small: Any, scenes: Any, tmp_path: Path
+) -> None:
+    run = train(small(epochs=1), tmp_path / "run", dataset=scenes, quiet=True)
+    folder = mine_run(run, tmp_path / "lists", 15, dataset=scenes)
+    found = Candidates.load(folder)
+    split = open_dataset(run.recipe.data).split("train")
+    assert split.truth is not None
+    matrix = split.truth(np.arange(split.num_images), np.arange(split.num_captions))
+    share = matrix[np.arange(split.num_images)[:, None], found.i2t].mean()
+    assert found.info["false_negatives"] == pytest.approx(share)
+    before = (folder / "i2t.npy").stat().st_mtime_ns
+    mine_run(run, folder, 15, dataset=scenes)  # the same weights: kept
+    assert (folder / "i2t.npy").stat().st_mtime_ns == before
+    clean = Candidates.load(mine_run(run, tmp_path / "clean", 15, dataset=scenes, use_truth=True))
+    for image, row in enumerate(clean.i2t):
+        assert not matrix[image, row[row >= 0]].any()
+    for caption, row in enumerate(clean.t2i):
+        assert not matrix[row[row >= 0], caption].any()
+
+
+def test_two_rounds_in_one_recipe(small: Any, scenes: Any, tmp_path: Path) -> None:
+    recipe = small(epochs=1, second_round={"objective": "adap-off-quin", "epochs": 1, "depth": 20})
+    run = train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
+    assert run.finished
+    assert run.recipe.objective == "adap-off-quin"
+    assert simgrad.training.Run(tmp_path / "run" / "round1").recipe.objective == "triplet-sh"
+    again = train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
+    assert again.test == run.test
