@@ -191,6 +191,7 @@ def _listen(host: str, port: int) -> Any:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(2048)  # from here on the address that is printed can be reached
     except (OSError, UnicodeError, OverflowError) as error:
         listening.close()
         raise InputError(f"cannot listen on {host} port {port}: {error}.") from None
