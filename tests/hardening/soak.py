@@ -124,10 +124,11 @@ class Soak:
         self.counts["requests"] += served.requests + served.attacks
         self.counts["kills"] += served.decoders_killed
         before, after = served.mebibytes
-        self.lines.append(
+        self.lines += [
             f"server: p99 {1000 * served.p99:.0f} ms with 64 clients, memory {before:.0f} to "
-            f"{after:.0f} MiB, {served.attacks:,} attacks, {served.decoders_killed} decoders killed"
-        )
+            f"{after:.0f} MiB, declined {served.declined or 'none'}",
+            f"attacks on it: {served.attacks:,}; decoders killed: {served.decoders_killed}",
+        ]
         assert not served.failures, served.failures
         assert after < before + 500
 

@@ -36,6 +36,15 @@ def test_refused(client: TestClient, name: str) -> None:
     assert str(Path(__file__).parents[2]) not in answer.text
 
 
+def test_the_address_that_is_printed_can_be_reached_at_once() -> None:
+    import socket
+
+    from simgrad.serve.command import _listen
+
+    with _listen("127.0.0.1", 0) as listening:
+        socket.create_connection(listening.getsockname(), 2).close()
+
+
 def test_it_still_answers_after_all_of_them(client: TestClient) -> None:
     assert client.get("/api/health").status_code == 200
     assert client.get("/api/search?q=a%20red%20circle").status_code == 200
