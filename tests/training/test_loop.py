@@ -161,12 +161,16 @@ def test_early_stop(small: Any, scenes: Any, tmp_path: Path) -> None:
 
 
 def test_collapse_is_named(small: Any, scenes: Any, tmp_path: Path) -> None:
-    # A huge rate drives all similarities together, as hardest-negative training is known to do.
     from simgrad.training.trouble import Watch
 
     entry = {"lr": 1e-3, "loss": 12.8}
     assert "collapsed" in Watch().look(entry, spread=1e-5, score=1.0)[0]
     assert Watch().look(entry, spread=0.1, score=1.0) == []
+    # A rate of 0.5 throws all embeddings together: the run says so, with what is known to help.
+    run = train(small(lr=0.5, epochs=4, clip=0.0), tmp_path / "run", dataset=scenes, quiet=True)
+    said = " ".join(w["text"] for w in run.info["warnings"])
+    assert "first_objective: triplet" in said
+    assert run.history[-1]["loss"] >= 0.99 * 2 * 30 * 0.2  # 2 x batch x margin
 
 
 def test_history_with_a_line_cut_off_is_read(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ class _Training:
         }  # fmt: skip
         self.best: dict[str, Tensor] | None = None
         self.triplets: dict[str, Tensor] = {}
+        self.flat = 0.0  # the loss of a model that finds everything equally similar
         self.started = self.saved = time.monotonic()
 
     def go(self, asked_to_stop: Any) -> None:
@@ -216,7 +217,7 @@ class _Training:
             }
             self.at.update(best=score, best_step=self.at["step"], best_objective=learned)
             self.best = {k: v.detach().clone() for k, v in model.state_dict().items()}
-        for text in self.watch.look(entry, spread(model, images, captions), score):
+        for text in self.watch.look(entry, spread(model, images, captions), score, self.flat):
             self.at["warnings"].append({"step": self.at["step"], "text": text})
             self.display.say(f"step {self.at['step']}: {text}")
         if recipe.early_stop and self.at["since_best"] >= recipe.early_stop:
@@ -232,7 +233,7 @@ class _Training:
         """How the objective spreads its weight over one training batch."""
         part = _PARTS[min(2, 3 * self.at["epoch"] // max(1, total_epochs(self.recipe)))]
         chosen = self.step.objectives[objective]
-        attention, triplets = observe(chosen, self.it.model, self.it.train.fetch(index))
+        attention, triplets, self.flat = observe(chosen, self.it.model, self.it.train.fetch(index))
         self.triplets[part] = triplets
         return attention
 

@@ -14,8 +14,9 @@ from simgrad.objectives import Objective, Positives
 @torch.no_grad()
 def observe(
     objective: Objective, model: RetrievalModel, batch: Batch, most: int = 2000
-) -> tuple[dict[str, Any], Tensor]:
-    """How an objective spreads its weight over a batch, and the batch's triplets (k, 2)."""
+) -> tuple[dict[str, Any], Tensor, float]:
+    """How an objective spreads its weight over a batch, the batch's triplets (k, 2), and the loss
+    of a model that finds everything equally similar."""
     images = model.encode_images(batch.images)
     captions = model.encode_captions(batch.tokens, batch.lengths)
     S = model.similarities(images, captions).float()
@@ -23,9 +24,11 @@ def observe(
     kept = torch.unique(owner)  # what was drawn from outside has no caption here
     S, owner = S[kept], torch.searchsorted(kept, owner)
     spread_of_weight: dict[str, Any] = {}
+    flat = 0.0
     if not objective.needs_offline:
         spread_of_weight = attention(objective.weigh(S, owner), owner)
-    return spread_of_weight, triplets(S, owner)[:most]
+        flat = float(objective.weigh(torch.zeros_like(S), owner).value)
+    return spread_of_weight, triplets(S, owner)[:most], flat
 
 
 def triplets(S: Tensor, image_of_caption: Tensor) -> Tensor:

@@ -18,11 +18,18 @@ class TrainingError(InputError):
     """Training cannot go on."""
 
 
+CURES = (
+    "Known cures: start with `first_objective: triplet` for an epoch, a lower learning rate, a "
+    "larger batch, precomputed features before fine-tuning, or an objective that weighs more than "
+    "the hardest negative (nt-xent, goal)."
+)
+FLAT = (
+    "is no better than that of a model that finds everything equally similar: hardest-negative "
+    "training is about to collapse, or has not got away from there yet."
+)
 COLLAPSE = (
     "all similarities are (nearly) equal: training has collapsed to one point, as hardest-negative "
-    "training can. Known cures: start with `first_objective: triplet` for an epoch, a lower "
-    "learning rate, a larger batch, precomputed features before fine-tuning, or an objective "
-    "that weighs more than the hardest negative (nt-xent, goal)."
+    f"training can. {CURES}"
 )
 
 
@@ -35,9 +42,17 @@ class Watch:
     best: float = -1.0
     lowest_loss: float = float("inf")
 
-    def look(self, entry: dict[str, Any], spread: float, score: float) -> list[str]:
-        """Warnings for one evaluation. `spread`: standard deviation of validation similarities."""
+    def look(
+        self, entry: dict[str, Any], spread: float, score: float, flat: float = 0.0
+    ) -> list[str]:
+        """Warnings for one evaluation.
+
+        `spread`: standard deviation of validation similarities; `flat`: the loss if all were equal,
+        2 x batch x margin for hardest-negative training.
+        """
         warnings = []
+        if flat > 0 and entry["loss"] >= 0.99 * flat:
+            warnings.append(("flat", f"the loss, {entry['loss']:.4g}, {FLAT} {CURES}"))
         if spread < 1e-3:
             warnings.append(("collapse", COLLAPSE))
         if entry["lr"] == 0:
