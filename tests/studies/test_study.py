@@ -1,0 +1,142 @@
+"""Studies: plans, workers, extension, tables, engines."""
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simgrad.errors import InputError
+from simgrad.studies.engine import failures, run_local, run_ray
+from simgrad.studies.plan import Plan, plan_from_dict
+from simgrad.studies.study import Study
+from simgrad.studies.table import build_table, number, write_tables
+from simgrad.studies.worker import work
+from simgrad.training import Run
+
+SMALL: dict[str, Any] = {
+    "title": "small",
+    "recipe": {
+        "data": "scenes(train=40, val=10, test=10, features=global)",
+        "model": "vse++(dimension=8, word_dimension=8)",
+        "epochs": 1,
+        "batch": 32,
+        "device": "cpu",
+        "workers": 0,
+        "min_count": 1,
+    },
+    "grid": {"objective": ["triplet", "nt-xent"]},
+    "seeds": 2,
+    "baseline": "triplet",
+}
+
+
+def plan(**changes: Any) -> Plan:
+    return plan_from_dict({**SMALL, **changes}, "test")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    study = Study.create(plan(), tmp_path_factory.mktemp("study") / "small")
+    assert work(study) == 0
+    return study
+
+
+def test_every_run_is_done_once(done: Study) -> None:
+    assert len(done.runs) == 4
+    assert all(run.finished for run in done.runs)
+    assert {label: len(runs) for label, runs in done.groups.items()} == {"triplet": 2, "nt-xent": 2}
+    before = {run.path: (run.path / "run.json").stat().st_mtime_ns for run in done.runs}
+    work(done)
+    assert before == {r.path: (r.path / "run.json").stat().st_mtime_ns for r in done.runs}
+
+
+def test_the_table_says_what_the_runs_say(done: Study) -> None:
+    table = build_table(done)
+    for row in table.rows:
+        values = [run.test["rsum"] for run in done.groups[row.label]]
+        assert row.cells["rsum"][0] == pytest.approx(sum(values) / 2)
+    assert [row.baseline for row in table.rows] == [True, False]
+    difference = table.rows[1].difference
+    assert difference is not None
+    gap = table.rows[1].cells["rsum"][0] - table.rows[0].cells["rsum"][0]
+    assert difference.difference == pytest.approx(gap)
+
+
+def test_table_files(done: Study, tmp_path: Path) -> None:
+    table = build_table(done)
+    write_tables(table, tmp_path)
+    rows = list(csv.DictReader((tmp_path / "table.csv").open(encoding="utf-8")))
+    assert {r["label"] for r in rows} == {"triplet", "nt-xent"}
+    assert len(json.loads((tmp_path / "table.json").read_text())["rows"]) == 2
+    assert "| triplet |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "\\toprule" in (tmp_path / "table.tex").read_text(encoding="utf-8")
+
+
+def test_a_study_is_extended_by_seeds_and_never_changed(done: Study) -> None:
+    more = Study.create(plan(seeds=3), done.path)
+    assert len(more.jobs()) == 6
+    assert sum(Run(path).finished for path, _ in more.jobs()) == 4
+    with pytest.raises(InputError, match="another recipe"):
+        Study.create(plan(recipe={**SMALL["recipe"], "lr": 0.1}), done.path)
+
+
+def test_two_processes_share_the_work(tmp_path: Path) -> None:
+    study = Study.create(plan(), tmp_path / "study")
+    run_local(study, processes=2, quiet=True)
+    assert all(Run(path).finished for path, _ in study.jobs())
+    assert failures(study) == []
+
+
+def test_a_failing_run_is_named_and_the_others_finish(tmp_path: Path) -> None:
+    rows = [
+        {"label": "good", "set": {"objective": "triplet"}},
+        {"label": "bad", "set": {"objective": "off-tri"}},
+    ]
+    study = Study.create(plan(grid={}, rows=rows, seeds=1), tmp_path / "study")
+    assert work(study) == 1
+    assert Run(study.jobs()[0][0]).finished
+    (name, reason), *rest = failures(study)
+    assert name == "bad-s0"
+    assert not rest
+    assert "offline" in reason or "candidates" in reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seeds": 0}, "seeds"),
+        ({"grid": {"objective": []}}, "list of choices"),
+        ({"grid": {}}, "needs `rows` or a `grid`"),
+        ({"colour": "red"}, "no 'colour'"),
+        ({"grid": {"objective": ["tripet"]}}, "Did you mean 'triplet'"),
+        ({"grid": {"learning": [1]}}, "no field 'learning'"),
+        ({"rows": [{"label": "a"}, {"label": "a"}]}, "two rows are called 'a'"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said_before_anything_runs(
+    changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        plan(**changes)
+
+
+def test_numbers() -> None:
+    assert number((12.345, 0.67)) == "12.3 ± 0.7"
+    assert number((0.1234, None)) == "0.123"
+    assert number((float("nan"), None)) == "–"
+
+
+def test_ray(tmp_path: Path) -> None:
+    """Two workers of a local cluster."""
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        study = Study.create(plan(seeds=1), tmp_path / "study")
+        run_ray(study, quiet=True)
+        assert all(Run(path).finished for path, _ in study.jobs())
+    finally:
+        ray.shutdown()
