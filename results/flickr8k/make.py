@@ -275,7 +275,8 @@ def checks(folder: Path) -> None:
     recipe = runs[0].recipe
     note = (
         f"{recipe.model}, {recipe.epochs} epochs, lr {recipe.lr}, on a CPU: small and short, one "
-        "seed; it tells how fast a run starts, not where it ends."
+        "seed; it tells how fast a run starts, not where it ends. *As they are*: VSE++ patched to "
+        "leave features alone. A + after a commit: with changes not committed then."
     )
     write_md("checks.md", "Checks", note, markdown(rows, list(rows[0])))
 

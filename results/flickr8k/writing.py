@@ -31,9 +31,9 @@ def figure(studies: dict[str, Groups]) -> None:
     left.set_ylabel("test rsum")
     left.set_title("Four objectives (mean ± std, seeds)", fontsize=9)
     cells = studies["goal"]
-    values = [[mean(r.test["rsum"] for r in cells[f"T={t} P={p}"]) for p in PAIR] for t in TRIPLET]
-    image = right.imshow(values, cmap="viridis", aspect="auto")
-    for y, row in enumerate(values):
+    grid = [[mean(r.test["rsum"] for r in cells[f"T={t} P={p}"]) for p in PAIR] for t in TRIPLET]
+    image = right.imshow(grid, cmap="viridis", aspect="auto")
+    for y, row in enumerate(grid):
         for x, value in enumerate(row):
             count = len(cells[f"T={TRIPLET[y]} P={PAIR[x]}"])
             color = "white" if value < 210 else "black"
