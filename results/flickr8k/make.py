@@ -251,9 +251,10 @@ def times(studies: dict[str, Groups], gpu: Path) -> None:
             f"most memory {max(s[1] for s in samples):.0f} MiB."
         )
     expected = plan(studies)
-    text += "\n\nExtrapolated by steps from these runs, twelve at once on one GPU (training images "
-    text += "only; a lower bound: wider features, larger vocabularies and validation sets cost "
-    text += f"more):\n\n{markdown(expected, list(expected[0]))}"
+    text += (
+        "\n\nExtrapolated by steps, twelve runs at once on one GPU (a lower bound: wider features, "
+    )
+    text += f"larger vocabularies cost more):\n\n{markdown(expected, list(expected[0]))}"
     note = "Seconds of a run with evaluation and checkpoints, while others shared the GPU."
     write_md("times.md", "Run times", note, text)
 
