@@ -251,10 +251,8 @@ def times(studies: dict[str, Groups], gpu: Path) -> None:
             f"most memory {max(s[1] for s in samples):.0f} MiB."
         )
     expected = plan(studies)
-    text += (
-        "\n\nExtrapolated by steps, twelve runs at once on one GPU (a lower bound: wider features, "
-    )
-    text += f"larger vocabularies cost more):\n\n{markdown(expected, list(expected[0]))}"
+    text += "\n\nExtrapolated by steps, twelve runs at once on one GPU; a lower bound, as wider "
+    text += f"features and more words cost more:\n\n{markdown(expected, list(expected[0]))}"
     note = "Seconds of a run with evaluation and checkpoints, while others shared the GPU."
     write_md("times.md", "Run times", note, text)
 
