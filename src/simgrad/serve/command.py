@@ -177,9 +177,10 @@ def serve(
     place = access.url(host, listening.getsockname()[1])
     console(stderr=True).print(f"simgrad lab page: {place}\nCtrl-C stops it.", markup=False)
     settings: dict[str, Any] = {"log_level": "warning", "server_header": False}
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(lab, access), timeout_graceful_shutdown=3, **settings)
-    )
+    # Clients often give up an idle connection after 5 seconds; a server that does so at the same
+    # moment cuts a request off now and then.
+    settings |= {"timeout_keep_alive": 30, "timeout_graceful_shutdown": 3}
+    server = uvicorn.Server(uvicorn.Config(create_app(lab, access), **settings))
     server.run(sockets=[listening])
 
 
