@@ -125,8 +125,8 @@ class Soak:
         self.counts["kills"] += served.decoders_killed
         before, after = served.mebibytes
         self.lines += [
-            f"server: p99 {1000 * served.p99:.0f} ms with 64 clients, memory {before:.0f} to "
-            f"{after:.0f} MiB, declined {served.declined or 'none'}",
+            f"server: p99 {1000 * served.p99:.0f} ms with 64 clients",
+            f"its memory: {before:.0f} to {after:.0f} MiB; declined: {served.declined or 'none'}",
             f"attacks on it: {served.attacks:,}; decoders killed: {served.decoders_killed}",
         ]
         assert not served.failures, served.failures
