@@ -39,9 +39,9 @@ from simgrad.objectives.tensors import (
     product_type,
 )
 
-# How many similarities a block holds: 2 MiB on a CPU, where several temporaries must stay near the
+# How many similarities a block holds: 3 MiB on a CPU, where several temporaries must stay near the
 # caches; 256 MiB on a GPU, where larger products are faster.
-_BLOCK = {"cpu": 2**19, "cuda": 2**26}
+_BLOCK = {"cpu": 3 * 2**18, "cuda": 2**26}
 # Up to how many a batch is worked in one piece, which takes half the products: 16 MiB and 1 GiB.
 _DIRECT = {"cpu": 2**22, "cuda": 2**28}
 _TINY = 1e-12
@@ -68,7 +68,7 @@ def weigh_embeddings(
         check_finite(y, "texts", checking)
         pairs = Positives.read(positives, len(x), len(y), x.device, checking)
         outside = split_offline(objective, offline, pairs, x)
-        size = block or _BLOCK.get(x.device.type, 2**19)
+        size = block or _BLOCK.get(x.device.type, 3 * 2**18)
         largest = len(pairs.t2i.query_of_pair) * max(len(x), len(y))
         room = block or _DIRECT.get(x.device.type, 2**22)
         whole = not objective.separable or largest <= room
