@@ -127,9 +127,9 @@ def _index(run: Path, folder: Path) -> None:
     from simgrad.serve.embedder import Embedder
     from simgrad.serve.search import Searcher
 
-    if not (folder / "best").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("best", "recipe.yaml", "run.json"):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("best", "recipe.yaml", "run.json"):
+        if not (folder / name).exists():  # the kill may have come between two of them
             (folder / name).symlink_to((run / name).resolve())
     Searcher(Embedder.open(folder), dataset=dataset())
 
