@@ -115,7 +115,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    monkeypatch.setattr("safetensors.torch.save", fail)
     with pytest.raises(OSError, match="disk full"):
         save(tmp_path, small("vse++", seed=1), None, {"step": 2})
     assert load(tmp_path).extra == {"step": 1}

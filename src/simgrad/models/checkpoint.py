@@ -45,11 +45,12 @@ def save(
     folder: str | Path, model: RetrievalModel, tokenizer: Any, extra: dict[str, Any] | None = None
 ) -> None:
     """Write a checkpoint; `extra` is JSON that comes back from `load`."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save as to_bytes
 
     folder = Path(folder)
     with atomic_path(folder / WEIGHTS) as path:
-        save_file(_state(model), path)
+        # Not save_file: it has temporary files of its own, which a kill would leave behind.
+        path.write_bytes(to_bytes(_state(model)))
         written = sha256(path)
     description = {
         "format": _FORMAT,

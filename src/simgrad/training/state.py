@@ -22,13 +22,14 @@ STATE, PREVIOUS = "state.safetensors", "previous.safetensors"
 
 def save_state(folder: Path, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
     """Write the state atomically, keeping the one before."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     plain = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
     header = {"counters": json.dumps(counters), "checksum": _checksum(plain)}
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder / STATE) as path:
-        save_file(plain, path, metadata=header)
+        # Not save_file: it has temporary files of its own, which a kill would leave behind.
+        path.write_bytes(save(plain, metadata=header))
         if (folder / STATE).exists():
             os.replace(folder / STATE, folder / PREVIOUS)
 
