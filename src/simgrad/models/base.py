@@ -138,6 +138,8 @@ class ModelConfig:
     """Settings of a declared model; `str()` is the spec that parses back."""
 
     name: ClassVar[str]
+    # What the embedded world and studies feed it: one vector an image, regions, or pictures.
+    reads: ClassVar[str] = "regions"
 
     def __str__(self) -> str:
         return print_spec(self)

@@ -28,6 +28,8 @@ _FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 )
 @dataclass(frozen=True)
 class Clip(ModelConfig):
+    reads: ClassVar[str] = "pixels"
+
     source: str | None = setting(
         "openai/clip-vit-base-patch32", "folder or hub name; none: untrained"
     )

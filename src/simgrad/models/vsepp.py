@@ -5,6 +5,7 @@ BMVC 2018. With `measure=order` it is the order embedding of Vendrov et al., ICL
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ _BLOCK = 1 << 24
 )
 @dataclass(frozen=True)
 class VsePlusPlus(ModelConfig):
+    reads: ClassVar[str] = "global"
+
     dimension: int = setting(1024, "size of the joint space")
     word_dimension: int = setting(300, "size of a word vector")
     measure: str = setting("cosine", "similarity of two vectors", choices=("cosine", "order"))

@@ -7,7 +7,7 @@ batch and used to re-rank the best of the first ranking.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,8 @@ _PAIRS = 256  # that the fusion half looks at together
 )
 @dataclass(frozen=True)
 class Xvlm(ModelConfig):
+    reads: ClassVar[str] = "pixels"
+
     dimension: int = setting(256, "size of the joint space")
     matching: bool = setting(True, "train the fusion half to tell pairs from hard negatives")
     rerank: int = setting(256, "candidates re-ranked for each query (Flickr30k: 128)")

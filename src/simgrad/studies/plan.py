@@ -31,8 +31,6 @@ _MOST = 10_000  # rows of a table
 _KEYS = (
     "title", "claim", "recipe", "rows", "grid", "seeds", "baseline", "published", "metrics",
 )  # fmt: skip
-# What a model is fed, where it is not regions.
-_READS = {"vse++": "global", "x-vlm": "pixels", "clip": "pixels"}
 
 
 @dataclass(frozen=True)
@@ -111,8 +109,7 @@ class Plan:
 
     def reads(self, row: Row) -> str:
         """global, regions or pixels: what a row's model is fed."""
-        model = str(row.changes.get("model", self.base.model)).split("(")[0].strip()
-        return _READS.get(model, "regions")
+        return models.parse(str(row.changes.get("model", self.base.model))).reads
 
     def fast(self) -> "Plan":
         """A small version for a quick look: narrow models, few epochs, two seeds."""
