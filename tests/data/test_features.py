@@ -235,6 +235,24 @@ def test_the_command_writes_a_data_set_that_opens(
     assert "is there already" in capsys.readouterr().err
 
 
+def test_the_command_can_keep_the_whole_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = "scenes(train=2, val=1, test=1)"
+    options = ["--backbone", "random:efficientnet-lite0", "--device", "cpu"]
+    for name, chosen in (("crop", []), ("whole", ["--transform", "plain", "--size", "96"])):
+        assert run(spec, *options, *chosen, "--output", str(tmp_path / name)) == 0
+    header = json.loads((tmp_path / "whole" / "features.json").read_text())
+    assert (header["transform"], header["size"]) == ("plain", 96)
+    crop, whole = (np.load(tmp_path / name / "train.npy") for name in ("crop", "whole"))
+    assert crop.shape == whole.shape
+    assert not np.allclose(crop, whole)
+    capsys.readouterr()
+    assert run(spec, *options, "--transform", "oval", "--output", str(tmp_path / "x")) == 2
+    assert "there is no transform 'oval'" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
 def test_the_command_names_a_broken_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

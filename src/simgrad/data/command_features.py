@@ -11,6 +11,7 @@ import tyro
 from simgrad.console import print_table, progress
 from simgrad.data.base import Dataset, open_dataset
 from simgrad.data.features import Job, compute, finish, make_job
+from simgrad.data.transforms import named
 from simgrad.errors import InputError
 from simgrad.files import write_json
 
@@ -21,6 +22,8 @@ def features(
     backbone: str = "efficientnet-lite0",
     weights: str | None = None,
     grid: int | None = None,
+    transform: str | None = None,
+    size: int | None = None,
     half: bool = False,
     device: str = "auto",
     output: Path | None = None,
@@ -39,6 +42,10 @@ def features(
             transformers:NAME_OR_FOLDER or timm:NAME
         weights: a file or folder of weights, instead of the published ones; 'random' for none
         grid: cells a side, for models that look at regions; 7 gives 49 cells
+        transform: what is done to a picture first; default: as the network was trained, which
+            mostly crops. 'plain' squeezes the whole picture into the square: captions speak of
+            what stands at the edge, too
+        size: side of that square in pixels; default: the network's own
         half: 16-bit numbers on disk: half the space
         device: auto, cpu or cuda
         output: the folder to write; default: features/DATA-BACKBONE
@@ -53,6 +60,9 @@ def features(
         raise InputError(f"--limit is 1 or more, not {limit}.")
     dataset = open_dataset(data, skip=skip)
     network = make_backbone(backbone, weights)
+    network.transform = transform or network.transform
+    network.size = size or network.size
+    named(network.transform, train=False, size=network.size)  # says what is wrong before any work
     job = make_job(network, grid=grid, half=half, batch=batch, device=device, workers=workers)
     folder = output or Path("features") / _folder_name(data, backbone, grid)
     rows = [_split(dataset, name, job, folder, limit) for name in dataset.splits]
@@ -95,6 +105,8 @@ def _header(dataset: Dataset, data: str, job: Job, limit: int | None) -> dict[st
         "backbone": job.backbone.name,
         "weights_sha256": job.weights_sha256,
         "grid": job.grid,
+        "transform": job.backbone.transform,
+        "size": job.backbone.size,
         "dtype": np.dtype(np.float16 if job.half else np.float32).name,
         "fingerprint": dataset.fingerprint(),
         "splits": {

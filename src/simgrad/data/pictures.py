@@ -15,6 +15,8 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", 
 # Where the published archives put their pictures, beside the list of captions.
 _FOLDERS = ("images", "Images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset")
 _ORIENTATION = 0x0112  # EXIF tag
+# A picture of more pixels than this fills memory when decoded; none in the field comes close.
+MOST_PIXELS = 178_956_970
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,48 @@ class FilePictures:
 
 def decode(data: bytes, where: str) -> "Image":
     """Bytes of a picture to RGB, upright; `where` is what an error calls it."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     try:
         with Image.open(io.BytesIO(data)) as picture:
-            if picture.format == "JPEG" and picture.getexif().get(_ORIENTATION, 1) != 1:
-                return ImageOps.exif_transpose(picture).convert("RGB")
-            return picture.convert("RGB")
+            return upright(picture)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
     # Damaged files make decoders raise nearly anything: struct.error, SyntaxError, ...
     except Exception as error:
         reason = "is empty" if not data else f"cannot be decoded ({_reason(error)})"
         raise InputError(f"{where}: the picture {reason}.") from None
+
+
+def upright(picture: "Image") -> "Image":
+    """RGB, turned the way the camera was held; the first frame of what moves; on white."""
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    refuse_bombs(picture)
+    picture.load()
+    if picture.getexif().get(_ORIENTATION, 1) != 1:
+        picture = ImageOps.exif_transpose(picture)
+    if picture.mode == "RGB" and "transparency" not in picture.info:
+        return picture
+    if picture.mode.startswith(("I", "F")):  # 16-bit greyscale: convert() would clip, not scale
+        values = np.asarray(picture, dtype=np.float64)
+        high = 65535.0 if values.max(initial=0) > 255 else 255.0
+        picture = Image.fromarray((values * (255.0 / high)).clip(0, 255).astype(np.uint8))
+    if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
+        layer = picture.convert("RGBA")
+        picture = Image.new("RGBA", layer.size, "white")
+        picture.alpha_composite(layer)
+    return picture.convert("RGB")
+
+
+def refuse_bombs(picture: "Image") -> None:
+    """Before it is decoded: the size that its head tells."""
+    width, height = picture.size
+    if width < 1 or height < 1 or width * height > MOST_PIXELS:
+        raise InputError(
+            f"a picture of {width} x {height} pixels: at most {MOST_PIXELS:,} pixels are decoded."
+        )
 
 
 def _reason(error: Exception) -> str:

@@ -20,10 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from simgrad.data.augmentation import augment
+from simgrad.data.pictures import MOST_PIXELS, refuse_bombs, upright
 from simgrad.errors import InputError
 
 Transform = Callable[[Image.Image, torch.Generator | None], Tensor]
@@ -36,8 +37,6 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     # (byte - 127) / 128
     "efficientnet-lite": ((127 / 255,) * 3, (128 / 255,) * 3),
 }
-# A picture of more pixels than this fills memory when decoded; none in the field comes close.
-MOST_PIXELS = 178_956_970
 
 
 def named(name: str, train: bool, size: int) -> Transform:
@@ -77,32 +76,6 @@ def normalise(pixels: Tensor, name: str) -> Tensor:
     return (values - values.new_tensor(mean).view(shape)) / values.new_tensor(std).view(shape)
 
 
-def upright(picture: Image.Image) -> Image.Image:
-    """RGB, turned the way the camera was held; the first frame of what moves; on white."""
-    _refuse_bombs(picture)
-    if picture.getexif().get(0x0112, 1) != 1:
-        picture = ImageOps.exif_transpose(picture)
-    if picture.mode == "RGB":
-        return picture
-    if picture.mode.startswith(("I", "F")):  # 16-bit greyscale: convert() would clip, not scale
-        values = np.asarray(picture, dtype=np.float64)
-        high = 65535.0 if values.max(initial=0) > 255 else 255.0
-        picture = Image.fromarray((values * (255.0 / high)).clip(0, 255).astype(np.uint8))
-    if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
-        layer = picture.convert("RGBA")
-        picture = Image.new("RGBA", layer.size, "white")
-        picture.alpha_composite(layer)
-    return picture.convert("RGB")
-
-
-def _refuse_bombs(picture: Image.Image) -> None:
-    width, height = picture.size
-    if width < 1 or height < 1 or width * height > MOST_PIXELS:
-        raise InputError(
-            f"a picture of {width} x {height} pixels: at most {MOST_PIXELS:,} pixels are decoded."
-        )
-
-
 def open_picture(source: object, where: str, least: int | None = None) -> Image.Image:
     """Decode a file (a path or a binary stream) to an upright RGB picture.
 
@@ -111,7 +84,7 @@ def open_picture(source: object, where: str, least: int | None = None) -> Image.
     """
     try:
         with Image.open(source) as picture:  # type: ignore[arg-type]  # Pillow checks it
-            _refuse_bombs(picture)
+            refuse_bombs(picture)
             if least is not None and picture.format == "JPEG":
                 picture.draft("RGB", _draft_size(picture.size, least))
             picture.load()  # while the file is open
