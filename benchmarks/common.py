@@ -1,11 +1,15 @@
 """What benchmarks share: timing, peak memory, and the one shape of a result row.
 
-Every file here that has `run(quick=False) -> list of rows` is a benchmark. A row's `ratio` says how
-many times better we are than what it is compared with, so larger is always better; `goal` says
-what is wanted of it, `met` whether it holds (None: no goal).
+Every file here with `run(quick=False) -> list of rows` is a benchmark of the CPU; `run_cuda(quick)`
+gives the rows of a GPU, and `profile(device)` a text that says where the time goes. A row named
+"ours / peer" holds the peer's time, and in `ratio` how many times faster we are, so larger is
+always better. `floor` is the least time that the arithmetic, or the bytes, of our row can take.
+`goal` says what is wanted, `met` whether it holds (None: no goal), `why` the reason where it does
+not, or where a peer is faster.
 """
 
 import contextlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -21,33 +25,62 @@ class Row(TypedDict):
     """One line of the table."""
 
     name: str
-    setting: str
+    setting: str  # sizes and device, never a measured figure: with the name, it identifies the row
     seconds: float | None
     peak_mib: float | None
     ratio: float | None
+    floor: float | None  # seconds
+    figure: float | None  # anything else that was measured
+    unit: str  # how `figure` is written: "{:,.0f} images/s"
     goal: str
     met: bool | None
+    why: str
 
 
 def row(name: str, setting: str, **figures: Any) -> Row:
     """A row; figures that were not measured are None."""
     empty: Row = {
         "name": name, "setting": setting, "seconds": None, "peak_mib": None, "ratio": None,
-        "goal": "", "met": None,
+        "floor": None, "figure": None, "unit": "{:.3g}", "goal": "", "met": None, "why": "",
     }  # fmt: skip
     empty.update(figures)  # type: ignore[typeddict-item]
     return empty
+
+
+def goal(text: str, met: bool, why: str = "") -> dict[str, Any]:
+    """The last columns of a row; the reason is told only where the goal is missed."""
+    return {"goal": text, "met": met, "why": "" if met else why}
+
+
+def timed(step: Callable[[], Any], device: str = "cpu") -> float:
+    """Seconds of one call, until the device has done it."""
+    before = time.perf_counter()
+    step()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+    return time.perf_counter() - before
 
 
 def best_time(step: Callable[[], Any], budget: float = 1.0, most: int = 20) -> float:
     """The shortest of several runs: other work on the machine only ever adds."""
     best, start = float("inf"), time.perf_counter()
     for _ in range(most):
-        before = time.perf_counter()
-        step()
-        best = min(best, time.perf_counter() - before)
+        best = min(best, timed(step))
         if time.perf_counter() - start > budget:
             break
+    return best
+
+
+def in_turn(
+    steps: dict[str, Callable[[], Any]], rounds: int = 3, device: str = "cpu"
+) -> dict[str, float]:
+    """The shortest time of each, taken in turn, so that other work hits all of them alike."""
+    best = dict.fromkeys(steps, float("inf"))
+    for _ in range(rounds):
+        for name, step in steps.items():
+            best[name] = min(best[name], timed(step, device))
     return best
 
 
@@ -71,12 +104,32 @@ def peak_above(step: Callable[[], Any]) -> float:
     return max(0.0, _status("VmHWM") - before)
 
 
-def in_worker(script: str, job: dict[str, Any], timeout: float = 600) -> dict[str, Any] | None:
+def cuda_peak_above(step: Callable[[], Any]) -> float:
+    """The same of a GPU's memory."""
+    import torch
+
+    torch.cuda.synchronize()
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - held) / MIB
+
+
+def in_worker(
+    script: str,
+    job: dict[str, Any],
+    timeout: float = 600,
+    environment: dict[str, str] | None = None,
+) -> dict[str, Any] | None:
     """Run `script --worker JOB` in a fresh process; its last line is JSON. None if it failed."""
     command = [sys.executable, script, "--worker", json.dumps(job)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
+        print(f"{Path(script).name} {job}: over {timeout:.0f} s", file=sys.stderr)
         return None
     if done.returncode:
         print(f"{Path(script).name} {job}: {done.stderr.strip()[-300:]}", file=sys.stderr)
@@ -85,32 +138,16 @@ def in_worker(script: str, job: dict[str, Any], timeout: float = 600) -> dict[st
     return result
 
 
+def installed(package: str, what: str) -> bool:
+    """Whether a peer is here; where it is not, that is said."""
+    found = importlib.util.find_spec(package) is not None
+    if not found:
+        print(f"left out: {what} ({package} is not installed)", file=sys.stderr)
+    return found
+
+
 def print_rows(rows: Iterable[Row]) -> None:
-    """A plain table: needs nothing but Python, so that it prints on any machine."""
-    head = ("what", "setting", "time", "peak MiB", "ratio", "goal", "met")
-    cells = [head]
-    for r in rows:
-        met = {None: "", True: "yes", False: "NO"}[r["met"]]
-        cells.append(
-            (r["name"], r["setting"], seconds(r["seconds"]), number(r["peak_mib"], "{:,.0f}"),
-             number(r["ratio"], "{:.2f}x"), r["goal"], met)
-        )  # fmt: skip
-    widths = [max(len(c[k]) for c in cells) for k in range(len(head))]
-    for line in cells:
-        left = [line[k].ljust(widths[k]) for k in (0, 1)]
-        right = [line[k].rjust(widths[k]) for k in (2, 3, 4)]
-        print("  ".join([*left, *right, line[5].ljust(widths[5]), line[6]]).rstrip())
+    """The table of one benchmark."""
+    from simgrad.bench import show
 
-
-def seconds(value: float | None) -> str:
-    """3.2 s, 14 ms, 120 us."""
-    if value is None:
-        return ""
-    for unit, factor in (("s", 1.0), ("ms", 1e3)):
-        if value * factor >= 1:
-            return f"{value * factor:.3g} {unit}"
-    return f"{value * 1e6:.0f} us"
-
-
-def number(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
+    show([{"benchmark": "", **row} for row in rows])

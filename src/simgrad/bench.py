@@ -1,48 +1,71 @@
 """`simgrad bench`: run the benchmarks of the checkout, print one table, say what moved."""
 
+import gc
 import importlib.util
 import sys
+import time
+import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 import simgrad
+from simgrad import bench_results as results
+from simgrad.bench_results import COLUMNS, Rows, cells, key, remarks
 from simgrad.console import console, print_table
 from simgrad.errors import InputError
-from simgrad.files import read_json, write_json
 
 # A shared machine's clock is worth no more than this: smaller changes are noise.
 _MOVED = 1.5
+_FORMS = (("ratio", "{:.2f}x"), ("peak_mib", "{:,.0f} MiB"))
 
 
 def bench(
     only: Annotated[str | None, tyro.conf.Positional] = None,
     quick: bool = False,
     record: bool = False,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
 ) -> None:
     """Measure speed and memory beside the peers, in one run.
 
     Args:
         only: run this benchmark alone, e.g. objectives; all of them if left out.
-        quick: fewer sizes: a minute instead of many.
-        record: keep the figures in benchmarks/recorded.json for later runs to compare with.
+        quick: fewer and smaller sizes: a minute or two instead of many.
+        record: keep the figures in benchmarks/recorded.json for later runs to compare with, and
+            write benchmarks/RESULTS.md; a profile is kept beside them where a benchmark makes one.
+        device: cpu, cuda, or auto: the GPU where there is one.
     """
+    if record and quick:
+        raise InputError("--record keeps the full sizes: leave out --quick.")
     folder = find_benchmarks()
-    rows: list[dict[str, Any]] = []
-    for name, module in load_benchmarks(folder, only):
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        rows += [{"benchmark": name, **row} for row in module.run(quick=quick)]
+    gpu = _gpu(device)
+    found = load_benchmarks(folder, only)
+    measured = {name: measure(name, module, gpu, quick) for name, module in found}
+    rows = [row for one in measured.values() for row in one["rows"]]
+    if not rows:
+        raise InputError(f"nothing to measure: '{only}' has no part for a GPU; give --device cpu.")
     show(rows)
-    recorded = folder / "recorded.json"
-    if recorded.exists():
-        changes = moved(rows, read_json(recorded))
+    kind = results.kind_of_machine(gpu)
+    recorded = results.read(folder)
+    if kind in recorded:
+        changes = moved(rows, results.rows_of(recorded[kind]))
         print("\n" + ("\n".join(changes) or "nothing moved against the recorded figures."))
     if record:
-        before = read_json(recorded) if recorded.exists() else {}
-        write_json(recorded, {**before, **{key(row): figures(row) for row in rows}})
-        print(f"recorded in {recorded}")
+        _keep_profiles(found, folder, gpu, kind)
+        command = " ".join(filter(None, ["simgrad bench", only, "--record"]))
+        results.write(folder, kind, results.machine(gpu), command, measured)
+        print(f"recorded in {folder / results.RECORDED} and {folder / results.RESULTS}")
+
+
+def _gpu(device: str) -> bool:
+    import torch
+
+    there = torch.cuda.is_available()
+    if device == "cuda" and not there:
+        raise InputError("--device cuda: this PyTorch sees no GPU.")
+    return there and device != "cpu"
 
 
 def find_benchmarks() -> Path:
@@ -58,7 +81,8 @@ def find_benchmarks() -> Path:
 
 def load_benchmarks(folder: Path, only: str | None = None) -> list[tuple[str, ModuleType]]:
     """Every file of the folder with a function `run`."""
-    sys.path.insert(0, str(folder))
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     found = []
     names = sorted(path.stem for path in folder.glob("*.py"))
     for name in names:
@@ -76,62 +100,76 @@ def load_benchmarks(folder: Path, only: str | None = None) -> list[tuple[str, Mo
     return found
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """One table; what is missed is said again below it."""
-    cells = [
-        (
-            row["name"],
-            row["setting"],
-            _seconds(row["seconds"]),
-            _figure(row["peak_mib"], "{:,.0f}"),
-            _figure(row["ratio"], "{:.2f}x"),
-            row["goal"],
-            {None: "", True: "yes", False: "NO"}[row["met"]],
-        )
-        for row in rows
-    ]
-    print_table(("what", "setting", "time", "peak MiB", "ratio", "goal", "met"), cells)
-    wanted = [row for row in rows if row["met"] is not None]
-    missed = [row for row in wanted if not row["met"]]
-    print(f"\n{len(wanted) - len(missed)} of {len(wanted)} goals met.")
-    for row in missed:
-        console().print(f"missed: {row['name']}, {row['setting']}: goal {row['goal']}")
+def measure(name: str, module: ModuleType, gpu: bool, quick: bool) -> dict[str, Any]:
+    """A benchmark's rows, and how long it took. One that breaks leaves the others alone."""
+    function = getattr(module, "run_cuda" if gpu else "run", None)
+    if function is None:
+        print(f"{name}: nothing of it runs on a GPU", file=sys.stderr)
+        return {"rows": [], "seconds": 0.0}
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    start = time.perf_counter()
+    try:
+        rows: Rows = function(quick=quick)
+    except Exception as error:
+        traceback.print_exc()
+        rows = [
+            {
+                "name": "the benchmark itself", "setting": "cuda" if gpu else "cpu",
+                "goal": "runs to its end", "met": False,
+                "why": f"{type(error).__name__}: {str(error)[:160]}",
+            }
+        ]  # fmt: skip
+    _tidy_up()
+    seconds = time.perf_counter() - start
+    print(f"{name}: {seconds:.1f} s", file=sys.stderr, flush=True)
+    return {"rows": [{"benchmark": name, **row} for row in rows], "seconds": round(seconds, 1)}
 
 
-def moved(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> list[str]:
-    """What differs from the recorded figures by more than a shared machine's noise."""
-    lines = []
+def _tidy_up() -> None:
+    """Nothing that one benchmark holds or sets reaches the next."""
+    import torch
+
+    gc.collect()
+    torch.set_float32_matmul_precision("highest")
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _keep_profiles(found: list[tuple[str, ModuleType]], folder: Path, gpu: bool, kind: str) -> None:
+    for name, module in found:
+        if hasattr(module, "profile"):
+            results.write_profile(folder, name, kind, module.profile("cuda" if gpu else "cpu"))
+
+
+def show(rows: Rows) -> None:
+    """One table; what is missed, and where a peer is faster, is said again below it."""
+    table, before = [], None
     for row in rows:
-        old = recorded.get(key(row))
+        first, *rest = cells(row)
+        table.append(["" if first == before else first, *rest])  # each name once
+        before = first
+    used = [i for i in range(len(COLUMNS)) if any(line[i] for line in table)]
+    print_table([COLUMNS[i] for i in used], [[line[i] for i in used] for line in table])
+    print(f"\n{results.score(rows)}")
+    for remark in remarks(rows):
+        console().print(remark, markup=False)
+
+
+def moved(rows: Rows, recorded: Rows) -> list[str]:
+    """What differs from the recorded rows by more than a shared machine's noise."""
+    lines = []
+    before = {key(row): row for row in recorded}
+    for row in rows:
+        old = before.get(key(row))
         if old is None:
             continue
         where = f"{row['name']}, {row['setting']}"
-        if old["met"] != row["met"]:
+        if None not in (old["met"], row["met"]) and old["met"] != row["met"]:
             now, then = ("met" if m else "missed" for m in (row["met"], old["met"]))
             lines.append(f"moved: {where}: goal {row['goal']} was {then}, is now {now}")
-        for what, form in (("ratio", "{:.2f}x"), ("peak_mib", "{:,.0f} MiB")):
-            new, before = row[what], old[what]
-            if new and before and not 1 / _MOVED <= new / before <= _MOVED:
-                was, now = form.format(before), form.format(new)
+        for what, form in (*_FORMS, ("figure", row.get("unit", "{:.3g}"))):
+            new, past = row.get(what), old.get(what)
+            if new and past and not 1 / _MOVED <= new / past <= _MOVED:
+                was, now = form.format(past), form.format(new)
                 lines.append(f"moved: {where}: {what} was {was}, is now {now}")
     return lines
-
-
-def key(row: dict[str, Any]) -> str:
-    """What identifies a row from run to run."""
-    return f"{row['benchmark']} | {row['name']} | {row['setting']}"
-
-
-def figures(row: dict[str, Any]) -> dict[str, Any]:
-    """What is recorded of a row."""
-    return {what: row[what] for what in ("seconds", "peak_mib", "ratio", "met")}
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
