@@ -25,15 +25,16 @@ def test_largest_is_topk(rows: int, count: int, keep: int) -> None:
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_lists_equal_a_full_sort_without_own_pairs(half: bool) -> None:
+@pytest.mark.parametrize(("n", "m", "depth"), [(60, 200, 12), (61, 3001, 12), (2003, 2003, 3)])
+def test_lists_equal_a_full_sort_without_own_pairs(n: int, m: int, depth: int, half: bool) -> None:
     torch.manual_seed(0)
-    images, texts = torch.randn(60, 16), torch.randn(200, 16)
-    owner = torch.randint(0, 60, (200,))
-    found = simgrad.mine(images, texts, owner, depth=12, half=half)
+    images, texts = torch.randn(n, 16), torch.randn(m, 16)
+    owner = torch.randint(0, n, (m,))
+    found = simgrad.mine(images, texts, owner, depth=depth, half=half)
     S = torch.nn.functional.normalize(images, dim=1) @ torch.nn.functional.normalize(texts, dim=1).T
-    S[owner, torch.arange(200)] = -torch.inf
-    assert np.array_equal(found.i2t, S.argsort(1, descending=True)[:, :12])
-    assert np.array_equal(found.t2i, S.T.argsort(1, descending=True)[:, :12])
+    S[owner, torch.arange(m)] = -torch.inf
+    assert np.array_equal(found.i2t, S.argsort(1, descending=True)[:, :depth])
+    assert np.array_equal(found.t2i, S.T.argsort(1, descending=True)[:, :depth])
 
 
 def test_filters() -> None:

@@ -133,13 +133,16 @@ def _one_way(
 ) -> Lists:
     count, depth, skip, half = len(candidates), cut.depth, cut.skip, cut.half
     keep = min(depth + skip + (_SLACK if half else 0), count)
-    right = candidates.half() if half else candidates
-    left = queries.half() if half else queries
-    rows = max(1, _BLOCK.get(queries.device.type, 2**24) // count)
+    left, right = (x.half() if half else x for x in (queries, candidates))
+    # Rows of a round length: tensor cores need them aligned, and groups leave no rest.
+    padded = -(-count // (8 * _group(count, keep))) * 8 * _group(count, keep)
+    right = torch.nn.functional.pad(right, (0, 0, 0, padded - count))
+    rows = max(1, _BLOCK.get(queries.device.type, 2**24) // padded)
     result = np.full((len(queries), min(depth, count)), -1, dtype=np.int32)
     for a in range(0, len(queries), rows):
         b = min(a + rows, len(queries))
         scores = left[a:b] @ right.t()
+        scores[:, count:] = -torch.inf
         scores[own_of(a, b)] = -torch.inf
         if cut.margin is not None:
             scores.masked_fill_(scores > cut.margin * own_score[a:b, None], -torch.inf)
@@ -152,20 +155,31 @@ def _one_way(
     return result
 
 
-def largest(scores: Tensor, keep: int) -> tuple[Tensor, Tensor]:
-    """`torch.topk(scores, keep)` by way of group maxima; several times faster for long rows."""
-    rows, count = scores.shape
+def _group(count: int, keep: int) -> int:
+    """How many entries a group has: near sqrt(count / keep), where both steps cost the same."""
     group = 1
-    while 2 * group * group * keep <= count:  # near sqrt(count / keep)
+    while 2 * group * group * keep <= count:
         group *= 2
+    return group
+
+
+def largest(scores: Tensor, keep: int) -> tuple[Tensor, Tensor]:
+    """`torch.topk(scores, keep)` by way of group maxima; several times faster for long rows.
+
+    Group g holds the entries g, g + groups, g + 2 * groups, ...: neighbours in memory belong to
+    neighbouring groups, which is the order in which a GPU reads fastest.
+    """
+    rows, count = scores.shape
+    group = _group(count, keep)
     if group < 4:
         values, where = scores.topk(keep)
         return values, where
     groups = count // group
-    whole = scores[:, : groups * group].view(rows, groups, group)
-    chosen = whole.amax(2).topk(min(keep, groups), sorted=False).indices  # (rows, keep)
-    members = whole.gather(1, chosen[:, :, None].expand(-1, -1, group)).view(rows, -1)
-    place = (chosen[:, :, None] * group + torch.arange(group, device=scores.device)).view(rows, -1)
+    whole = scores[:, : groups * group].view(rows, group, groups)
+    chosen = whole.amax(1).topk(min(keep, groups), sorted=False).indices[:, None]  # (rows, 1, keep)
+    members = whole.gather(2, chosen.expand(-1, group, -1)).view(rows, -1)
+    starts = torch.arange(0, groups * group, groups, device=scores.device)
+    place = (chosen + starts[:, None]).view(rows, -1)
     if groups * group < count:  # what the groups left over
         members = torch.cat([members, scores[:, groups * group :]], 1)
         rest = torch.arange(groups * group, count, device=scores.device).expand(rows, -1)
@@ -179,6 +193,7 @@ def _score_again(
 ) -> tuple[Tensor, Tensor]:
     """The survivors' scores in float32, sorted."""
     values = torch.empty_like(coarse, dtype=torch.float32)
+    where = where.clamp(max=len(candidates) - 1)  # padding is marked by its score
     step = max(1, 2**28 // (where.shape[1] * candidates.shape[1]))
     for a in range(0, len(queries), step):
         chosen = candidates[where[a : a + step]]  # (rows, keep, d)
