@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from simgrad.models.recurrent import gru_states
+
 
 def l2norm(x: Tensor, dim: int = -1) -> Tensor:
     """Unit length along `dim`, in float32; a zero vector stays zero."""
@@ -48,7 +50,7 @@ def last_state(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
         )
         state: Tensor = rnn(packed)[1]
         return state[-1]
-    states: Tensor = rnn(x)[0]
+    states = gru_states(rnn, x)
     last = (lengths - 1).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
     return states.gather(1, last).squeeze(1)
 
@@ -80,8 +82,8 @@ class BiGru(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Steps beyond a sequence's length are undefined; mask them."""
         turned = _turn(lengths, x.shape[1])
-        onward: Tensor = self.onward(x)[0]
-        back: Tensor = self.backward_(_reorder(x, turned))[0]
+        onward = gru_states(self.onward, x)
+        back = gru_states(self.backward_, _reorder(x, turned))
         return (onward + _reorder(back, turned)) / 2
 
 

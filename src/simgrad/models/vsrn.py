@@ -24,6 +24,7 @@ from simgrad.models.base import (
 )
 from simgrad.models.captioner import Captioner
 from simgrad.models.layers import GruText, l2norm, xavier_linear
+from simgrad.models.recurrent import gru_states
 from simgrad.objectives.spec import setting
 
 
@@ -103,7 +104,7 @@ class VsrnModel(RetrievalModel):
         if self.config.region_norm:
             regions = l2norm(regions, axis)
         regions = l2norm(self.relations(regions), axis)
-        vectors = self.region_rnn(regions)[0][:, -1]
+        vectors = gru_states(self.region_rnn, regions)[:, -1]
         if self.norm is not None:
             vectors = self.norm(vectors)
         # The captioner alone needs the regions again, and it is only ever trained.

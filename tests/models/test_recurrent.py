@@ -1,0 +1,45 @@
+"""GRUs in half precision: gradients that are small arrive all the same."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from simgrad.models.recurrent import gru_states, scaled_states
+
+
+def gradients(states: Tensor, rnn: nn.GRU, x: Tensor, size: float) -> list[Tensor]:
+    """Of x and of the weights, for a gradient of about `size` from above."""
+    above = size * torch.randn(states.shape, generator=torch.Generator().manual_seed(1))
+    inputs = [x, *rnn.parameters()]
+    return list(torch.autograd.grad(states, inputs, above.to(states)))
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 300.0])
+def test_scaling_changes_nothing(size: float) -> None:
+    torch.manual_seed(0)
+    rnn, x = nn.GRU(6, 5, batch_first=True), torch.randn(4, 7, 6, requires_grad=True)
+    plain, scaled = rnn(x)[0], scaled_states(rnn, x)
+    assert torch.equal(plain, scaled)
+    for want, found in zip(
+        gradients(plain, rnn, x, size), gradients(scaled, rnn, x, size), strict=True
+    ):
+        assert torch.allclose(found, want, rtol=1e-4, atol=1e-6 * size)
+
+
+def test_no_gradient_from_above_is_no_gradient_below() -> None:
+    rnn, x = nn.GRU(3, 3, batch_first=True), torch.randn(2, 4, 3, requires_grad=True)
+    for gradient in gradients(scaled_states(rnn, x), rnn, x, 0.0):
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_small_gradients_survive_half_precision() -> None:
+    torch.manual_seed(0)
+    rnn = nn.GRU(48, 64, batch_first=True).cuda()
+    x = torch.randn(16, 9, 48, device="cuda", requires_grad=True)
+    want = gradients(gru_states(rnn, x), rnn, x, 1e-8)
+    with torch.autocast("cuda", torch.bfloat16):
+        states = gru_states(rnn, x)
+    for exact, found in zip(want, gradients(states, rnn, x, 1e-8), strict=True):
+        assert (found - exact).norm() < 0.02 * exact.norm()
