@@ -13,8 +13,8 @@ SETS = Inputs("regions", (REGIONS, WIDTH), WORDS)
 PIXELS = Inputs("pixels", (3, SIZE, SIZE), WORDS)
 
 _BERT = "bert_hidden=16, bert_heads=2"
-_SWIN = "swin_width=8, swin_depths=2-2, swin_heads=1-2, swin_window=4"
-_CLIP = "width=16, layers=1, heads=2, patch=16, positions=16"
+_SWIN = f"size={SIZE}, swin_width=8, swin_depths=2-2, swin_heads=1-2, swin_window=4"
+_CLIP = f"size={SIZE}, width=16, layers=1, heads=2, patch=16, positions=16"
 
 # name -> spec and inputs; every declared model is here at least once.
 SMALL: dict[str, tuple[str, Inputs]] = {

@@ -11,8 +11,8 @@ from simgrad.models import Inputs, build
 
 IMAGES, BATCH = 64, 32
 _BERT = "bert_hidden=32, bert_heads=2"
-_SWIN = "swin_width=32, bert_dropout=0, swin_depths=1-1, swin_heads=1-2, swin_window=4"
-_CLIP = "width=32, layers=1, heads=2, patch=8, positions=40"
+_SWIN = "size=32, swin_width=32, bert_dropout=0, swin_depths=1-1, swin_heads=1-2, swin_window=4"
+_CLIP = "size=32, width=32, layers=1, heads=2, patch=8, positions=40"
 
 # spec, what it sees, learning rate, steps
 MODELS = {

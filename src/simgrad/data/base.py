@@ -54,8 +54,8 @@ class Features(Protocol):
         """One line that changes when the features do; part of a data set's fingerprint."""
         ...
 
-    def rows(self, indices: Rows) -> npt.NDArray[np.float32]:
-        """The features of these image rows; only they are read from disk."""
+    def rows(self, indices: Rows) -> npt.NDArray[Any]:
+        """The features of these image rows, float32, or pictures as bytes; only they are read."""
         ...
 
 

@@ -192,9 +192,13 @@ class Source:
 
 
 def resident_features(split: Split, device: torch.device, block: int = 4096) -> Tensor:
-    """All features of a split as one tensor, copied in blocks so that the host holds only one."""
+    """All features of a split as one tensor, copied in blocks so that the host holds only one.
+
+    Pictures stay bytes; all else is float32.
+    """
     assert split.features is not None
-    whole = torch.empty((split.num_images, *split.features.shape), device=device)
+    kind = torch.from_numpy(split.features.rows(np.zeros(0, dtype=np.int64))).dtype
+    whole = torch.empty((split.num_images, *split.features.shape), device=device, dtype=kind)
     for start in range(0, split.num_images, block):
         rows = np.arange(start, min(start + block, split.num_images))
         whole[start : start + len(rows)] = torch.from_numpy(split.features.rows(rows)).to(device)

@@ -154,4 +154,9 @@ def tokenizer_from_json(value: dict[str, Any]) -> Tokenizer:
         from simgrad.data.wordpieces import WordPieces
 
         return WordPieces.from_json(value)
-    raise InputError(f"a tokenizer is of kind 'words' or 'wordpieces', not {kind!r:.40}.")
+    if kind == "subwords":
+        from simgrad.data.subwords import Subwords
+
+        return Subwords.from_json(value)
+    kinds = "'words', 'wordpieces' or 'subwords'"
+    raise InputError(f"a tokenizer is of kind {kinds}, not {kind!r:.40}.")

@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from simgrad.errors import InputError
+from simgrad.models import parts
 
 State = dict[str, Tensor]
 
@@ -55,12 +56,22 @@ def find(name: str, source: Source, weights: str | Path | None) -> Path:
     if weights is not None:
         path = Path(weights).expanduser()
         return _in_folder(path) if path.is_dir() else path
-    for found in (_packaged(source.package), *_places(name, source)):
-        if found is not None and found.is_file():
-            return found
+    found = _on_disk(name, source)
+    if found is not None:
+        return found
     if source.hub is not None:
         return _from_hub(name, source)
     raise InputError(_what_to_do(name, source))
+
+
+def here(name: str, source: Source) -> bool:
+    """Whether they can be had without a network."""
+    return _on_disk(name, source) is not None or (source.hub is not None and parts.here(source.hub))
+
+
+def _on_disk(name: str, source: Source) -> Path | None:
+    places = (_packaged(source.package), *_places(name, source))
+    return next((place for place in places if place is not None and place.is_file()), None)
 
 
 def read(path: Path) -> State:
@@ -118,12 +129,9 @@ def _places(name: str, source: Source) -> list[Path]:
 
 
 def _from_hub(name: str, source: Source) -> Path:
-    from simgrad.models.parts import pretrained_folder
-
     assert source.hub is not None
-    files = ("model.safetensors", "config.json")
     try:
-        return _in_folder(pretrained_folder(source.hub, files, "weights"))
+        return _in_folder(parts.pretrained_folder(source.hub, "weights"))
     except InputError:
         raise InputError(_what_to_do(name, source)) from None
 

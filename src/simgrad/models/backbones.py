@@ -167,6 +167,19 @@ def backbone(name: str, weights: str | Path | None = None) -> Backbone:
     return made.requires_grad_(False).eval()
 
 
+def here(name: str, weights: str | Path | None = None) -> bool:
+    """Whether a network's weights can be had without a network connection."""
+    if name.startswith("random:") or weights == "random":
+        return True
+    if weights is not None:
+        return Path(weights).expanduser().exists()
+    if name in KNOWN:
+        return backbone_weights.here(name, KNOWN[name].weights)
+    if name.startswith("timm:"):
+        return parts.here(name.replace("timm:", "timm/"))
+    return parts.here(_TRANSFORMERS.get(name, (name.removeprefix("transformers:"), None))[0])
+
+
 def _known(name: str, weights: str | Path | None, untrained: bool) -> Backbone:
     known = KNOWN[name]
     # Weights are looked for first: building a large network only to say that they are not here

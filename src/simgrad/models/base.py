@@ -9,7 +9,7 @@ compares by attention. Objectives, evaluation and mining only ever ask for `simi
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from simgrad.errors import InputError
 from simgrad.objectives.spec import Registry, print_spec
+
+if TYPE_CHECKING:
+    from simgrad.models.backbones import Backbone
 
 ImageKind = Literal["features", "regions", "pixels"]
 
@@ -26,7 +29,8 @@ class Inputs:
     """What a model is fed, so that its first layers fit."""
 
     images: ImageKind  # one vector, a set of vectors, or a picture
-    image_shape: tuple[int, ...]  # (d,), (regions, d) or (3, height, width)
+    # (d,), (regions, d) or (3, height, width); which size of picture, the model says.
+    image_shape: tuple[int, ...]
     vocabulary_size: int
     mask_token: int | None = None  # stands for a hidden word; without one, the unknown word does
     continuations: tuple[int, ...] = ()  # word pieces that continue a word
@@ -39,8 +43,8 @@ class Inputs:
     @classmethod
     def of(cls, images: ImageKind, image_shape: tuple[int, ...], tokenizer: Any) -> "Inputs":
         """Inputs for the captions of a tokenizer."""
-        described = tokenizer.to_json()
-        pieces = described.get("tokenizer", {}).get("model", {}).get("vocab", {})
+        described = tokenizer.to_json().get("tokenizer", {}).get("model", {})
+        pieces = described.get("vocab", {}) if described.get("type") == "WordPiece" else {}
         continuations = sorted(i for piece, i in pieces.items() if piece.startswith("##"))
         mask = getattr(tokenizer, "mask", None)
         return cls(images, tuple(image_shape), len(tokenizer), mask, tuple(continuations))
@@ -138,14 +142,39 @@ class ModelConfig:
     """Settings of a declared model; `str()` is the spec that parses back."""
 
     name: ClassVar[str]
-    # What the embedded world and studies feed it: one vector an image, regions, or pictures.
-    reads: ClassVar[str] = "regions"
+    # Settings of a version that a laptop can train, where the model has them.
+    small: ClassVar[dict[str, Any]] = {"dimension": 128, "word_dimension": 64}
 
     def __str__(self) -> str:
         return print_spec(self)
 
     def build(self, inputs: Inputs) -> "RetrievalModel":
         raise NotImplementedError
+
+    @property
+    def reads(self) -> str:
+        """What it wants to be fed: global (one vector an image), regions or pixels."""
+        return "regions"
+
+    @property
+    def pieces(self) -> bool:
+        """Whether it reads pieces of words rather than words."""
+        return False
+
+    @property
+    def text_part(self) -> tuple[str, str] | None:
+        """The setting that names a pretrained text network, and the folder or hub name it gives:
+        captions need that network's tokenizer."""
+        return None
+
+    def offline(self) -> "ModelConfig":
+        """The same model without those pretrained parts that would have to be fetched."""
+        return self
+
+    def narrow(self) -> "ModelConfig":
+        """The same model, small and untrained."""
+        known = {field.name for field in dataclasses.fields(self)}
+        return dataclasses.replace(self, **{k: v for k, v in self.small.items() if k in known})
 
 
 models: Registry[ModelConfig] = Registry("model", "simgrad train --help")
@@ -155,6 +184,8 @@ class RetrievalModel(nn.Module):
     """Images and captions -> similarities."""
 
     embeds = True  # similarities are products of unit vectors
+    transform = "vse++"  # how pictures are cut for it, of simgrad.data.transforms
+    longest: int | None = None  # most tokens of a caption that it can read
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
         super().__init__()
@@ -191,13 +222,28 @@ class RetrievalModel(nn.Module):
         """What the optimiser trains, and how fast."""
         return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
 
+    def fixed_network(self) -> "tuple[Backbone, int | None] | None":
+        """A frozen image network and its grid cells a side (None: one vector an image), where
+        `encode_images` takes what it makes of pictures as well as the pictures themselves."""
+        return None
+
     def needs(self, *kinds: ImageKind) -> None:
         """Refuse images of a kind this model cannot read."""
-        if self.inputs.images not in kinds:
-            raise InputError(
-                f"model '{self.config.name}' reads {' or '.join(kinds)}, but the data gives "
-                f"{self.inputs.images} of shape {self.inputs.image_shape}."
-            )
+        given = self.inputs.images
+        if given in kinds:
+            return
+        grid = " --grid 7" if "regions" in kinds else ""
+        hint = f" `simgrad features DATA{grid}` makes what it reads." if given == "pixels" else ""
+        shape = "" if given == "pixels" else f" of shape {self.inputs.image_shape}"
+        raise InputError(
+            f"model '{self.config.name}' reads {' or '.join(kinds)}, but the data gives "
+            f"{given}{shape}.{hint}"
+        )
+
+    def sees(self, size: int, transform: str) -> None:
+        """Note which pictures it was made for: pixels a side, and how they are cut."""
+        self.inputs = dataclasses.replace(self.inputs, image_shape=(3, size, size))
+        self.transform = transform
 
 
 def vectors_of(encoded: Encoded) -> Tensor:

@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 from simgrad.errors import InputError
 from simgrad.files import read_json
-from simgrad.models.parts import pretrained_folder, read_weights, stored
-
-_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
+from simgrad.models.parts import WITH_TOKENIZER, pretrained_folder, read_weights, stored
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
         return Bert(BertSettings(**kept))
     if source is None:
         return Bert(settings)
-    folder = pretrained_folder(source, _FILES, option)
+    folder = pretrained_folder(source, option, WITH_TOKENIZER)
     config = read_json(folder / "config.json")
     try:
         sizes = dataclasses.replace(
@@ -158,6 +156,11 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
         )
     except (KeyError, TypeError):
         raise InputError(f"{folder}/config.json: not the settings of a BERT.") from None
+    if settings.words > sizes.words:
+        raise InputError(
+            f"{option}={source} knows {sizes.words:,} word pieces, but captions come in "
+            f"{settings.words:,}: leave `vocabulary` out, and its own are used."
+        )
     model = Bert(sizes)
     state = from_transformers(read_weights(folder), sizes.layers)
     missing = [name for name in model.state_dict() if name not in state and ".cross." not in name]

@@ -4,6 +4,7 @@ Radford et al., ICML 2021; Zhai et al., ICCV 2023. Captions must come from the n
 tokenizer; a caption is read at its last token, so padding never matters.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,11 +15,9 @@ from simgrad.errors import InputError
 from simgrad.files import read_json
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
 from simgrad.models.layers import l2norm, valid
-from simgrad.models.parts import pretrained_folder, stored
+from simgrad.models.parts import WITH_TOKENIZER, here, pretrained_folder, stored
 from simgrad.models.pixels import CLIP_MEAN, CLIP_STD, HALF, Standardise
 from simgrad.objectives.spec import setting
-
-_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 
 
 @models.declare(
@@ -28,7 +27,10 @@ _FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 )
 @dataclass(frozen=True)
 class Clip(ModelConfig):
-    reads: ClassVar[str] = "pixels"
+    small: ClassVar[dict[str, Any]] = {
+        "source": None, "dimension": 128, "width": 128, "layers": 2, "heads": 2, "size": 64,
+        "patch": 8,
+    }  # fmt: skip
 
     source: str | None = setting(
         "openai/clip-vit-base-patch32", "folder or hub name; none: untrained"
@@ -40,9 +42,25 @@ class Clip(ModelConfig):
     heads: int = setting(8, "attention heads of an untrained network")
     patch: int = setting(32, "pixels a side of an untrained network's patches")
     positions: int = setting(77, "longest caption of an untrained network")
+    size: int = setting(224, "pixels a side of an untrained network's pictures")
 
     def build(self, inputs: Inputs) -> "ClipModel":
         return ClipModel(self, inputs)
+
+    @property
+    def reads(self) -> str:
+        return "pixels"
+
+    @property
+    def pieces(self) -> bool:
+        return self.source is not None
+
+    @property
+    def text_part(self) -> tuple[str, str] | None:
+        return None if self.source is None else ("source", self.source)
+
+    def offline(self) -> "Clip":
+        return self if here(self.source) else dataclasses.replace(self, source=None)
 
 
 class ClipModel(RetrievalModel):
@@ -56,6 +74,8 @@ class ClipModel(RetrievalModel):
         self.body = Body(config, inputs)
         siglip = self.body.family == "siglip"
         self.standardise = Standardise(*((HALF, HALF) if siglip else (CLIP_MEAN, CLIP_STD)))
+        self.longest = self.body.longest
+        self.sees(self.body.size, "clip")
 
     def encode_images(self, images: Tensor) -> Encoded:
         pixels = self.standardise(images)
@@ -81,6 +101,7 @@ class Body(nn.Module):
             self.net = _empty(_untrained(config, inputs))
         self.family: str = self.net.config.model_type
         self.longest: int = self.net.config.text_config.max_position_embeddings
+        self.size: int = self.net.config.vision_config.image_size
         self.part_settings = self.net.config.to_diff_dict() | {"model_type": self.family}
 
     def image(self, pixels: Tensor) -> Tensor:
@@ -125,7 +146,7 @@ def _empty(settings: dict[str, Any]) -> Any:
 
 
 def _pretrained(source: str) -> Any:
-    folder = pretrained_folder(source, _FILES, "source")
+    folder = pretrained_folder(source, "source", WITH_TOKENIZER)
     _, model = _classes(str(read_json(folder / "config.json").get("model_type")))
     return model.from_pretrained(folder)
 
@@ -145,7 +166,7 @@ def _untrained(config: Clip, inputs: Inputs) -> dict[str, Any]:
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
-    vision = {**tower, "image_size": inputs.image_shape[-1], "patch_size": config.patch}
+    vision = {**tower, "image_size": config.size, "patch_size": config.patch}
     if config.family == "siglip":
         text["projection_size"] = config.width
     settings: dict[str, Any] = {

@@ -133,13 +133,17 @@ class Tower(nn.Module):
         return self
 
     def pooled(self, pixels: Tensor) -> Tensor:
-        """(n, 3, h, w) -> (n, dimension)"""
+        """(n, 3, h, w) -> (n, dimension); what it made before, (n, dimension), stays."""
+        if pixels.dim() == 2:
+            return pixels
         with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
             out: Tensor = self.body.pooled(pixels)
             return out
 
     def grid(self, pixels: Tensor, cells: int) -> Tensor:
-        """(n, 3, h, w) -> (n, cells * cells, grid_dimension)"""
+        """(n, 3, h, w) -> (n, cells * cells, grid_dimension); what it made before stays."""
+        if pixels.dim() == 3:
+            return pixels
         with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
             out: Tensor = self.body.grid(pixels, cells)
             return out

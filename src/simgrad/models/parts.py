@@ -49,26 +49,56 @@ def recorded(model: nn.Module) -> dict[str, Any]:
     return found
 
 
-def pretrained_folder(source: str, files: tuple[str, ...], option: str) -> Path:
-    """The folder of a pretrained part: a local one, or the hub's by that name."""
+# What is fetched of a network: tokenizers and older formats of weights where there are any.
+_FILES = (
+    "config.json",
+    "preprocessor_config.json",
+    "model.safetensors",
+    "pytorch_model.bin",
+    "tokenizer.json",
+    "vocab.txt",
+)
+
+
+# What a person has to put into the folder of a network that reads captions.
+WITH_TOKENIZER = "config.json, model.safetensors and tokenizer.json"
+
+
+def here(source: str | None) -> bool:
+    """Whether a pretrained part can be had without a network: no part always can."""
+    if source is None or Path(source).expanduser().is_dir():
+        return True
+    try:
+        from huggingface_hub import try_to_load_from_cache
+
+        return isinstance(try_to_load_from_cache(source, "config.json"), str)
+    except (ImportError, ValueError):  # no package; a name that the hub cannot have
+        return False
+
+
+def pretrained_folder(source: str, option: str, wanted: str = "") -> Path:
+    """The folder of a pretrained part: a local one, or the hub's by that name.
+
+    `wanted` names the files that a person has to put there, where it is not the usual ones.
+    """
     folder = Path(source).expanduser()
     if not folder.is_dir():
-        folder = _from_hub(source, files, option)
+        folder = _from_hub(source, option, wanted)
     if not (folder / "config.json").is_file():
         raise InputError(f"{option}={source}: no config.json in {folder}.")
     return folder
 
 
-def _from_hub(source: str, files: tuple[str, ...], option: str) -> Path:
-    wanted = " and ".join(files[:2])
+def _from_hub(source: str, option: str, wanted: str) -> Path:
     message = (
-        f"{option}={source}: neither a folder here nor to be had from the hub. Put {wanted} of "
-        f"'{source}' into a folder and give {option}=FOLDER, or {option}=none to start untrained."
+        f"{option}={source}: neither a folder here nor to be had from the hub. Put "
+        f"{wanted or 'config.json and model.safetensors'} of https://huggingface.co/{source} into "
+        f"a folder and give {option}=FOLDER, or {option}=none to start untrained."
     )
     try:
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(source, allow_patterns=list(files)))
+        return Path(snapshot_download(source, allow_patterns=list(_FILES)))
     except Exception as error:  # no package, no network, no such name: one answer serves all
         raise InputError(f"{message} ({type(error).__name__})") from None
 

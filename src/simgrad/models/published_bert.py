@@ -94,7 +94,9 @@ def xvlm(published: Published) -> Mapped:
     fusion = len(set(re.findall(r"layer\.(\d+)\.crossattention", " ".join(text))))
     hidden = published.size(text, "embeddings.word_embeddings.weight", 1)
     depths, heads, window = _swin_sizes(vision)
+    size = int(published.option("image_res", 384))
     config = Xvlm(
+        size=size,
         dimension=published.size(everything, "vision_proj.weight"),
         rerank=int(published.option("k_test", 256)),
         swin_width=published.size(vision, "swin.patch_embed.proj.weight"),
@@ -110,7 +112,6 @@ def xvlm(published: Published) -> Mapped:
     state = {**vision, **{f"bert.{k}": v for k, v in from_transformers(text, layers).items()}}
     for ours, theirs in (("vision_proj",) * 2, ("text_proj",) * 2, ("matching_head", "itm_head")):
         state |= plain(everything, theirs, ours)
-    size = int(published.option("image_res", 384))
     words = published.size(text, "embeddings.word_embeddings.weight")
     return config, Inputs("pixels", (3, size, size), words, mask_token=_BERT_MASK), state, None
 

@@ -34,9 +34,11 @@ class SwinSettings:
         side, rest = divmod(self.size, self.patch * 2 ** (stages - 1))
         sides = [side * 2**i for i in range(stages)]
         if rest or any(s > self.window and s % self.window for s in sides):
+            step = self.patch * 2 ** (stages - 1)
             raise InputError(
                 f"a Swin of {stages} stages with windows of {self.window} cannot cut pictures of "
-                f"{self.size} pixels into equal windows; give pictures of another size."
+                f"{self.size} pixels into equal windows: give a size that is a multiple of "
+                f"{step * self.window}, or another window (at 224 pixels and 4 stages, 7)."
             )
 
 

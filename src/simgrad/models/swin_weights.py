@@ -11,8 +11,6 @@ from simgrad.files import read_json
 from simgrad.models.parts import pretrained_folder, read_weights, stored
 from simgrad.models.swin import Swin, SwinSettings
 
-_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
-
 
 def swin(source: str | None, settings: SwinSettings, option: str = "swin") -> Swin:
     """A Swin: stored in a checkpoint that is being loaded, pretrained, or untrained."""
@@ -21,7 +19,7 @@ def swin(source: str | None, settings: SwinSettings, option: str = "swin") -> Sw
         return Swin(_settings(kept))
     if source is None:
         return Swin(settings)
-    folder = pretrained_folder(source, _FILES, option)
+    folder = pretrained_folder(source, option)
     model = Swin(_config(folder, settings.size))
     state = from_transformers(read_weights(folder))
     missing = [name for name in model.state_dict() if name not in state]

@@ -5,19 +5,25 @@ CVPR 2021. As published: `vse-infinity` on region features with BERT; `image=gri
 or pixels; `text=bigru` for the word GRU.
 """
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from simgrad.errors import InputError
+from simgrad.models import parts
 from simgrad.models.augment import change_words, keep_cells, keep_regions
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
 from simgrad.models.bert import BertSettings, bert
 from simgrad.models.gpo import Gpo
 from simgrad.models.layers import BiGruText, Tower, l2norm, valid, xavier_linear
 from simgrad.objectives.spec import setting
+
+if TYPE_CHECKING:
+    from simgrad.models.backbones import Backbone
 
 _UNKNOWN_WORD = 3
 
@@ -29,6 +35,10 @@ _UNKNOWN_WORD = 3
 )
 @dataclass(frozen=True)
 class VseInfinity(ModelConfig):
+    small: ClassVar[dict[str, Any]] = {
+        **ModelConfig.small, "text": "bigru", "finetune": False, "cells": 7, "size": 224
+    }  # fmt: skip
+
     dimension: int = setting(1024, "size of the joint space")
     image: str = setting("region", "what image features are", choices=("region", "grid"))
     text: str = setting("bert", "text encoder", choices=("bert", "bigru"))
@@ -38,9 +48,10 @@ class VseInfinity(ModelConfig):
     bert_heads: int = setting(12, "attention heads of an untrained BERT")
     word_dimension: int = setting(300, "size of a word vector (bigru)")
     augment: float = setting(0.2, "share of regions and words changed while training")
-    backbone: str = setting("resnet152", "image network, where the data gives pixels")
+    backbone: str | None = setting(None, "image network that reads pictures; none: features do")
     weights: str | None = setting(None, "where the image network's weights are")
-    cells: int = setting(16, "grid cells a side of an image, where the data gives pixels")
+    size: int = setting(512, "pixels a side of its pictures")
+    cells: int = setting(16, "grid cells a side that it makes of them")
     finetune: bool = setting(True, "train the image network too")
     bert_lr: float = setting(0.1, "learning rate of BERT, as a share")
     backbone_lr: float = setting(0.1, "learning rate of the image network (WSL, BUTD: 0.01)")
@@ -48,6 +59,29 @@ class VseInfinity(ModelConfig):
 
     def build(self, inputs: Inputs) -> "VseInfinityModel":
         return VseInfinityModel(self, inputs)
+
+    @property
+    def reads(self) -> str:
+        return "regions" if self.backbone is None else "pixels"
+
+    @property
+    def pieces(self) -> bool:
+        return self.text == "bert"
+
+    @property
+    def text_part(self) -> tuple[str, str] | None:
+        return ("bert", self.bert) if self.text == "bert" and self.bert is not None else None
+
+    def offline(self) -> "VseInfinity":
+        from simgrad.models.backbones import here
+
+        network = self.backbone is None or here(self.backbone, self.weights)
+        return dataclasses.replace(
+            self,
+            backbone=self.backbone if network else None,
+            # Words by a GRU are the published way without BERT, and learn more from little.
+            text=self.text if self.text_part is None or parts.here(self.bert) else "bigru",
+        )
 
 
 class ResidualMlp(nn.Module):
@@ -76,7 +110,15 @@ class VseInfinityModel(RetrievalModel):
         self.needs("regions", "pixels")
         self.tower = None
         if inputs.images == "pixels":
+            if config.backbone is None:
+                raise InputError(
+                    "model 'vse-infinity' is given pictures, but no network that reads them: name "
+                    "one, as in vse-infinity(backbone=resnet152), or give it features of them "
+                    "(`simgrad features DATA --grid 7`)."
+                )
             self.tower = Tower(config.backbone, config.weights, finetune=config.finetune, keep=True)
+            self.tower.body.size, self.tower.body.transform = config.size, "vse-infinity"
+            self.sees(config.size, "vse-infinity")
         width = self.tower.grid_dimension if self.tower is not None else inputs.image_dimension
         self.grid = self.tower is not None or config.image == "grid"
         self.fc = xavier_linear(width, config.dimension)
@@ -99,6 +141,7 @@ class VseInfinityModel(RetrievalModel):
                 inner=4 * config.bert_hidden,
             )
             self.bert = bert(config.bert, sizes)
+            self.longest = self.bert.settings.positions
             self.linear = nn.Linear(self.bert.settings.hidden, config.dimension)
         continues = torch.zeros(inputs.vocabulary_size, dtype=torch.bool)
         continues[list(inputs.continuations)] = True
@@ -136,6 +179,11 @@ class VseInfinityModel(RetrievalModel):
             assert self.words is not None
             features = self.words(tokens, lengths)
         return Encoded(l2norm(self.text_pool(features, mask)))
+
+    def fixed_network(self) -> "tuple[Backbone, int | None] | None":
+        if self.tower is None or self.config.finetune:
+            return None
+        return self.tower.body, self.config.cells
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         decay = self.config.weight_decay

@@ -4,8 +4,9 @@ Faghri, Fleet, Kiros, Fidler: VSE++: Improving visual-semantic embeddings with h
 BMVC 2018. With `measure=order` it is the order embedding of Vendrov et al., ICLR 2016.
 """
 
+import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from torch import Tensor
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models, vectors_of
 from simgrad.models.layers import GruText, Tower, l2norm, xavier_linear
 from simgrad.objectives.spec import setting
+
+if TYPE_CHECKING:
+    from simgrad.models.backbones import Backbone
 
 # Order similarities compare every dimension of every pair: this many numbers at a time.
 _BLOCK = 1 << 24
@@ -25,7 +29,7 @@ _BLOCK = 1 << 24
 )
 @dataclass(frozen=True)
 class VsePlusPlus(ModelConfig):
-    reads: ClassVar[str] = "global"
+    small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "finetune": False}
 
     dimension: int = setting(1024, "size of the joint space")
     word_dimension: int = setting(300, "size of a word vector")
@@ -38,6 +42,18 @@ class VsePlusPlus(ModelConfig):
 
     def build(self, inputs: Inputs) -> "VseModel":
         return VseModel(self, inputs)
+
+    @property
+    def reads(self) -> str:
+        """Pictures where it trains their network; else features of it will do."""
+        return "pixels" if self.finetune else "global"
+
+    def offline(self) -> "VsePlusPlus":
+        from simgrad.models.backbones import here
+
+        if not self.finetune or here(self.backbone, self.weights):
+            return self
+        return dataclasses.replace(self, finetune=False)
 
 
 class VseModel(RetrievalModel):
@@ -54,6 +70,7 @@ class VseModel(RetrievalModel):
             self.tower = Tower(
                 config.backbone, config.weights, finetune=config.finetune, keep=False
             )
+            self.sees(self.tower.body.size, self.tower.body.transform)
         width = self.tower.dimension if self.tower is not None else inputs.image_dimension
         self.fc = xavier_linear(width, config.dimension)
         self.text = GruText(inputs.vocabulary_size, config.word_dimension, config.dimension)
@@ -67,6 +84,11 @@ class VseModel(RetrievalModel):
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
         vectors = l2norm(self.text(tokens, lengths))
         return Encoded(vectors.abs() if self.config.absolute else vectors)
+
+    def fixed_network(self) -> "tuple[Backbone, int | None] | None":
+        if self.tower is None or self.config.finetune:
+            return None
+        return self.tower.body, None
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         if self.config.measure == "cosine":

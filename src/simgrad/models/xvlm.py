@@ -6,6 +6,7 @@ reads caption and image together and says whether they match, trained on hard ne
 batch and used to re-rank the best of the first ranking.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from simgrad.models.base import (
 )
 from simgrad.models.bert import BertSettings, bert
 from simgrad.models.layers import l2norm, valid
+from simgrad.models.parts import here
 from simgrad.models.pixels import CLIP_MEAN, CLIP_STD, Standardise
 from simgrad.models.swin import SwinSettings
 from simgrad.models.swin_weights import swin
@@ -40,12 +42,17 @@ _PAIRS = 256  # that the fusion half looks at together
 )
 @dataclass(frozen=True)
 class Xvlm(ModelConfig):
-    reads: ClassVar[str] = "pixels"
+    small: ClassVar[dict[str, Any]] = {
+        "dimension": 64, "size": 64, "rerank": 32, "swin": None, "swin_width": 32,
+        "swin_depths": "1-1", "swin_heads": "1-2", "swin_window": 4, "bert": None,
+        "bert_hidden": 64, "bert_heads": 2, "text_layers": 1, "fusion_layers": 1,
+    }  # fmt: skip
 
     dimension: int = setting(256, "size of the joint space")
     matching: bool = setting(True, "train the fusion half to tell pairs from hard negatives")
     rerank: int = setting(256, "candidates re-ranked for each query (Flickr30k: 128)")
     temperature: float = setting(0.07, "sharpness of the draw of hard negatives")
+    size: int = setting(384, "pixels a side of a picture")
     swin: str | None = setting(None, "Swin's folder or hub name; none: untrained")
     swin_width: int = setting(128, "width of an untrained Swin's first stage")
     swin_depths: str = setting("2-2-18-2", "blocks in an untrained Swin's stages")
@@ -61,10 +68,29 @@ class Xvlm(ModelConfig):
     def build(self, inputs: Inputs) -> "XvlmModel":
         return XvlmModel(self, inputs)
 
+    @property
+    def reads(self) -> str:
+        return "pixels"
 
-def _swin_settings(config: Xvlm, size: int) -> SwinSettings:
+    @property
+    def pieces(self) -> bool:
+        return True
+
+    @property
+    def text_part(self) -> tuple[str, str] | None:
+        return None if self.bert is None else ("bert", self.bert)
+
+    def offline(self) -> "Xvlm":
+        return dataclasses.replace(
+            self,
+            swin=self.swin if here(self.swin) else None,
+            bert=self.bert if here(self.bert) else None,
+        )
+
+
+def _swin_settings(config: Xvlm) -> SwinSettings:
     return SwinSettings(
-        size=size,
+        size=config.size,
         width=config.swin_width,
         depths=_numbers(config.swin_depths, "swin_depths"),
         heads=_numbers(config.swin_heads, "swin_heads"),
@@ -87,8 +113,9 @@ class XvlmModel(RetrievalModel):
     def __init__(self, config: Xvlm, inputs: Inputs) -> None:
         super().__init__(config, inputs)
         self.needs("pixels")
-        self.swin = swin(config.swin, _swin_settings(config, inputs.image_shape[-1]))
+        self.swin = swin(config.swin, _swin_settings(config))
         self.standardise = Standardise(CLIP_MEAN, CLIP_STD)
+        self.sees(self.swin.settings.size, "x-vlm")
         sizes = BertSettings(
             words=inputs.vocabulary_size,
             hidden=config.bert_hidden,
@@ -100,6 +127,7 @@ class XvlmModel(RetrievalModel):
             context=self.swin.width,
         )
         self.bert = bert(config.bert, sizes)
+        self.longest = self.bert.settings.positions
         hidden = self.bert.settings.hidden
         self.vision_proj = nn.Linear(self.swin.width, config.dimension)
         self.text_proj = nn.Linear(hidden, config.dimension)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from simgrad.errors import InputError
 from simgrad.files import read_json
 
-_FILES = ("model.safetensors", "config.json", "preprocessor_config.json", "pytorch_model.bin")
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 _IMAGENET: MeanStd = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -80,7 +79,7 @@ def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
     from simgrad.models.parts import pretrained_folder
 
     try:
-        folder = pretrained_folder(source, _FILES, "weights")
+        folder = pretrained_folder(source, "weights")
     except InputError:
         raise InputError(
             f"the image network {name}: '{source}' is neither a folder here nor to be had from the "

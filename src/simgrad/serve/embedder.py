@@ -117,9 +117,8 @@ class Embedder:
 
         recipe = None if self.run is None else self.run.recipe
         if self.model.inputs.images == "pixels":
-            style = recipe.augment if recipe is not None else None
-            style = style or str(getattr(self.model, "transform", "imagenet"))
-            return PictureReader(named(style, train=False, size=224))
+            size = self.model.inputs.image_shape[-1]
+            return PictureReader(named(self.model.transform, train=False, size=size))
         if recipe is None or recipe.features is None:
             raise InputError(_why_not(recipe.data if recipe else None))
         return _backbone_reader(Path(recipe.features).expanduser(), self.device)

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simgrad.data.transforms import named
 from simgrad.errors import InputError
-from simgrad.models import models
+from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
-from simgrad.objectives.spec import print_spec
 from simgrad.training.recipe import Recipe, from_dict, read_yaml
 
 _METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
@@ -82,11 +82,12 @@ class Plan:
         """The same study on another data set.
 
         Models that read one vector per image get `features`, models that read several get
-        `regions`: a folder written by `simgrad features --grid`, or a data set of its own.
+        `regions` (a folder written by `simgrad features --grid`, or a data set of its own), and
+        models that run an image network themselves get the pictures.
         """
         rows = []
         for row in self.rows:
-            reads = self.reads(row)
+            reads = self.model(row).reads
             place: dict[str, Any] = {"data": data, "features": features}
             if reads == "regions" and regions is not None:
                 written = (Path(regions) / "features.json").is_file()
@@ -98,18 +99,24 @@ class Plan:
         return dataclasses.replace(self, rows=tuple(rows))
 
     def on_scenes(self, **sizes: int) -> "Plan":
-        """The same study on the embedded world, with features each model can read."""
+        """The same study on the embedded world, with what each model can read.
+
+        Pretrained parts that are not on this machine are left out: an image network gives way to
+        the world's features, a text network to an untrained one.
+        """
         rows = []
         for row in self.rows:
-            settings = {"features": self.reads(row), **sizes}
+            model = self.model(row).offline()
+            settings = {"features": model.reads, **sizes}
             spec = ", ".join(f"{k}={v}" for k, v in settings.items())
-            changes = {**row.changes, "data": f"scenes({spec})", "features": None}
+            place = {"data": f"scenes({spec})", "features": None, "model": str(model)}
+            changes = {**row.changes, **place}
             rows.append(dataclasses.replace(row, changes=changes))
         return dataclasses.replace(self, rows=tuple(rows))
 
-    def reads(self, row: Row) -> str:
-        """global, regions or pixels: what a row's model is fed."""
-        return models.parse(str(row.changes.get("model", self.base.model))).reads
+    def model(self, row: Row) -> ModelConfig:
+        """The settings of a row's model."""
+        return models.parse(str(row.changes.get("model", self.base.model)))
 
     def fast(self) -> "Plan":
         """A small version for a quick look: narrow models, few epochs, two seeds."""
@@ -118,7 +125,7 @@ class Plan:
             recipe = self.recipe(row, 0)
             share = max(1, recipe.epochs // 4)
             changes: dict[str, Any] = {
-                "model": narrow(recipe.model), "lr": 1e-3, "finetune_epochs": 0,
+                "model": str(self.model(row).narrow()), "lr": 1e-3, "finetune_epochs": 0,
                 "epochs": max(1, recipe.epochs // 10), "decay_every": share,
                 "first_objective": recipe.first_objective or "triplet",
                 "first_epochs": max(1, recipe.first_epochs),
@@ -129,14 +136,6 @@ class Plan:
                 changes["second_round"] = {**second, "depth": 60}
             rows.append(dataclasses.replace(row, changes={**row.changes, **changes}))
         return dataclasses.replace(self, rows=tuple(rows), seeds=self.seeds[:2])
-
-
-def narrow(spec: str) -> str:
-    """The same model, small enough for a laptop."""
-    config = models.parse(spec)
-    small = {"dimension": 128, "word_dimension": 64, "hidden": 128, "image_dimension": 128}
-    known = {f.name for f in dataclasses.fields(config)}
-    return print_spec(dataclasses.replace(config, **{k: v for k, v in small.items() if k in known}))
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -177,6 +176,8 @@ def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
         recipe = plan.recipe(row, 0)
         objective(recipe.objective)
         models.parse(recipe.model)
+        if recipe.augment is not None:
+            named(recipe.augment, train=True, size=224)
         if recipe.second_round:
             recipe.replace(second_round=None, **_second(recipe.second_round))
     return plan

@@ -1,5 +1,7 @@
 """From a recipe to what the loop needs: data, tokenizer, model, all seeded."""
 
+import dataclasses
+import math
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +10,15 @@ import torch
 
 from simgrad.data import Dataset, Split, open_dataset
 from simgrad.data.batches import Source
+from simgrad.data.decoded import DecodedPictures
+from simgrad.data.features import cached_features
+from simgrad.data.subwords import read_pieces
+from simgrad.data.transforms import named
 from simgrad.data.vocabulary import Vocabulary, read_published
+from simgrad.data.wordpieces import WordPieces
 from simgrad.errors import InputError
-from simgrad.models import Inputs, RetrievalModel, build, load, models
+from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
+from simgrad.models.parts import WITH_TOKENIZER, pretrained_folder
 from simgrad.training.recipe import Recipe
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
@@ -80,44 +88,44 @@ def _model(
     if recipe.start_from is not None:
         loaded = load(recipe.start_from)
         return loaded.tokenizer, loaded.model
-    pieces = needs_word_pieces(recipe.model)
-    key = (id(dataset), pieces, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
+    config = models.parse(recipe.model)
+    text = (config.pieces, config.text_part)
+    key = (id(dataset), text, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
     if key not in kept:
-        kept[key] = _tokenizer(recipe, dataset, pieces)
+        kept[key] = _tokenizer(recipe, dataset, config)
+    tokenizer = kept[key]
     torch.manual_seed(recipe.seed)
-    return kept[key], build(recipe.model, inputs_of(train, kept[key], recipe))
+    model = build(config, inputs_of(train, tokenizer, config, recipe))
+    if model.longest is not None and hasattr(tokenizer, "longest"):
+        tokenizer.longest = model.longest
+    return tokenizer, model
 
 
-def needs_word_pieces(model: str) -> bool:
-    """Whether a model reads BERT's word pieces rather than words."""
-    config = models.parse(model)
-    return getattr(config, "text", "words") == "bert" or bool(getattr(config, "pieces", False))
-
-
-def _tokenizer(recipe: Recipe, dataset: Dataset, pieces: bool) -> Any:
-    if pieces:
-        from simgrad.data.wordpieces import WordPieces
-
+def _tokenizer(recipe: Recipe, dataset: Dataset, config: ModelConfig) -> Any:
+    """Words or pieces of words: as the model's pretrained text network has them, if it has one."""
+    if not config.pieces:
         if recipe.vocabulary is not None:
-            return WordPieces.load(recipe.vocabulary)
-        return WordPieces.build(_captions(recipe, dataset))
+            return read_published(recipe.vocabulary)
+        return Vocabulary.build(_captions(recipe, dataset), min_count=recipe.min_count)
     if recipe.vocabulary is not None:
-        return read_published(recipe.vocabulary)
-    return Vocabulary.build(_captions(recipe, dataset), min_count=recipe.min_count)
+        return read_pieces(recipe.vocabulary)
+    if config.text_part is not None:
+        option, source = config.text_part
+        return read_pieces(pretrained_folder(source, option, WITH_TOKENIZER))
+    return WordPieces.build(_captions(recipe, dataset))
 
 
 def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:
     return [c for name in recipe.vocabulary_splits for c in dataset.split(name).captions]
 
 
-def inputs_of(split: Split, tokenizer: Any, recipe: Recipe) -> Inputs:
-    """What the model will be fed."""
-    if split.features is not None:
-        shape = split.features.shape
-        kind: Any = "features" if len(shape) == 1 else "regions"
-    else:
-        kind, shape = "pixels", (3, 224, 224)
-    return Inputs.of(kind, shape, tokenizer)
+def inputs_of(split: Split, tokenizer: Any, config: ModelConfig, recipe: Recipe) -> Inputs:
+    """What the model will be fed: features where there are any, unless it wants pictures."""
+    pictures = split.pictures is not None and recipe.features is None
+    if split.features is None or (config.reads == "pixels" and pictures):
+        return Inputs.of("pixels", (3,), tokenizer)
+    shape = split.features.shape
+    return Inputs.of("features" if len(shape) == 1 else "regions", shape, tokenizer)
 
 
 def source_of(
@@ -129,16 +137,34 @@ def source_of(
     training: bool = False,
 ) -> Source:
     """The batches of a split, resident on the device where they fit."""
+    room = _RESIDENT.get(device.type, 0)
     if model.inputs.images == "pixels":
-        from simgrad.data.transforms import named
-
-        style = str(recipe.augment or getattr(model, "transform", "imagenet"))
-        transform = named(style, train=training and recipe.augment is not None, size=224)
-        return Source(split, tokenizer, transform, device=device, workers=recipe.workers)
-    if split.features is None:
+        if training and recipe.augment is not None:
+            transform = named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
+            return Source(split, tokenizer, transform, device=device, workers=recipe.workers)
+        # A step that is captured would not notice that a network is thawed on the way.
+        thawed = training and bool(recipe.freeze_epochs or recipe.finetune_epochs)
+        split, size = _seen(split, model, device, recipe.workers, room)
+        resident = size <= room and not thawed
+    elif split.features is None:
         raise InputError(f"{split.dataset}: the model reads features, but the data has none.")
-    size = 4 * split.num_images
-    for n in split.features.shape:
-        size *= n
-    resident = size <= _RESIDENT.get(device.type, 0)
+    else:
+        resident = 4 * split.num_images * math.prod(split.features.shape) <= room
     return Source(split, tokenizer, device=device, resident=resident, workers=recipe.workers)
+
+
+def _seen(
+    split: Split, model: RetrievalModel, device: torch.device, workers: int, room: int
+) -> tuple[Split, int]:
+    """Pictures that look the same each time, as what can be made of them once; its size."""
+    fixed = model.fixed_network()
+    if fixed is not None:
+        network, grid = fixed
+        each = network.dimension if grid is None else grid * grid * network.grid_dimension
+        if 4 * each * split.num_images <= room:
+            made = cached_features(split, network, grid, device=device)
+            return dataclasses.replace(split, features=made), 4 * each * split.num_images
+    pixels = model.inputs.image_shape[-1]
+    size = 3 * pixels * pixels * split.num_images
+    pictures = DecodedPictures.of(split, model.transform, pixels, workers if size <= room else 1)
+    return dataclasses.replace(split, features=pictures), size

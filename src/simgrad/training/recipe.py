@@ -68,7 +68,7 @@ class Recipe:
     )
     drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is not full")
     augment: str | None = setting(
-        None, "For pictures: vsepp, vse-infinity, x-vlm; none if left out"
+        None, "For pictures: vse++, vse-infinity, x-vlm, clip; none if left out"
     )
 
     # Schedule
