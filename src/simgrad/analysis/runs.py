@@ -107,14 +107,17 @@ class RunBatches:
             yield self._batch(index, *(part.to(self.device) for part in chosen))
 
     def _batch(self, index: Any, images: Any, captions: Any) -> RunBatch:
-        offline = None
-        if self.objective.needs_offline:
+        from simgrad.training.offline import Drawn
+
+        offline, drawn = None, Drawn.of(index, self.device)
+        position = torch.from_numpy(index.image_of_caption).to(self.device)
+        if drawn is not None:
             from simgrad.training.step import offline_similarities
 
-            offline = offline_similarities(self.model, images, captions, index)
-            images = images.select(slice(0, index.own_images))
-            captions = captions.select(slice(0, index.own_captions))
-        position = torch.from_numpy(index.image_of_caption[: len(captions)]).to(self.device)
+            position = position[: drawn.own_captions]
+            offline = offline_similarities(self.model, images, captions, position, drawn.places)
+            images = images.select(slice(0, drawn.own_images))
+            captions = captions.select(slice(0, drawn.own_captions))
         S = self.model.similarities(images, captions).float()
         return RunBatch(index, S, position, offline)
 

@@ -9,13 +9,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import IndexBatch
+from simgrad.training.offline import Drawn, OfflineIndex, own_size
 from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
 from simgrad.training.step import Step
@@ -54,16 +57,57 @@ class _Captured:
     """One shape's graph, and where it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
-    rows: Tensor  # [images | captions | image of caption | present]
+    row: Tensor  # laid out as `_Layout` says
     value: Tensor
+
+
+class _Layout(NamedTuple):
+    """The parts of a row of numbers that tells a captured step what to work on."""
+
+    images: int  # of a full batch, repeated ones included
+    captions: int
+    drawn: int  # images, and as many captions, drawn from outside the batch
+
+    def parts(self) -> list[int]:
+        """[images, drawn ones behind | captions | image of caption | present | places of drawn]"""
+        drawn = 4 * self.captions if self.drawn else 0
+        return [
+            self.images + self.drawn,
+            self.captions + self.drawn,
+            self.captions,
+            self.images,
+            drawn,
+        ]
+
+    def row(self, index: IndexBatch) -> Rows:
+        """A batch's numbers; what is missing to a full one repeats its first image or caption."""
+        n, m = own_size(index)
+        image, caption = (np.full(k, rows[0]) for k, rows in zip(
+            self.parts(), (index.images, index.captions), strict=False))  # fmt: skip
+        image[:n], caption[:m] = index.images[:n], index.captions[:m]
+        present = np.arange(self.images) < n
+        places: list[Rows] = []
+        if isinstance(index, OfflineIndex):
+            more = index.images[n:], index.captions[m:]
+            image[self.images :][: len(more[0])] = more[0]
+            caption[self.captions :][: len(more[1])] = more[1]
+            # What was drawn stands behind a full batch now.
+            shift = {"image": (n, self.images - n), "caption": (m, self.captions - m)}
+            for name, place in index.places().items():
+                own, by = shift[name.removeprefix("partner_")]
+                places.append(np.where(place < own, place, place + by))
+        return np.concatenate([image, caption, index.image_of_caption[:m], present, *places])
 
 
 class GraphSteps:
     """Replays captured steps where it can."""
 
-    def __init__(self, step: Step, source: Source, recipe: Recipe) -> None:
+    def __init__(self, step: Step, source: Source, recipe: Recipe, drawn_for_each: int = 0) -> None:
         self.step, self.source, self.recipe = step, source, recipe
-        self.captured: dict[tuple[int, int, str], _Captured] = {}
+        per_image = recipe.captions_per_image if recipe.sampler == "images" else 1
+        captions = recipe.batch * per_image
+        self.layout = _Layout(recipe.batch, captions, drawn_for_each * captions)
+        self.captured: dict[tuple[int, str], _Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.done = 0
 
@@ -76,55 +120,40 @@ class GraphSteps:
             and source.resident
             and recipe.micro_batch is None
             and recipe.precision != "fp16"
-            and recipe.candidates is None
         )
 
     def __call__(self, plan: list[IndexBatch], start: int, moment_of: MomentOf) -> Iterator[Tensor]:
         """The losses of an epoch's steps from the `start`-th on."""
-        per_image = self.recipe.captions_per_image if self.recipe.sampler == "images" else 1
-        size = self.recipe.batch * per_image  # captions in a full batch
-        images = self.recipe.batch
-        table = self._upload(plan, size, images)
+        full = [own_size(index)[1] == self.layout.captions for index in plan]
+        nothing = np.zeros(sum(self.layout.parts()), dtype=np.int64)
+        rows = (self.layout.row(i) if f else nothing for i, f in zip(plan, full, strict=True))
+        table = torch.from_numpy(np.stack(list(rows))).to(self.source.device)
         for place in range(start, len(plan)):
             index, moment = plan[place], moment_of(place)
-            if len(index.captions) != size or self.done < _PLAIN:
+            if not full[place] or self.done < _PLAIN:
                 yield self.step(self.source.fetch(index), moment)
             else:
                 self.step.set_moment(moment)
-                yield self._replay(table[place], index, moment.objective, size, images)
+                yield self._replay(table[place], index, moment.objective)
             self.done += 1
 
-    def _upload(self, plan: list[IndexBatch], size: int, images: int) -> Tensor:
-        """All full batches' rows in one table on the device."""
-        table = np.zeros((len(plan), 2 * images + 2 * size), dtype=np.int64)
-        for row, index in zip(table, plan, strict=True):
-            n, m = len(index.images), len(index.captions)
-            if m == size:
-                row[:n] = index.images
-                row[n:images] = index.images[0]  # padding: marked as not present
-                row[images : images + m] = index.captions
-                row[images + size : images + size + m] = index.image_of_caption
-                row[images + 2 * size : images + 2 * size + n] = 1
-        return torch.from_numpy(table).to(self.source.device)
-
-    def _replay(
-        self, rows: Tensor, index: IndexBatch, objective: str, size: int, images: int
-    ) -> Tensor:
+    def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
         longest = self.source.longest(index.captions)
         length = -(-longest // _LENGTHS) * _LENGTHS
-        key = (size, length, objective)
+        key = (length, objective)
         if key not in self.captured:
-            self.captured[key] = self._capture(rows, length, objective, size, images)
+            self.captured[key] = self._capture(row, length, objective)
         captured = self.captured[key]
-        captured.rows.copy_(rows)
+        captured.row.copy_(row)
         captured.graph.replay()
         return captured.value
 
-    def _capture(
-        self, rows: Tensor, length: int, objective: str, size: int, images: int
-    ) -> _Captured:
-        static = rows.clone()
-        image, caption, position, present = torch.split(static, [images, size, size, images])
+    def _capture(self, row: Tensor, length: int, objective: str) -> _Captured:
+        static = row.clone()
+        image, caption, position, present, places = torch.split(static, self.layout.parts())
+        drawn = None
+        if self.layout.drawn:
+            drawn = Drawn(self.layout.images, self.layout.captions, places.view(4, -1))
         # Padding is only ever needed where captions are drawn at random.
         padded = self.recipe.sampler == "pairs" and self.recipe.positives == "images"
         nothing = IndexBatch(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
@@ -135,7 +164,8 @@ class GraphSteps:
             try:
                 features, tokens, lengths = self.source.gather(image, caption, length)
                 batch = Batch(features, tokens, lengths, position, nothing)
-                value = self.step.update(batch, objective, present.bool() if padded else None)
+                there = present.bool() if padded else None
+                value = self.step.update(batch, objective, there, drawn)
             finally:
                 graph.capture_end()
         return _Captured(graph, static, value)

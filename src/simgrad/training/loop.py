@@ -94,7 +94,8 @@ class _Training:
             self.draw = Draw(self.split, Candidates.load(recipe.candidates), recipe)
         self.graphs = None
         if GraphSteps.possible(prepared.train, recipe, prepared.device):
-            self.graphs = GraphSteps(self.step, prepared.train, recipe)
+            more = 0 if self.draw is None else self.draw.for_each
+            self.graphs = GraphSteps(self.step, prepared.train, recipe, more)
         self.watch = Watch()
         self.display = Display(recipe, quiet or distributed.rank() > 0)
         self.total = torch.zeros((), device=prepared.device, dtype=torch.float64)

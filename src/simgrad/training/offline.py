@@ -6,8 +6,11 @@ one of Î's captions. Each distinct image and caption of all of these is encoded
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from simgrad.data.base import Rows, Split
 from simgrad.data.sampling import IndexBatch
@@ -39,6 +42,29 @@ class OfflineIndex(IndexBatch):
         return {k: v for k, v in found.items() if v is not None}
 
 
+def own_size(index: IndexBatch) -> tuple[int, int]:
+    """How many images and captions belong to the batch proper."""
+    if isinstance(index, OfflineIndex):
+        return index.own_images, index.own_captions
+    return len(index.images), len(index.captions)
+
+
+class Drawn(NamedTuple):
+    """What a step needs to know of the draws: sizes on the host, places on the device."""
+
+    own_images: int
+    own_captions: int
+    places: Tensor  # (4, own_captions): of T̂, Î, Ĩ and T̃
+
+    @staticmethod
+    def of(index: IndexBatch, device: torch.device) -> "Drawn | None":
+        """None where nothing was drawn."""
+        if not isinstance(index, OfflineIndex):
+            return None
+        places = np.stack(list(index.places().values()))
+        return Drawn(*own_size(index), torch.from_numpy(places).to(device))
+
+
 class Draw:
     """Draws offline negatives for every batch of an epoch."""
 
@@ -53,6 +79,7 @@ class Draw:
         self.depth = min(recipe.depth, candidates.i2t.shape[1])
         # off-tri has no use for the unanchored pair: nothing more is drawn or encoded for it.
         self.quintuplet = bool(getattr(objective(recipe.objective), "quintuplet", True))
+        self.for_each = 2 if self.quintuplet else 1  # images, and captions, drawn for each pair
         # As published: five captions per image, so a fifth of the depth among images.
         self.ratio = max(1, round(split.num_captions / split.num_images))
 

@@ -15,7 +15,7 @@ from simgrad.data.batches import Batch
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives, objective
 from simgrad.training import distributed, gradcache
-from simgrad.training.offline import OfflineIndex
+from simgrad.training.offline import Drawn
 from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
 
@@ -38,13 +38,20 @@ class Step:
         self.set_moment(moment)
         return self.update(batch, moment.objective)
 
-    def update(self, batch: Batch, objective_spec: str, present: Tensor | None = None) -> Tensor:
+    def update(
+        self,
+        batch: Batch,
+        objective_spec: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
         """An update at the rates set before; nothing here waits for the device.
 
-        `present` marks the images that are really there, where the batch was padded.
+        `present` marks the images that are really there, where the batch was padded; `drawn` says
+        where what was drawn from outside the batch stands, where `batch.index` does not.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        value = self.gradient(batch, objective_spec, present)
+        value = self.gradient(batch, objective_spec, present, drawn)
         self.scaler.unscale_(self.optimizer)
         distributed.add_gradients(self.model, self.objectives.values())
         if self.recipe.clip > 0:
@@ -54,13 +61,20 @@ class Step:
         self.scaler.update()
         return value
 
-    def gradient(self, batch: Batch, objective_spec: str, present: Tensor | None = None) -> Tensor:
+    def gradient(
+        self,
+        batch: Batch,
+        objective_spec: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
         """Fill the parameters' gradients; the loss."""
         values = []
+        drawn = drawn or Drawn.of(batch.index, self.device)
 
         def loss_of(images: Encoded, captions: Encoded) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):
-                value = self.loss(images, captions, batch, objective_spec, present)
+                value = self.loss(images, captions, batch, objective_spec, present, drawn)
             values.append(value.detach())
             return self.scaler.scale(value * self.loss_factor)
 
@@ -74,23 +88,24 @@ class Step:
         batch: Batch,
         objective_spec: str,
         present: Tensor | None = None,
+        drawn: Drawn | None = None,
     ) -> Tensor:
         """The objective, and what the model adds to it."""
         chosen = self.objectives[objective_spec]
-        index = batch.index
         offline: Offline | None = None
-        if isinstance(index, OfflineIndex):
+        if drawn is not None:
             # The batch proper comes first; behind it, what was drawn from outside.
+            own = slice(0, drawn.own_images), slice(0, drawn.own_captions)
+            owner = batch.image_of_caption[own[1]]
             if chosen.needs_offline:
-                offline = offline_similarities(self.model, images, captions, index)
-            images = images.select(slice(0, index.own_images))
-            captions = captions.select(slice(0, index.own_captions))
+                offline = offline_similarities(self.model, images, captions, owner, drawn.places)
+            images, captions = images.select(own[0]), captions.select(own[1])
             batch = Batch(
-                batch.images[: index.own_images],
-                batch.tokens[: index.own_captions],
-                batch.lengths[: index.own_captions],
-                batch.image_of_caption[: index.own_captions],
-                index,
+                batch.images[own[0]],
+                batch.tokens[own[1]],
+                batch.lengths[own[1]],
+                owner,
+                batch.index,
             )
         auxiliary = self.model.auxiliary_loss(images, captions, batch)
         positives: Any = batch.image_of_caption
@@ -127,22 +142,20 @@ class Step:
 
 
 def offline_similarities(
-    model: RetrievalModel, images: Encoded, captions: Encoded, index: OfflineIndex
+    model: RetrievalModel, images: Encoded, captions: Encoded, owner: Tensor, places: Tensor
 ) -> Offline:
     """The four similarities of each pair with what was drawn from outside the batch."""
-    device = (images.vectors if images.vectors is not None else images.real()).device
-    place = {k: torch.from_numpy(v).to(device) for k, v in index.places().items()}
-    own_image = torch.from_numpy(index.image_of_caption[: index.own_captions]).to(device)
-    own_caption = torch.arange(index.own_captions, device=device)
+    caption, image, partner_image, partner_caption = places
+    own = torch.arange(len(owner), device=owner.device)
 
     def compare(image: Tensor, caption: Tensor) -> Tensor:
         return model.pairwise(images.select(image), captions.select(caption))
 
     return Offline(
-        caption=compare(own_image, place["caption"]),
-        image=compare(place["image"], own_caption),
-        pair=compare(place["image"], place["caption"]),
-        partner=compare(place["partner_image"], place["partner_caption"]),
+        caption=compare(owner, caption),
+        image=compare(image, own),
+        pair=compare(image, caption),
+        partner=compare(partner_image, partner_caption),
     )
 
 

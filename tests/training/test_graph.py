@@ -1,0 +1,69 @@
+"""Captured steps: their rows of numbers say what the batch says, and they train the same."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from simgrad.data import Dataset, Sampler
+from simgrad.training.graph import _Layout
+from simgrad.training.loop import train
+from simgrad.training.mining import Candidates
+from simgrad.training.offline import Draw, own_size
+from simgrad.training.recipe import Recipe
+from simgrad.training.rounds import mine_run
+
+
+def lists(dataset: Dataset) -> Candidates:
+    split, random = dataset.split("train"), np.random.default_rng(0)
+    i2t = random.integers(0, split.num_captions, (split.num_images, 30), dtype=np.int32)
+    t2i = random.integers(0, split.num_images, (split.num_captions, 30), dtype=np.int32)
+    return Candidates(i2t, t2i, {})
+
+
+@pytest.mark.parametrize("objective", ["off-tri", "adap-off-quin"])
+def test_a_row_of_numbers_says_what_the_batch_says(objective: str, scenes: Dataset) -> None:
+    split = scenes.split("train")
+    draw = Draw(split, lists(scenes), Recipe(objective=objective, depth=30))
+    layout = _Layout(16, 16, 16 * draw.for_each)
+    plan = Sampler("pairs", 16, drop_last=True).epoch(split, 0)
+    for index, plain in zip(draw.epoch(plan, 0), plan, strict=True):
+        row = torch.from_numpy(layout.row(index))
+        image, caption, position, present, places = torch.split(row, layout.parts())
+        m = own_size(index)[1]
+        assert (int(present.sum()), m) == (len(plain.images), 16)
+        assert np.array_equal(image[position], plain.images[plain.image_of_caption])
+        assert np.array_equal(caption[:m], plain.captions)
+        wanted = index.places()
+        for name, place in zip(wanted, places.view(4, -1), strict=True):
+            rows, original = (image, index.images) if "image" in name else (caption, index.captions)
+            assert np.array_equal(rows[place], original[wanted[name]])
+
+
+def test_a_row_of_a_batch_without_draws(scenes: Dataset) -> None:
+    index = Sampler("pairs", 16).epoch(scenes.split("train"), 0)[0]
+    parts = torch.split(torch.from_numpy(_Layout(16, 16, 0).row(index)), _Layout(16, 16, 0).parts())
+    assert [len(part) for part in parts] == [16, 16, 16, 16, 0]
+    assert np.array_equal(parts[0][: len(index.images)], index.images)
+    assert np.array_equal(parts[1], index.captions)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("objective", ["goal(triplet=cir, pair=sig-ms)", "off-tri", "off-quin"])
+def test_captured_steps_train_like_plain_ones(
+    objective: str, small: Any, scenes: Dataset, tmp_path: Path
+) -> None:
+    recipe = small(device="cuda", epochs=3, batch=16)
+    if objective.startswith("off"):
+        first = train(recipe, tmp_path / "first", dataset=scenes, quiet=True)
+        mined = mine_run(first, tmp_path / "lists", 15, dataset=scenes)
+        recipe = recipe.replace(candidates=str(mined), depth=15)
+    losses = []
+    for graphs in (False, True):
+        chosen = recipe.replace(objective=objective, graphs=graphs)
+        run = train(chosen, tmp_path / str(graphs), dataset=scenes, quiet=True)
+        losses.append([entry["loss"] for entry in run.history])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
