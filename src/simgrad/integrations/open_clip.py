@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from simgrad.objectives import Batch, Objective, Positives, objective
 from simgrad.objectives.base import RuleResult
+from simgrad.objectives.streamed import Streamed
 
 
 class ClipLoss(nn.Module):
@@ -61,3 +62,6 @@ class _Borrowing(Objective):
 
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
         return self.inner[0].rule(similarities, positives, batch)
+
+    def stream(self) -> Streamed | None:
+        return self.inner[0].stream()

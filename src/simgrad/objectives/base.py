@@ -9,7 +9,7 @@ from above, queries without a negative and input checks come from here.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from simgrad.objectives.tensors import (
     check_overflow,
     may_check,
 )
+
+if TYPE_CHECKING:
+    from simgrad.objectives.streamed import Streamed
 
 
 class Sparse(NamedTuple):
@@ -112,6 +115,10 @@ class Objective(nn.Module):
         their mask; `batch` lists the same pairs.
         """
         raise TypeError(f"{type(self).__name__} has no rule: an objective must define one.")
+
+    def stream(self) -> "Streamed | None":
+        """The pieces of the rule, where it is written in pieces (`streamed.py`)."""
+        return None
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         """Scale and bias that the frame applies to the similarities first; they may be learned."""
@@ -221,12 +228,18 @@ def weigh_rows(
     """One direction in one piece: rows of S are queries. S is left as it is."""
     seen = affine_of(objective, S).clone(memory_format=torch.contiguous_format)
     part = weigh_whole(objective, seen, side, outside)
-    factor = side.share if objective.mean else 1.0
+    factor = factor_of(objective, side, S.dtype)
     weights = part.weights if isinstance(part.weights, Tensor) else dense(part.weights, S)
     scale, _ = objective.affine()
     weights = weights * (factor if scale is None else factor * scale.detach().to(S.dtype))
     outer = None if part.outside is None else part.outside * factor
     return Direction(part.value * factor, weights, outer)
+
+
+def factor_of(objective: Objective, side: Side, kind: torch.dtype) -> "float | Tensor":
+    """What a query's value and weights are multiplied with."""
+    factor = side.share if objective.mean else 1.0
+    return factor.to(kind) if isinstance(factor, Tensor) else factor
 
 
 def affine_of(objective: Objective, S: Tensor) -> Tensor:

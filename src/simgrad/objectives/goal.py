@@ -23,9 +23,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, Objective, RuleResult, objectives
+from simgrad.objectives.base import Batch, objectives
+from simgrad.objectives.hardest import Hardest, log_sum_exp
 from simgrad.objectives.spec import setting
-from simgrad.objectives.triplet import hardest_negative, triplets
+from simgrad.objectives.streamed import Summary, Verdict, columns
 
 TRIPLET_WEIGHTS = ("con", "nca", "cir")
 PAIR_WEIGHTS = ("con", "lin", "sig", "lin-ms", "sig-ms")
@@ -49,10 +50,8 @@ class Relative(NamedTuple):
     description="weighs the hardest triplet by T(s+, s-) and its two pairs by P+ and P-",
 )
 @dataclass(eq=False, repr=False)
-class Goal(Objective):
+class Goal(Hardest):
     """One cell of the table of triplet weights x pair weights."""
-
-    reads_mask = False
 
     triplet: "str | TripletWeight" = setting(
         "cir", "triplet weight; or a function (s+, s-) -> T", choices=TRIPLET_WEIGHTS, shown=True
@@ -90,23 +89,59 @@ class Goal(Objective):
             return (self.triplet, self.pair) == ("con", "con")
         return (self.triplet, self.pair) in {("con", "con"), ("nca", "con"), ("cir", "lin")}
 
-    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        hardest, where = hardest_negative(similarities, batch)
+    @property
+    def is_relative(self) -> bool:
+        """Whether the pair weights look at the batch's other pairs (section 3.3)."""
+        return self.pair in ("lin-ms", "sig-ms")
+
+    def before(self, batch: Batch, rows: int) -> Summary:
+        if not self.is_relative:
+            return ()
+        return ((batch.whole.smallest_positive - self.epsilon).expand(rows),)
+
+    def summarise(
+        self, negatives: Tensor, before: Summary, first: int = 0
+    ) -> tuple[Summary, Tensor | None]:
+        """Of the set N, the hardest included: how many, and their sum or log sum exp(beta s)."""
+        (hardest, where), _ = super().summarise(negatives, before, first)
+        if not self.is_relative:
+            return (hardest, where), None
+        (bound,) = columns(*before)
+        inside = negatives >= bound if self.released else negatives > bound
+        count = inside.sum(1).to(hardest.dtype)
+        if self.pair == "lin-ms":
+            total = torch.where(inside, negatives, 0.0).sum(1)
+        else:
+            total = log_sum_exp(torch.where(inside, negatives, -torch.inf).mul_(self.beta))
+        return (hardest, where, count, total), None
+
+    def merge(self, parts: Summary) -> Summary:
+        if self.pair != "sig-ms":
+            return super().merge(parts)
+        return (*super().merge(parts[:3]), torch.logsumexp(parts[3], 0))
+
+    def judge(self, summary: Summary, batch: Batch) -> Verdict:
+        hardest, where = summary[:2]
         s_pos, s_neg = batch.similarity, batch.per_pair(hardest)  # one triplet per pair
         lone = s_neg == -torch.inf  # a query without a negative contributes nothing
         s_neg = s_neg.masked_fill(lone, 0)
 
         T = self.triplet_weight(s_pos, s_neg)
-        if isinstance(self.pair, str) and self.pair.endswith("-ms"):
-            relative = self.relative(similarities, batch, hardest)
-            P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
-        else:
-            P_pos, P_neg = self.pair_weights(s_pos, s_neg)
+        relative = None
+        if self.is_relative:
+            over_negatives = batch.per_pair(self._among_negatives(summary, batch))
+            relative = Relative(
+                self._among_positives(batch, batch.per_pair(hardest)), over_negatives
+            )
+        P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
 
-        on_positive = (-T * P_pos).masked_fill(lone, 0)
-        on_negative = (T * P_neg).masked_fill(lone, 0)
-        values = batch.per_query(self.value(s_pos, s_neg).masked_fill(lone, 0), len(similarities))
-        return values, triplets(batch, batch.per_pair(where), on_positive, on_negative)
+        values = self.value(s_pos, s_neg).masked_fill(lone, 0)
+        return Verdict(
+            batch.per_query(values, len(hardest)),
+            (-T * P_pos).masked_fill(lone, 0),
+            negative=batch.per_pair(where),
+            on_negative=(T * P_neg).masked_fill(lone, 0),
+        )
 
     def triplet_weight(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
         """T: how much a triplet matters."""
@@ -156,20 +191,10 @@ class Goal(Objective):
             return softplus(-self.tau * self.circle(s_pos, s_neg)) / (2 * self.tau)
         return s_neg - s_pos
 
-    def relative(self, negatives: Tensor, batch: Batch, hardest: Tensor) -> Relative:
-        """Means over the relative sets of every pair.
-
-        P: similarities of the batch's other positive pairs below the query's hardest negative
-        + epsilon. N: the query's other negatives above the batch's smallest positive - epsilon.
-        `negatives` (rows, candidates) is -inf elsewhere, and used up; `hardest` is (rows,).
-        """
-        over_positives = self._among_positives(batch, batch.per_pair(hardest))
-        return Relative(
-            over_positives, batch.per_pair(self._among_negatives(negatives, batch, hardest))
-        )
-
     def _among_positives(self, batch: Batch, s_neg: Tensor) -> Tensor:
-        """Over the set P: a prefix of the sorted positives; no pairs x pairs matrix is needed."""
+        """Mean over the set P: similarities of the batch's other positive pairs below the query's
+        hardest negative + epsilon. A prefix of the sorted positives: no pairs x pairs matrix.
+        """
         ordered = batch.whole.sorted_positives.double()  # sums over thousands, then differences
         own, bound = batch.similarity.double(), s_neg.double() + self.epsilon
         # The public code includes the bound itself.
@@ -187,19 +212,23 @@ class Goal(Objective):
             mean = growth * decay.clamp(min=0) / count.clamp(min=1)
         return torch.where(count > 0, mean, self._empty).to(s_neg.dtype)
 
-    def _among_negatives(self, negatives: Tensor, batch: Batch, hardest: Tensor) -> Tensor:
-        """Over the set N of every row; the hardest itself is taken out again at the end."""
+    def _among_negatives(self, summary: Summary, batch: Batch) -> Tensor:
+        """Mean over the set N: the query's other negatives above the smallest positive - epsilon.
+
+        The hardest is in the summary, and taken out here.
+        """
+        hardest, _, count, total = summary
         bound = batch.whole.smallest_positive - self.epsilon
-        outside = negatives < bound if self.released else negatives <= bound
-        inside = hardest >= bound if self.released else hardest > bound
-        count = negatives.shape[1] - outside.sum(1) - inside.to(torch.long)
-        # R - s-, at most 0; a row without negatives has no hardest to compare with.
-        gap = negatives.sub_(hardest.masked_fill(hardest == -torch.inf, 0)[:, None])
+        inside = (hardest >= bound if self.released else hardest > bound).to(hardest.dtype)
         if self.pair == "lin-ms":
-            total = -gap.masked_fill_(outside, 0).sum(1)
+            total = count * hardest - total  # s- - R; the hardest's own is 0
         else:
-            total = gap.mul_(self.beta).exp_().masked_fill_(outside, 0).sum(1) - inside.to(gap)
-        return torch.where(count > 0, total / count.clamp(min=1), self._empty)
+            total = torch.exp(total - self.beta * hardest) - inside  # exp(-beta (s- - R))
+        others = count - inside
+        return torch.where(others > 0, total / others.clamp(min=1), self._empty)
+
+    def constants(self) -> tuple[float, bool]:
+        return self.beta, self.released
 
     @property
     def _empty(self) -> float:

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, Objective, RuleResult, objectives
+from simgrad.objectives.base import Batch, objectives
+from simgrad.objectives.hardest import log_sum_exp
 from simgrad.objectives.spec import setting
+from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
 
 # As in CLIP: a learned temperature may not fall below 1/100.
 _LARGEST_SCALE = 100.0
@@ -25,11 +27,11 @@ _LARGEST_SCALE = 100.0
     description="pushes every negative by its softmax probability: the closer, the harder",
 )
 @dataclass(eq=False, repr=False)
-class NTXent(Objective):
+class NTXent(Streamed):
     """Every negative counts, by its softmax probability."""
 
     mean = True
-    reads_mask = False
+    tile = "softmax"
 
     tau: float = setting(0.1, "temperature of the softmax")
     learned: bool = setting(False, "learn the temperature, starting from tau, as CLIP does")
@@ -45,14 +47,35 @@ class NTXent(Objective):
             return self.log_scale.exp().clamp(max=_LARGEST_SCALE), None
         return torch.tensor(1 / self.tau, dtype=torch.float64), None
 
-    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        rows = len(similarities)
-        largest, where = similarities.max(1)
-        weights = similarities.softmax(1)
-        # The largest probability cannot underflow, so the normaliser's logarithm is safe in it.
-        normaliser = largest - weights.gather(1, where[:, None]).squeeze(1).log()
-        ones = torch.ones_like(batch.similarity)
-        share = ones / batch.per_pair(batch.per_query(ones, rows))  # 1 / |positives|
+    def summarise(
+        self, negatives: Tensor, before: Summary, first: int = 0
+    ) -> tuple[Summary, Tensor | None]:
+        return (log_sum_exp(negatives),), None
+
+    def merge(self, parts: Summary) -> Summary:
+        return (torch.logsumexp(parts[0], 0),)
+
+    def judge(self, summary: Summary, batch: Batch) -> Verdict:
+        normaliser = _with_positives(summary[0], batch)  # log of the sum over all candidates
         surprise = batch.per_pair(normaliser) - batch.similarity
-        own = weights[batch.query, batch.candidate]
-        return batch.per_query(surprise * share, rows), batch.fill(weights, own - share)
+        own = torch.expm1(-surprise)  # probability - 1, however close to 0 that is
+        if batch.one_each:
+            return Verdict(surprise, own, (normaliser,))
+        ones = torch.ones_like(surprise)
+        share = ones / batch.per_pair(batch.per_query(ones, len(normaliser)))  # 1 / |positives|
+        values = batch.per_query(surprise * share, len(normaliser))
+        return Verdict(values, own + (1 - share), (normaliser,))
+
+    def spread(self, negatives: Tensor, given: Summary) -> Tensor:
+        return (negatives - columns(*given)[0]).exp_()  # softmax
+
+
+def _with_positives(of_negatives: Tensor, batch: Batch) -> Tensor:
+    """Log of the sum of exponentials, the positives' added."""
+    if batch.one_each:
+        return torch.logaddexp(of_negatives, batch.similarity)
+    largest = of_negatives.scatter_reduce(0, batch.query, batch.similarity, "amax")
+    largest = largest.clamp(min=torch.finfo(largest.dtype).min)  # a row that is not there
+    own = torch.exp(batch.similarity - batch.per_pair(largest))
+    total = torch.exp(of_negatives - largest) + batch.per_query(own, len(largest))
+    return total.log_().add_(largest).clamp_(min=torch.finfo(largest.dtype).min)

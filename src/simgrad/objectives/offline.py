@@ -19,19 +19,19 @@ import torch
 from torch import Tensor
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, Objective, RuleResult, objectives
+from simgrad.objectives.base import Batch, objectives
+from simgrad.objectives.hardest import Hardest
 from simgrad.objectives.spec import setting
-from simgrad.objectives.triplet import hardest_negative, triplets
+from simgrad.objectives.streamed import Summary, Verdict
 
 _PAPER = "Chen, Deng & Luo, ECCV 2020"
 
 
 @dataclass(eq=False, repr=False)
-class _Offline(Objective):
+class _Offline(Hardest):
     """What the three have in common."""
 
     needs_offline = True
-    reads_mask = False
     quintuplet: ClassVar[bool] = True
 
     online: float = setting(0.2, "margin against the hardest negative of the batch")
@@ -41,10 +41,10 @@ class _Offline(Objective):
         """w, and its slope in `hardest` (the slope in `mined` is the opposite)."""
         return torch.ones_like(mined), 0.0
 
-    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
+    def judge(self, summary: Summary, batch: Batch) -> Verdict:
         assert batch.outside is not None  # the frame has checked
         mined, unanchored = batch.outside.unbind(1)
-        row_hardest, where = hardest_negative(similarities, batch)
+        row_hardest, where = summary[:2]
         own, hardest = batch.similarity, batch.per_pair(row_hardest)
         lone = hardest == -torch.inf  # no negative in the batch: only the mined ones count
         hardest = hardest.masked_fill(lone, 0)
@@ -61,9 +61,15 @@ class _Offline(Objective):
         on_hardest = on_online + slope * hinge
         on_mined = on_triplet - slope * hinge
         on_own = -(on_online + on_triplet + on_unanchored)
-        values = batch.per_query(weight * hinge + triplet + quintuplet, len(similarities))
-        weights = triplets(batch, batch.per_pair(where), on_own, on_hardest)
-        return values, weights, torch.stack([on_mined, on_unanchored], 1)
+        values = batch.per_query(weight * hinge + triplet + quintuplet, len(row_hardest))
+        on_outside = torch.stack([on_mined, on_unanchored], 1)
+        return Verdict(
+            values,
+            on_own,
+            negative=batch.per_pair(where),
+            on_negative=on_hardest,
+            outside=on_outside,
+        )
 
 
 @objectives.declare(

@@ -30,7 +30,9 @@ class Side:
     @cached_property
     def share(self) -> "float | Tensor":
         """Half a query's share of the mean over queries."""
-        return 0.5 / (self.queries if self.query_present is None else self.query_present.sum())
+        if self.query_present is None:
+            return 0.5 / self.queries
+        return 0.5 / self.query_present.sum().double()
 
     @cached_property
     def absent(self) -> Tensor | None:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, Objective, RuleResult, objectives
+from simgrad.objectives.base import Batch, objectives
 from simgrad.objectives.spec import setting
+from simgrad.objectives.streamed import Streamed, Summary, Verdict
 
 
 @objectives.declare(
@@ -23,11 +24,12 @@ from simgrad.objectives.spec import setting
     description="pushes each negative by a sigmoid of its own similarity, whatever the others do",
 )
 @dataclass(eq=False, repr=False)
-class SigLIP(Objective):
+class SigLIP(Streamed):
     """Every pair counts by itself."""
 
     mean = True
-    reads_mask = False
+    symmetric = True
+    tile = "sigmoid"
 
     scale: float = setting(10.0, "factor of the similarities (start value where learned)")
     offset: float = setting(-10.0, "added to them (start value where learned)")
@@ -42,9 +44,13 @@ class SigLIP(Objective):
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return self.log_scale.exp(), self.bias
 
-    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        rows = len(similarities)
-        own = batch.similarity
-        logits = batch.fill(similarities, -torch.inf)  # a positive is no negative
-        values = softplus(logits).sum(1) + batch.per_query(softplus(-own), rows)
-        return values, batch.fill(logits.sigmoid_(), -torch.sigmoid(-own))
+    def summarise(
+        self, negatives: Tensor, before: Summary, first: int = 0
+    ) -> tuple[Summary, Tensor | None]:
+        weights = negatives.sigmoid()
+        return (softplus(negatives).sum(1), weights.sum(1)), weights
+
+    def judge(self, summary: Summary, batch: Batch) -> Verdict:
+        on_negatives, pushed = summary
+        own = batch.per_query(softplus(-batch.similarity), len(pushed))
+        return Verdict(on_negatives + own, -torch.sigmoid(-batch.similarity), pushed=pushed)

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, Objective, RuleResult, objectives
+from simgrad.objectives.base import Batch, RuleResult, objectives
 from simgrad.objectives.spec import setting
+from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
 
 
 @objectives.declare(
@@ -26,10 +27,12 @@ from simgrad.objectives.spec import setting
     description="pushes negatives ranked next to a positive, the more the better it is ranked",
 )
 @dataclass(eq=False, repr=False)
-class SmoothAP(Objective):
+class SmoothAP(Streamed):
     """Negatives whose similarity is within a few tau of a positive's count."""
 
     mean = True
+    per_pair = True
+    tile = "rank"
 
     tau: float = setting(0.01, "width of the sigmoid that replaces a step in rank")
 
@@ -40,25 +43,41 @@ class SmoothAP(Objective):
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return torch.tensor(1 / self.tau, dtype=torch.float64), None
 
-    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
+    def before(self, batch: Batch, rows: int) -> Summary:
+        return (batch.similarity,)
+
+    def summarise(
+        self, negatives: Tensor, before: Summary, first: int = 0
+    ) -> tuple[Summary, Tensor | None]:
+        above = (negatives - columns(*before)[0]).sigmoid_()  # G
+        total = above.sum(1)
+        return (total, above.addcmul_(above, above, value=-1).sum(1)), None
+
+    def judge(self, summary: Summary, batch: Batch) -> Verdict:
+        rank, slope = 1 + summary[0], summary[1]  # R; P is 1 where a query has one positive
+        factor = 1 / rank**2
+        return Verdict(1 - 1 / rank, -factor * slope, (batch.similarity, factor))
+
+    def spread(self, negatives: Tensor, given: Summary) -> Tensor:
+        own, factor = columns(*given)
+        above = (negatives - own).sigmoid_()
+        return above.addcmul_(above, above, value=-1).mul_(factor)  # dG/ds = G (1 - G)
+
+    def rule_of_several(self, similarities: Tensor, batch: Batch) -> RuleResult:
         rows, pairs = len(similarities), torch.arange(len(batch.query), device=similarities.device)
-        above = batch.per_pair(similarities).sub_(batch.similarity[:, None]).sigmoid_()  # G
+        positives = torch.zeros_like(similarities, dtype=torch.bool)
+        others = batch.fill(positives, True)[batch.query]
+        above = similarities[batch.query].sub_(batch.similarity[:, None]).sigmoid_()
         above[pairs, batch.candidate] = above.new_zeros(())  # j != i
-        others = None if batch.one_each else positives[batch.query]
-        rank = 1 + above.sum(1)  # R
-        rank_in_positives = torch.ones_like(rank)  # P
-        if others is not None:
-            rank_in_positives += above.masked_fill(~others, 0).sum(1)
+        rank = 1 + above.sum(1)
+        rank_in_positives = 1 + above.masked_fill(~others, 0).sum(1)
         ones = torch.ones_like(rank)
         share = ones / batch.per_pair(batch.per_query(ones, rows))  # 1 / |positives|
         values = batch.per_query(share * (1 - rank_in_positives / rank), rows)
 
         # d(1 - P/R): a negative raises R alone; another positive raises both P and R.
-        factor = share / rank**2
-        weights = above.addcmul_(above, above, value=-1)  # dG_j / ds_j = G (1 - G); 0 at j = i
-        weights = weights.mul_((factor * rank_in_positives)[:, None])
-        if others is not None:
-            ratio = (rank_in_positives - rank) / rank_in_positives
-            weights = torch.where(others, weights * ratio[:, None], weights)
+        slope = above.addcmul_(above, above, value=-1).mul_((share / rank**2)[:, None])
+        on_others = slope * (rank_in_positives - rank)[:, None]
+        weights = torch.where(others, on_others, slope.mul_(rank_in_positives[:, None]))
         weights[pairs, batch.candidate] = -weights.sum(1)
         return values, batch.per_query(weights, rows)

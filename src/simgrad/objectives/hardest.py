@@ -1,0 +1,29 @@
+"""What the hardest-negative objectives share: finding it, in one piece or in several."""
+
+import torch
+from torch import Tensor
+
+from simgrad.objectives.streamed import Streamed, Summary
+
+
+class Hardest(Streamed):
+    """Sees of a query's negatives the hardest: summary (its similarity, which it is, ...)."""
+
+    tile = "hardest"
+
+    def summarise(
+        self, negatives: Tensor, before: Summary, first: int = 0
+    ) -> tuple[Summary, Tensor | None]:
+        hardest, where = negatives.max(1)
+        return (hardest, where + first), None
+
+    def merge(self, parts: Summary) -> Summary:
+        hardest, part = parts[0].max(0, keepdim=True)
+        where = parts[1].gather(0, part)
+        return hardest.squeeze(0), where.squeeze(0), *super().merge(parts[2:])
+
+
+def log_sum_exp(x: Tensor) -> Tensor:
+    """Of every row; -inf for a row of -inf."""
+    largest = x.amax(1).clamp(min=torch.finfo(x.dtype).min)
+    return (x - largest[:, None]).exp_().sum(1).log_().add_(largest)
