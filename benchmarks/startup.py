@@ -115,7 +115,7 @@ def step_rows(device: str, times: int, images: int) -> list[Row]:
 
 def run(quick: bool = False) -> list[Row]:
     """On the CPU."""
-    times = 1 if quick else 3
+    times = 1 if quick else 2
     return [*import_rows(times), *step_rows("cpu", times, 1000 if quick else 4000)]
 
 

@@ -1,0 +1,130 @@
+"""Hard negatives over a whole training set, both directions, exactly.
+
+    python benchmarks/mining.py            # two cores: 6,000 x 30,000
+    python benchmarks/mining.py --cuda     # a GPU: COCO's 113,287 x 566,435
+
+Us, the bare product in blocks (half precision on a GPU, as ours), a plain blocked product with
+torch.topk, a full sort, and faiss. The slow ones do one query in SHARE, after which their time is
+multiplied.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+from common import (
+    Row,
+    cuda_peak_above,
+    goal,
+    in_turn,
+    installed,
+    print_rows,
+    row,
+    timed,
+)
+from floor import floor
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from simgrad.training.mining import mine
+
+SHARE = 20
+BLOCK = {"cpu": 2**24, "cuda": 2**30}  # similarities at a time
+
+
+def _both_ways(
+    x: Tensor, y: Tensor, keep: Callable[[Tensor], object] | None, share: int = 1
+) -> None:
+    """Products in blocks, in both directions; `keep` is what is done with each block."""
+    for queries, items in ((x, y), (y, x)):
+        rows = max(1, BLOCK[x.device.type] // len(items))
+        block = x.new_empty((rows, len(items)))
+        some = queries[: len(queries) // share]
+        for start in range(0, len(some), rows):
+            part = some[start : start + rows]
+            scores = torch.mm(part, items.t(), out=block[: len(part)])
+            if keep is not None:
+                keep(scores)
+
+
+def faiss_flat(x: Tensor, y: Tensor, depth: int) -> None:
+    """A little more than the depth, since own pairs are among them."""
+    import faiss
+
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    for queries, items in ((x, y), (y, x)):
+        index = faiss.IndexFlatIP(x.shape[1])
+        index.add(items.numpy())
+        index.search(queries.numpy(), depth + 5)
+
+
+def run(quick: bool = False) -> list[Row]:
+    """Two cores."""
+    images, captions, depth, d = (1000, 5000, 50, 128) if quick else (6000, 30_000, 50, 512)
+    x, y = (normalize(torch.randn(n, d), dim=1) for n in (images, captions))
+    owner = torch.arange(captions) % images
+    setting = f"{images:,} x {captions:,} d={d}, depth {depth}, CPU"
+    steps = {
+        "ours": lambda: mine(x, y, owner, depth),
+        "bare product": lambda: _both_ways(x, y, None),
+    }
+    if installed("faiss", "faiss flat"):
+        steps["faiss flat"] = lambda: faiss_flat(x, y, depth)
+    best = in_turn(steps, 3)
+    ours = best.pop("ours")
+    lowest = floor(2 * 2.0 * images * captions * d)
+    rows = [row("mining", setting, seconds=ours, floor=lowest)]
+    bare = best.pop("bare product")
+    rows.append(row("bare product, both ways", setting, seconds=bare, ratio=bare / ours))
+    for name, theirs in best.items():
+        wanted = {} if quick else goal(">= 1x", theirs >= ours)
+        rows.append(row(f"mining / {name}", setting, seconds=theirs, ratio=theirs / ours, **wanted))
+    return rows + _slow(x, y, depth, setting, ours)
+
+
+def run_cuda(quick: bool = False) -> list[Row]:
+    """A GPU."""
+    images, captions, d = (20_000, 100_000, 512) if quick else (113_287, 566_435, 1024)
+    depth = 300
+    x, y = (torch.randn(n, d, device="cuda") for n in (images, captions))
+    owner = torch.arange(captions, device="cuda") % images
+    setting = f"{images:,} x {captions:,} d={d}, depth {depth}, CUDA"
+    mine(x[:2000], y[:10_000], owner[:10_000] % 2000, depth)
+    times: list[float] = []
+    peak = cuda_peak_above(lambda: times.append(timed(lambda: mine(x, y, owner, depth), "cuda")))
+    ours = min(times[0], timed(lambda: mine(x, y, owner, depth), "cuda"))
+    lowest = floor(2 * 2.0 * images * captions * d, device="cuda", kind="float16")
+    wanted = {} if quick else goal("< 4 s", ours < 4)
+    rows = [row("mining", setting, seconds=ours, peak_mib=peak, floor=lowest, **wanted)]
+    x, y = (normalize(e, dim=1).half() for e in (x, y))
+    timed(lambda: _both_ways(x, y, None, SHARE), "cuda")
+    bare = timed(lambda: _both_ways(x, y, None), "cuda")
+    rows.append(row("bare product, both ways", setting, seconds=bare, ratio=bare / ours))
+    return rows + _slow(x, y, depth, setting, ours)
+
+
+def _slow(x: Tensor, y: Tensor, depth: int, setting: str, ours: float) -> list[Row]:
+    """What others write, on a share of the queries."""
+    ways: dict[str, Callable[[Tensor], object]] = {
+        "blocked product, topk": lambda scores: scores.topk(depth, dim=1),
+        "blocked product, argsort": lambda scores: scores.argsort(dim=1, descending=True),
+    }
+    rows = []
+    for name, keep in ways.items():
+        # A sort needs several times the block it sorts.
+        share = SHARE * 4 if "argsort" in name else SHARE
+        theirs = share * timed(lambda: _both_ways(x, y, keep, share), x.device.type)  # noqa: B023
+        rows.append(row(f"mining / {name}", setting, seconds=theirs, ratio=theirs / ours))
+    return rows
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--cuda", action="store_true")
+    options = parser.parse_args()
+    print_rows(run_cuda(options.quick) if options.cuda else run(options.quick))
