@@ -126,11 +126,13 @@ def attend_pairs(context: Encoded, queries: Encoded, how: Attention) -> Tensor:
 
 def attend(context: Encoded, queries: Encoded, how: Attention, *, memory_mib: int) -> Tensor:
     """Similarities (contexts, queries) of every pair of sets."""
-    if torch.is_grad_enabled():
-        return _attend_training(context, queries, how, memory_mib)
-    numbers = memory_mib * 2**20 // 4 // _ALIVE
+    numbers = memory_mib * 2**20 // 4 // (_ALIVE_TRAINING if torch.is_grad_enabled() else _ALIVE)
+    on_gpu = tokens_of(context).is_cuda
+    whole = on_gpu and _numbers(context, queries) <= numbers
+    if torch.is_grad_enabled() or whole or (on_gpu and torch.cuda.is_current_stream_capturing()):
+        return _attend_as_they_come(context, queries, how, numbers)
     query_block = _QUERY_BLOCK
-    if tokens_of(context).device.type == "cpu":
+    if not on_gpu:
         numbers, query_block = min(numbers, _NUMBERS_CPU), _QUERY_BLOCK_CPU
     result = tokens_of(context).new_empty(len(context), len(queries), dtype=torch.float32)
     wide = min(query_block, max(1, len(queries)))
@@ -148,27 +150,27 @@ def attend(context: Encoded, queries: Encoded, how: Attention, *, memory_mib: in
     return result
 
 
-def _attend_training(context: Encoded, queries: Encoded, how: Attention, memory: int) -> Tensor:
-    """With a gradient: blocks of contexts, computed again on the way back if there are many."""
+def _numbers(context: Encoded, queries: Encoded) -> int:
+    """Of an array over all pairs of all their vectors."""
+    return tokens_of(context).shape[:2].numel() * tokens_of(queries).shape[:2].numel()
+
+
+def _attend_as_they_come(
+    context: Encoded, queries: Encoded, how: Attention, numbers: int
+) -> Tensor:
+    """Without asking the host how long anything is: in one piece if it is not too large, else in
+    blocks of contexts, which a gradient computes again on its way back."""
     tokens, real = tokens_of(context), context.mask
     turned = tokens_of(queries).transpose(0, 1)
     turned_real = None if queries.mask is None else queries.mask.T
-    numbers = memory * 2**20 // 4 // _ALIVE_TRAINING
-    size = max(1, numbers // max(1, tokens.shape[1] * turned.shape[0] * turned.shape[1]))
-    if size >= len(tokens):
+    if _numbers(context, queries) <= numbers:
         return how.block(tokens, real, turned, turned_real)
-    parts = [
-        checkpoint(
-            how.block,
-            tokens[start : start + size],
-            None if real is None else real[start : start + size],
-            turned,
-            turned_real,
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
-        for start in range(0, len(tokens), size)
-    ]
+    size = max(1, numbers // max(1, tokens.shape[1] * turned.shape[:2].numel()))
+    parts = []
+    for start in range(0, len(tokens), size):
+        some = slice(start, start + size)
+        block = (tokens[some], None if real is None else real[some], turned, turned_real)
+        parts.append(checkpoint(how.block, *block, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(parts)
 
 

@@ -15,6 +15,7 @@ from simgrad.data.batches import Batch
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives, objective
 from simgrad.training import distributed, gradcache
+from simgrad.training.few import loss_of_few, weighs_few
 from simgrad.training.offline import Drawn
 from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
@@ -116,6 +117,8 @@ class Step:
         value: Tensor
         if self.model.embeds:
             value = chosen(vectors_of(images), vectors_of(captions), positives, offline)
+        elif weighs_few(chosen, len(images), len(captions)):
+            value = loss_of_few(chosen, self.model, images, captions, positives, offline)
         else:
             value = chosen.on(self.model.similarities(images, captions), positives, offline)
         return value if auxiliary is None else value + auxiliary
