@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from simgrad.models.backbones import Backbone
 
 Array = npt.NDArray[Any]
+# Pictures that one thread reads for a GPU before it takes others.
+_PIECE = 16
 _CPU_BATCH = 8
 _SAVE_EVERY = 2.0  # seconds between markers
 
@@ -160,35 +162,42 @@ def _open(path: Path, done: int, shape: tuple[int, ...], dtype: type) -> "np.mem
 
 
 def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]:
-    """Features chunk by chunk, in order."""
-    on_cpu = job.device.type == "cpu"
+    """Features chunk by chunk, in order.
 
-    def work(start: int) -> Tensor:
-        pixels = _read(split, job.backbone, range(start, min(start + job.batch, rows)))
-        return _forward(job, pixels) if on_cpu else pixels.pin_memory()
+    A processor reads and computes a chunk in one thread. For a GPU many threads read a few pictures
+    each, so that the first chunk is there soon and none waits for one slow reader.
+    """
+    on_cpu = job.device.type == "cpu"
+    piece = job.batch if on_cpu else _PIECE
+
+    def work(start: int, stop: int) -> Tensor:
+        pixels = _read(split, job.backbone, range(start, stop))
+        return _forward(job, pixels) if on_cpu else pixels
 
     def one_thread_each() -> None:
         if on_cpu:
             torch.set_num_threads(1)
 
     with ThreadPoolExecutor(job.workers, initializer=one_thread_each) as pool:
-        waiting: deque[Future[Tensor]] = deque()
-        remaining = iter(starts)
+        waiting: deque[list[Future[Tensor]]] = deque()
+        ahead = max(1, job.workers * piece // job.batch) + 1  # chunks, so that nobody is idle
         try:
-            for start in remaining:
-                waiting.append(pool.submit(work, start))
-                if len(waiting) > job.workers + 1:
+            for start in starts:
+                stop = min(start + job.batch, rows)
+                parts = range(start, stop, piece)
+                waiting.append([pool.submit(work, a, min(a + piece, stop)) for a in parts])
+                if len(waiting) > ahead:
                     yield _result(job, waiting.popleft(), on_cpu)
             while waiting:
                 yield _result(job, waiting.popleft(), on_cpu)
         finally:
-            for future in waiting:
+            for future in (future for chunk in waiting for future in chunk):
                 future.cancel()
 
 
-def _result(job: Job, future: Future[Tensor], computed: bool) -> Array:
-    values = future.result()
-    values = values if computed else _forward(job, values.to(job.device, non_blocking=True))
+def _result(job: Job, parts: list[Future[Tensor]], computed: bool) -> Array:
+    values = torch.cat([part.result() for part in parts])
+    values = values if computed else _forward(job, values.pin_memory().to(job.device))
     array: Array = values.float().cpu().numpy()
     return array
 

@@ -36,7 +36,7 @@ def crew_for(study: Study, processes: int | None, threads: int | None) -> Crew:
     gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
     if gpus:
         # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.
-        processes = processes or max(1, min(left, cores - 1, 12 * gpus))
+        processes = processes or max(1, min(left, cores, 16 * gpus))
     else:
         processes = processes or min(left, cores)
     return Crew(processes, threads or 1, max(1, cores // processes), gpus)
@@ -57,7 +57,7 @@ def run_local(
     command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
     logs = study.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    with shared_gpu(crew.gpus > 0 and crew.processes > 1) as service:
+    with shared_gpu(crew.processes // max(1, crew.gpus) if crew.gpus else 0) as service:
         workers = []
         for number in range(crew.processes):
             own = {**environment, **service, **_one_gpu(number, crew.gpus)}

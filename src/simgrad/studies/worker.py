@@ -22,6 +22,7 @@ from simgrad.files import read_json, write_json
 from simgrad.studies.study import Study
 from simgrad.training.recipe import Recipe
 from simgrad.training.run import INFO, Run
+from simgrad.training.schedule import total_epochs
 from simgrad.training.signals import politely, stop_asked
 
 BUSY = "another process is working"
@@ -31,6 +32,7 @@ _PATIENCE = 0.5  # seconds between two looks at a run that another process works
 def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = None) -> int:
     """Train what is left of a study; how many runs failed."""
     jobs = [job for job in study.jobs() if not Run(job[0]).finished]
+    jobs.sort(key=lambda job: -total_epochs(job[1]))  # nobody waits for a long run at the end
     taking = threading.Lock()
     failed: list[str] = []
     taken: set[Path] = set()  # runs that another process was working on when we came
