@@ -119,17 +119,14 @@ def weigh_tiles(
     t_batch = _batch(t2i, _by_caption(own, work.pairs), work.outside[1])
     before = stream.before(i_batch, len(x)), stream.before(t_batch, len(y))
     sums = _Sums(work, x, y)
-    by_rows, by_columns = [], None
+    summaries = _Summaries(stream, len(x))
     for block in blocks:
         by_row, by_column, weights = tiles.first(block, before)
-        by_rows.append(by_row)
-        by_columns = by_column if by_columns is None else _merged(stream, by_columns, by_column)
+        summaries.add(block, by_row, by_column)
         if weights is not None:
             sums.add(block, weights)
-    assert by_columns is not None
-    by_row = by_rows[0] if len(by_rows) == 1 else tuple(map(torch.cat, zip(*by_rows, strict=True)))
-    images = _silenced(stream.judge(by_row, i_batch), i2t, i_batch, stream)
-    texts = _silenced(stream.judge(by_columns, t_batch), t2i, t_batch, stream)
+    images = _silenced(stream.judge(summaries.images, i_batch), i2t, i_batch, stream)
+    texts = _silenced(stream.judge(summaries.texts, t_batch), t2i, t_batch, stream)
     if images.given:
         for block in blocks:
             sums.add(block, tiles.second(block, (images.given, texts.given)))
@@ -149,8 +146,29 @@ def _by_caption(of_pairs: Tensor, pairs: Positives) -> Tensor:
     return torch.empty_like(of_pairs).index_copy_(0, pairs.order, of_pairs)
 
 
-def _merged(stream: Streamed, one: Summary, other: Summary) -> Summary:
-    return stream.merge(tuple(map(torch.stack, zip(one, other, strict=True))))
+class _Summaries:
+    """The summaries of all queries, block by block."""
+
+    def __init__(self, stream: Streamed, images: int) -> None:
+        self.stream, self.count = stream, images
+        self.images: Summary = ()
+        self.texts: Summary = ()
+
+    def add(self, block: Block, by_row: Summary, by_column: Summary) -> None:
+        start, stop, _ = block
+        if stop - start == self.count:
+            self.images, self.texts = by_row, by_column
+            return
+        if start == 0:
+            # One piece of memory: many small ones between large temporaries would fragment it.
+            self.images = tuple(x.new_empty(self.count) for x in by_row)
+            self.texts = tuple(x.clone() for x in by_column)
+        else:
+            parts = tuple(map(torch.stack, zip(self.texts, by_column, strict=True)))
+            for so_far, merged in zip(self.texts, self.stream.merge(parts), strict=True):
+                so_far.copy_(merged)
+        for every, some in zip(self.images, by_row, strict=True):
+            every[start:stop] = some
 
 
 def _silenced(verdict: Verdict, side: Side, batch: Batch, stream: Streamed) -> Verdict:

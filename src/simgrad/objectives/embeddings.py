@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simgrad.errors import InputError
-from simgrad.objectives import both, rows
+from simgrad.objectives import both, fused, rows
 from simgrad.objectives.base import Objective
 from simgrad.objectives.outside import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives
@@ -76,6 +76,10 @@ def _weigh(work: Work, x: Tensor, y: Tensor, block: int | None) -> Gradients:
     if stream is None or (stream.per_pair and not one_each):
         whole = in_one or not work.objective.separable
         return (rows.in_one_piece if whole else rows.in_blocks)(work, x, y)
+    if block is None and fused.suits(work, stream, x, y):
+        result = fused.weigh_fused(work, stream, x, y)
+        if result is not None:
+            return result
     return (both.weigh_in_one if in_one else both.weigh_in_blocks)(work, stream, x, y)
 
 

@@ -227,6 +227,11 @@ class Goal(Hardest):
         others = count - inside
         return torch.where(others > 0, total / others.clamp(min=1), self._empty)
 
+    @property
+    def tile(self) -> str:  # type: ignore[override]  # which kernel depends on the pair weight
+        kinds = {"lin-ms": "hardest-linear", "sig-ms": "hardest-exponential"}
+        return kinds.get(self.pair, "hardest") if isinstance(self.pair, str) else "hardest"
+
     def constants(self) -> tuple[float, bool]:
         return self.beta, self.released
 

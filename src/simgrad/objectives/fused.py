@@ -1,0 +1,176 @@
+"""Large batches on a GPU: tiles that Triton multiplies and weighs in one kernel (`kernels.py`).
+
+Used where Triton is installed, the products are in bfloat16 or TF32, and the batch is worth a
+compilation of a few seconds; everywhere else `both.PlainTiles` does the same. A kernel that cannot
+be compiled or started is said once, and not tried again.
+"""
+
+import importlib.util
+import warnings
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from simgrad.objectives.both import Block, Both, rows_of, weigh_tiles
+from simgrad.objectives.rows import Gradients, Work
+from simgrad.objectives.streamed import Streamed, Summary
+
+_LEAST = 2**25  # similarities that are worth a compilation
+_MOST = 2**24  # images or texts: larger numbers are not exact in float32
+_BLOCK = 2**29  # bytes of weights in a block
+
+
+class Shape(NamedTuple):
+    """The shape of a tile and of the program that works it."""
+
+    down: int
+    across: int
+    wide: int
+    warps: int
+    stages: int
+    group: int = 8
+
+
+SHAPES = {
+    torch.bfloat16: Shape(128, 128, 64, 8, 3),
+    torch.float32: Shape(128, 128, 32, 8, 3),
+}
+# What a rule's kernels are called: of the first sweep, of the second, and how many summaries.
+_RULES = {
+    "softmax": ("softmax-summary", "softmax", 1),
+    "rank": ("rank-summary", "rank", 2),
+    "hinge": ("hinge", None, 2),
+    "sigmoid": ("sigmoid", None, 2),
+    "hardest": ("hardest", None, 2),
+    "hardest-linear": ("hardest-linear", None, 4),
+    "hardest-exponential": ("hardest-exponential", None, 4),
+}
+_WITH_WEIGHTS = ("hinge", "sigmoid", "softmax", "rank")
+_broken: set[str] = set()
+
+
+@cache
+def _installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def suits(work: Work, stream: Streamed, x: Tensor, y: Tensor, least: int = _LEAST) -> bool:
+    """Whether this batch is one for the kernels."""
+    pairs = work.pairs
+    return (
+        x.is_cuda
+        and stream.tile is not None
+        and stream.tile not in _broken
+        and len(x) * len(y) >= least
+        and max(len(x), len(y)) <= _MOST
+        and (x.dtype == torch.bfloat16 or _tf32(x))
+        and pairs.t2i.one_each  # a text belongs to one image
+        and pairs.i2t.query_present is None
+        and _installed()
+        and torch.cuda.get_device_capability(x.device) >= (8, 0)
+        and not torch.cuda.is_current_stream_capturing()
+    )
+
+
+def _tf32(x: Tensor) -> bool:
+    return x.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
+def weigh_fused(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> Gradients | None:
+    """The loss and its gradients; None if the kernels do not run here."""
+    assert stream.tile is not None
+    try:
+        tiles = FusedTiles(work, stream, x, y)
+        own = work.own(x, y)
+        return weigh_tiles(work, stream, x, y, own, tiles, work.pairs.i2t.blocks(tiles.size))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a compiler may raise: the plain way still works
+        _broken.add(stream.tile)
+        warnings.warn(
+            f"{work.objective}: its fused kernels do not run here ({str(error)[:200]}); it is "
+            "worked without them, more slowly.",
+            stacklevel=2,
+        )
+        return None
+
+
+class FusedTiles:
+    """The tiles of a GPU."""
+
+    def __init__(self, work: Work, stream: Streamed, x: Tensor, y: Tensor) -> None:
+        assert stream.tile is not None
+        self.work, self.stream, self.x, self.y = work, stream, x.contiguous(), y.contiguous()
+        self.owner = work.pairs.t2i.candidate_of_pair.int()
+        self.bias = x.new_zeros((), dtype=torch.float32)
+        if work.bias is not None:
+            self.bias = work.bias.detach().to(x.device, torch.float32)
+        self.rules = _RULES[stream.tile]
+        self.shape = SHAPES[x.dtype]
+        rows = max(self.shape.down, _BLOCK // (x.element_size() * len(y)))
+        self.size = rows // self.shape.down * self.shape.down * len(y)
+        self.weights: Tensor | None = None  # of one block after the other
+
+    def first(self, block: Block, before: Both) -> tuple[Summary, Summary, Tensor | None]:
+        start, stop, _ = block
+        rule, _, count = self.rules
+        rows, columns, shape = stop - start, len(self.y), self.shape
+        by_row = self._parts(count, -(-columns // shape.across), rows)
+        by_column = self._parts(count, -(-rows // shape.down), columns)
+        given = rows_of(before[0], start, stop), before[1]
+        weights = self._launch(rule, block, given, by_row, by_column)
+        if self.stream.symmetric:
+            by_column.zero_()
+        return self._merged(by_row), self._merged(by_column), weights
+
+    def second(self, block: Block, given: Both) -> Tensor:
+        start, stop, _ = block
+        rule = self.rules[1]
+        assert rule is not None
+        both = rows_of(given[0], start, stop), given[1]
+        weights = self._launch(rule, block, both, self.bias, self.bias)
+        assert weights is not None
+        return weights
+
+    def _parts(self, count: int, tiles: int, queries: int) -> Tensor:
+        return torch.empty(count, tiles, queries, device=self.x.device)
+
+    def _merged(self, parts: Tensor) -> Summary:
+        summary = self.stream.merge(tuple(parts.unbind(0)))
+        if not self.rules[0].startswith("hardest"):
+            return summary
+        return (summary[0], summary[1].long(), *summary[2:])
+
+    def _launch(
+        self, rule: str, block: Block, given: Both, by_row: Tensor, by_column: Tensor
+    ) -> Tensor | None:
+        from simgrad.objectives.kernels import tile
+
+        start, stop, _ = block
+        rows, columns, (down, across, wide, warps, stages, group) = (
+            stop - start,
+            len(self.y),
+            self.shape,
+        )
+        weights = self._room(rows) if rule in _WITH_WEIGHTS else None
+        of_rows, of_columns = (torch.stack(x) if x else self.bias for x in given)
+        steepness, closed = self.stream.constants()
+        launch: Any = tile[(-(-rows // down) * -(-columns // across),)]
+        with torch.cuda.device(self.x.device):
+            launch(
+                self.x[start:stop], self.y, self.owner, self.bias, of_rows, of_columns,
+                by_row, by_column, self.x if weights is None else weights,
+                start, rows, columns, float(self.work.ratio), float(steepness),
+                RULE=rule, CLOSED=closed, BIASED=self.work.bias is not None, PRECISION="tf32",
+                WIDTH=self.x.shape[1], DOWN=down, ACROSS=across, WIDE=wide, GROUP=group,
+                num_warps=warps, num_stages=stages,
+            )  # fmt: skip
+        return weights
+
+    def _room(self, rows: int) -> Tensor:
+        """Memory for a block's weights, used again for the next one."""
+        if self.weights is None or len(self.weights) < rows:
+            self.weights = self.x.new_empty(rows, len(self.y))
+        return self.weights[:rows]
