@@ -1,13 +1,19 @@
 """Every recipe file is a study that could start, and has published numbers beside it."""
 
+import math
 from pathlib import Path
 
 import pytest
+import torch
 
+from simgrad.data import Sampler
 from simgrad.models import models
 from simgrad.objectives import objective
 from simgrad.studies.papers import published_for
-from simgrad.studies.plan import read_plan
+from simgrad.studies.plan import Row, read_plan
+from simgrad.training.prepare import prepare
+from simgrad.training.schedule import moment
+from simgrad.training.step import Step
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 
@@ -47,3 +53,31 @@ def test_the_head_says_how_and_what(path: Path) -> None:
     assert "simgrad study recipes/" in text.split("title:")[0]
     for word in ("Published:", "Ours:", "Time:"):
         assert word in text.split("title:")[0]
+
+
+MODELS = read_plan(RECIPES[0].parent / "flickr8k-models.yaml")
+
+
+def test_every_model_has_rows() -> None:
+    assert {MODELS.model(row).name for row in MODELS.rows} == {d.name for d in models}
+    for group in {row.group for row in MODELS.rows}:
+        specs = [str(row.changes["objective"]) for row in MODELS.rows if row.group == group]
+        assert specs[:2] == ["triplet-sh", "goal(triplet=cir, pair=sig-ms)"], group
+
+
+@pytest.mark.parametrize("row", MODELS.rows, ids=lambda row: row.label)
+def test_every_row_takes_a_step(row: Row) -> None:
+    """In the sizes and the precision that the recipe gives, on a few scenes."""
+    plan = MODELS.on_scenes(train=12, val=2, test=2).changed(
+        batch=12, device="cpu", workers=0, min_count=1
+    )
+    recipe = plan.recipe(next(r for r in plan.rows if r.label == row.label), 0)
+    prepared = prepare(recipe)
+    index = Sampler("distinct", 12).epoch(prepared.train.split, 0)[0]
+    step = Step(prepared.model.train(), recipe, prepared.device)
+    before = [p.detach().clone() for p in prepared.model.parameters()]
+    losses = [float(step(prepared.train.fetch(index), moment(recipe, e, 5, 9))) for e in (0, 1)]
+    assert all(math.isfinite(loss) for loss in losses)
+    after = list(prepared.model.parameters())
+    moved = sum(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert moved > 0.9 * len(after)

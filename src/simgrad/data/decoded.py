@@ -68,5 +68,5 @@ class DecodedPictures:
         path = self.pictures.path(row)
         if path is None:
             return self.pictures.picture(row)
-        # A large JPEG is decoded at twice the size that is needed: quicker, and as good.
-        return open_picture(path, str(path), least=2 * self.size)
+        # A large JPEG is decoded at a half or a quarter, if that is well above what is needed.
+        return open_picture(path, str(path), least=self.size * 3 // 2)

@@ -108,7 +108,8 @@ class Step:
                 owner,
                 batch.index,
             )
-        auxiliary = self.model.auxiliary_loss(images, captions, batch)
+        with self.autocast():
+            auxiliary = self.model.auxiliary_loss(images, captions, batch)
         positives: Any = batch.image_of_caption
         if self.recipe.positives == "pairs":
             images, positives = images.select(batch.image_of_caption), None
