@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import torch
 from common import MIB, Row, goal, in_turn, print_rows, row
 from floor import floor
-from plain_models import PLAIN, REGIONS, WIDTH, WORDS, loop_over_captions
+from plain_models import PLAIN, REGIONS, WIDTH, WORDS, loop_over_captions, triplet_sh
 from torch import Tensor, nn
 
 BATCH = 128
@@ -62,14 +62,6 @@ class Batch:
         self.image_of_caption = torch.arange(BATCH).cuda()
 
 
-def plain_triplet(S: Tensor) -> Tensor:
-    own = torch.eye(len(S), dtype=torch.bool, device=S.device)
-    diagonal = S.diag()
-    rows = (0.2 + S - diagonal[:, None]).clamp_min(0).masked_fill(own, 0)
-    columns = (0.2 + S - diagonal).clamp_min(0).masked_fill(own, 0)
-    return rows.max(1)[0].sum() + columns.max(0)[0].sum()
-
-
 def update(model: nn.Module, optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
     optimiser.zero_grad(set_to_none=False)
     loss.backward()
@@ -87,11 +79,11 @@ def plain_step(name: str, batch: Batch) -> Step:
 
     def step() -> float:
         if name in PLAIN:
-            loss = plain_triplet(model(batch.images, batch.tokens, batch.lengths))
+            loss = triplet_sh(model(batch.images, batch.tokens, batch.lengths))
         else:
             image = model.encode_images(batch.images)
             caption = model.encode_captions(batch.tokens, batch.lengths)
-            loss = plain_triplet(model.similarities(image, caption))
+            loss = triplet_sh(model.similarities(image, caption))
             own = model.auxiliary_loss(image, caption, batch)
             loss = loss if own is None else loss + own
         update(model, optimiser, loss)

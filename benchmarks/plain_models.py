@@ -1,11 +1,12 @@
 """The models as anybody would write them in PyTorch: packed GRUs, loops over captions, float32.
 
-Helpers of `models.py`: `PLAIN[name]` is a module of `forward(images, tokens, lengths) -> S`.
-Padding is packed away on the host, relations are convolutions, GPO and attention follow the
-equations step by step.
+Helpers of `models.py` and `training.py`: `PLAIN[name]` is a module of `forward(images, tokens,
+lengths) -> S`. Padding is packed away on the host, relations are convolutions, GPO and attention
+follow the equations step by step.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,10 @@ WORDS, REGIONS, WIDTH = 10_000, 36, 2048
 class Gru(nn.Module):
     """Words to the last state."""
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden: int, each: int = 300) -> None:
         super().__init__()
-        self.embed = nn.Embedding(WORDS, 300)
-        self.rnn = nn.GRU(300, hidden, batch_first=True)
+        self.embed = nn.Embedding(WORDS, each)
+        self.rnn = nn.GRU(each, hidden, batch_first=True)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         x = self.embed(tokens)
@@ -48,9 +49,9 @@ class TwoWay(nn.Module):
 
 
 class VsePlusPlus(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int = WIDTH, dimension: int = 1024, each: int = 300) -> None:
         super().__init__()
-        self.fc, self.text = nn.Linear(WIDTH, 1024), Gru(1024)
+        self.fc, self.text = nn.Linear(width, dimension), Gru(dimension, each)
 
     def forward(self, images: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
         return normalize(self.fc(images), dim=-1) @ self.text(tokens, lengths).T
@@ -174,3 +175,33 @@ PLAIN: dict[str, Callable[[], nn.Module]] = {
     "scan": lambda: Sets(focal=False),
     "bfan": lambda: Sets(focal=True),
 }
+
+
+def triplet_sh(S: Tensor) -> Tensor:
+    """The hardest-negative triplet loss of a square batch."""
+    own = torch.eye(len(S), dtype=torch.bool, device=S.device)
+    diagonal = S.diag()
+    rows = (0.2 + S - diagonal[:, None]).clamp_min(0).masked_fill(own, 0)
+    columns = (0.2 + S - diagonal).clamp_min(0).masked_fill(own, 0)
+    return rows.max(1)[0].sum() + columns.max(0)[0].sum()
+
+
+def operations(model: nn.Module, *batch: Tensor) -> float:
+    """Of a training step's large products: forward, and twice that backward."""
+    total = 0.0
+
+    def count(module: Any, given: tuple[Any, ...], _: Any) -> None:
+        nonlocal total
+        x = given[0].data if hasattr(given[0], "batch_sizes") else given[0]  # packed: words alone
+        # A convolution of length one has its channels in the middle.
+        wide = x.shape[1] if isinstance(module, nn.Conv1d) else x.shape[-1]
+        weights = sum(p.numel() for name, p in module.named_parameters() if "weight" in name)
+        total += 3 * 2 * weights * x.numel() / wide
+
+    kinds = (nn.Linear, nn.Conv1d, nn.GRU)
+    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, kinds)]
+    with torch.no_grad():
+        model(*batch)
+    for hook in hooks:
+        hook.remove()
+    return total

@@ -70,7 +70,7 @@ def python(text: str) -> list[str]:
     return [sys.executable, "-c", text]
 
 
-def import_rows(times: int) -> list[Row]:
+def import_rows(times: int, peers: dict[str, str]) -> list[Row]:
     """The command's help, and the imports."""
     help_page = seconds_of(python("from simgrad.cli import main; main(['--help'])"), times)
     torch = seconds_of(python("import torch"), times)
@@ -82,7 +82,7 @@ def import_rows(times: int) -> list[Row]:
         row("import simgrad", "process", seconds=ours),
         row("import simgrad, make an objective", "process", seconds=whole, floor=torch),
     ]  # fmt: skip
-    for peer, loss in PEERS.items():
+    for peer, loss in peers.items():
         if installed(peer, f"a loss of {peer}"):
             start = python(f"from {peer} import {loss.split('.')[0]}; {loss}")
             theirs = seconds_of(start, 1)
@@ -116,7 +116,8 @@ def step_rows(device: str, times: int, images: int) -> list[Row]:
 def run(quick: bool = False) -> list[Row]:
     """On the CPU."""
     times = 1 if quick else 2
-    return [*import_rows(times), *step_rows("cpu", times, 1000 if quick else 4000)]
+    rows = import_rows(times, {} if quick else PEERS)
+    return [*rows, *step_rows("cpu", times, 1000 if quick else 4000)]
 
 
 def run_cuda(quick: bool = False) -> list[Row]:

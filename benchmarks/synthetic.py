@@ -1,0 +1,50 @@
+"""Features and captions of random numbers and words, for benchmarks that look at speed alone."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simgrad.data.base import Split
+
+_WORDS = [f"word{k}" for k in range(2000)]
+_DISTINCT = 256  # features that differ: enough that reading them costs what it costs
+
+
+class Numbers:
+    """Features made of random numbers."""
+
+    header = "random"
+
+    def __init__(self, images: int, shape: tuple[int, ...]) -> None:
+        self.images, self.shape = images, shape
+        random = np.random.default_rng(0)
+        self.array = random.standard_normal((_DISTINCT, *shape), dtype=np.float32)
+
+    def __len__(self) -> int:
+        return self.images
+
+    def rows(self, indices: Any) -> Any:
+        return self.array[np.asarray(indices) % _DISTINCT]
+
+
+def captions(count: int, seed: int = 0) -> list[str]:
+    """As long as people's: 8 to 16 words."""
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(_WORDS, random.integers(8, 17))) for _ in range(count)]
+
+
+def split(images: int, shape: tuple[int, ...]) -> Split:
+    """Five captions an image."""
+    owner = np.repeat(np.arange(images), 5)
+    names = [str(k) for k in range(images)]
+    features = Numbers(images, shape)
+    return Split("numbers", "train", captions(5 * images), owner, names, features=features)
+
+
+def write_precomputed(folder: Path, sizes: dict[str, int], width: int) -> None:
+    """The same on disk, in VSE++'s layout: split -> images."""
+    for seed, (name, images) in enumerate(sizes.items()):
+        np.save(folder / f"{name}_ims.npy", Numbers(images, (width,)).rows(np.arange(images)))
+        text = "\n".join(captions(5 * images, seed)) + "\n"
+        (folder / f"{name}_caps.txt").write_text(text, encoding="utf-8")
