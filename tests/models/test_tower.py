@@ -116,3 +116,19 @@ def test_a_published_checkpoint_brings_its_network(tmp_path: Path) -> None:
     found = imported.model(pixels, batch.tokens, batch.lengths)
     assert torch.allclose(found, expected, atol=1e-6)
     assert imported.left_out is None
+
+
+def test_a_vision_transformer_reads_pictures_of_another_size(tmp_path: Path) -> None:
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        image_size=32, patch_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=8,
+    )  # fmt: skip
+    ViTModel(config).save_pretrained(tmp_path)
+    spec = "vse-infinity(dimension=8, text=bigru, word_dimension=8, cells=6, augment=0, size=48"
+    model = build(f"{spec}, backbone=transformers:{tmp_path})", INPUTS).eval()
+    assert model.inputs.image_shape == (3, 48, 48)
+    vectors = model.encode_images(torch.rand(2, 3, 48, 48)).vectors
+    assert vectors is not None
+    assert vectors.shape == (2, 8)

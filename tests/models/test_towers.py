@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from simgrad.errors import InputError
+from simgrad.evaluation.encoded import model_scores
+from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.models.base import Encoded
 from simgrad.models.bert import BertSettings, bert
 from simgrad.models.swin import Swin, SwinSettings
 from simgrad.models.swin_weights import swin
-from simgrad.models.xvlm import XvlmModel, hard_draw, rerank
+from simgrad.models.xvlm import XvlmModel, hard_draw
 from tests.models.small import CaptionBatch, captions, images, small
 
 
@@ -140,18 +142,23 @@ def test_matching_loss_is_the_cross_entropy_of_three_kinds_of_pairs(
     assert float(loss.detach()) == pytest.approx(np.mean(terms), rel=1e-4)
 
 
-def test_reranking_scores_the_best_candidates_alone() -> None:
+def test_reranking_orders_the_best_candidates_by_their_matching_scores() -> None:
     model = small("x-vlm")
     assert isinstance(model, XvlmModel)
-    image, caption, _ = encode(model)
-    by_image, by_caption = rerank(model, image, caption, candidates=3)
+    image, caption, batch = encode(model)
+    own = batch.image_of_caption.numpy()
     first = model.similarities(image, caption)
     pairs = torch.cartesian_prod(torch.arange(5), torch.arange(7))
-    every = model.scores(image, caption, pairs).view(5, 7).detach()
-    assert ((by_image > -100).sum(1) == 3).all()
-    assert ((by_caption > -100).sum(0) == 3).all()
-    for found, axis in ((by_image, 1), (by_caption, 0)):
-        best = torch.zeros_like(first, dtype=torch.bool)
-        best.scatter_(axis, first.topk(3, dim=axis).indices, True)
-        assert torch.equal(found > -100, best)
-        assert torch.allclose(found[best], every[best], atol=1e-5)
+    with torch.no_grad():
+        every = model.scores(image, caption, pairs).view(5, 7)
+        found = evaluate_reranked(
+            model_scores(model, image, caption),
+            own,
+            lambda pairs: model.scores(image, caption, pairs),
+            3,
+        )
+    for query in range(7):  # captions: the three best images change places by their scores
+        best = first[:, query].topk(3).indices.tolist()
+        rest = sorted(set(range(5)) - set(best), key=lambda i: -float(first[i, query]))
+        order = sorted(best, key=lambda i: -float(every[i, query])) + rest
+        assert found.ranks.t2i[query] == 1 + order.index(int(own[query]))

@@ -207,25 +207,3 @@ def hard_draw(logits: Tensor, own: Tensor) -> Tensor:
     # The largest of chances shifted by Gumbel noise is a draw from them, without the host.
     noise = -torch.empty_like(chance).exponential_().log()
     return (chance + noise).argmax(1)
-
-
-@torch.no_grad()
-def rerank(
-    model: XvlmModel, images: Encoded, captions: Encoded, *, candidates: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """Matching scores of the best candidates of each query, -100 elsewhere.
-
-    Two matrices of (images, captions): one re-ranked for image queries, one for captions.
-    """
-    similarities = model.similarities(images, captions)
-    wanted = candidates or model.candidates
-    results = []
-    for matrix, flipped in ((similarities, False), (similarities.T, True)):
-        best = matrix.topk(min(wanted, matrix.shape[1]), dim=1).indices
-        query = torch.arange(len(matrix), device=best.device)[:, None].expand_as(best)
-        order = (best, query) if flipped else (query, best)
-        pairs = torch.stack([part.flatten() for part in order], dim=1)
-        result = torch.full_like(similarities, -100.0)
-        result[pairs[:, 0], pairs[:, 1]] = model.scores(images, captions, pairs)
-        results.append(result)
-    return results[0], results[1]

@@ -38,12 +38,24 @@ class TransformersNetwork(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(n, 3, h, w) -> (n, d, rows, columns)"""
-        states: Tensor = self.model(pixel_values=pixels).last_hidden_state
+        states: Tensor = self._run(pixels).last_hidden_state
         return states if states.ndim == 4 else to_maps(states)
+
+    def _run(self, pixels: Tensor) -> Any:
+        """Pictures of another size than its own need its positions in between."""
+        if pixels.shape[-2:] == (self.size, self.size):
+            return self.model(pixel_values=pixels)
+        try:
+            return self.model(pixel_values=pixels, interpolate_pos_encoding=True)
+        except (TypeError, ValueError):
+            side = self.size
+            raise InputError(
+                f"this network reads pictures of {side} pixels: size={side}."
+            ) from None
 
     def pooled(self, pixels: Tensor) -> Tensor:
         """(n, 3, h, w) -> (n, d)"""
-        out = self.model(pixel_values=pixels)
+        out = self._run(pixels)
         pooled: Tensor | None = getattr(out, "pooler_output", None)
         if pooled is not None and self.model.config.model_type != "vit":
             return pooled.flatten(1)
