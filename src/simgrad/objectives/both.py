@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.base import Batch, Whole
-from simgrad.objectives.positives import Positives, Side
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary, Verdict
-from simgrad.objectives.tensors import add_product, at_least_float32, product
+from simgrad.objectives.sums import Sums
 
 Block = tuple[int, int, slice]  # rows start:stop, and their pairs
 Both = tuple[Summary, Summary]  # of the image queries, of the caption queries
@@ -30,7 +29,10 @@ class Tiles(Protocol):
     """How a block of similarities is summarised and weighed. The weights are of both directions."""
 
     def first(self, block: Block, before: Both) -> tuple[Summary, Summary, Tensor | None]:
-        """Summaries of a block's rows, of its columns, and its weights if known already."""
+        """Summaries of a block's rows, of its columns, and its weights if known already.
+
+        None of the columns where one direction stands for both (`Work.alone`).
+        """
 
     def second(self, block: Block, given: Both) -> Tensor:
         """Weights of a block."""
@@ -48,14 +50,8 @@ class PlainTiles:
     def first(self, block: Block, before: Both) -> tuple[Summary, Summary, Tensor | None]:
         negatives, (start, stop, _) = self._negatives(block), block
         by_row, weights = self.stream.summarise(negatives, rows_of(before[0], start, stop))
-        if self.stream.symmetric:
-            both = 1 + self.work.ratio
-            by_row, nothing = tuple(x * both for x in by_row), torch.zeros_like(negatives[0])
-            return (
-                by_row,
-                tuple(nothing for _ in by_row),
-                None if weights is None else weights * both,
-            )
+        if self.work.alone:
+            return by_row, (), weights
         by_column, more = self.stream.summarise(negatives.t(), before[1], start)
         if weights is not None and more is not None:
             weights = self._add(weights, more)
@@ -69,15 +65,13 @@ class PlainTiles:
 
     def _negatives(self, block: Block) -> Tensor:
         """A block of similarities, -inf where there is no negative."""
-        (start, stop, pairs), side = block, self.work.pairs.i2t
+        (start, stop, pairs), absent = block, self.work.pairs.i2t.absent
         S = self.kept
         if S is None:
             S = self.work.similarities(self.x[start:stop], self.y)
-        if side.absent is not None:
-            S.masked_fill_(side.absent[start:stop, None], -torch.inf)
-        query, nothing = side.query_of_pair[pairs], S.new_full((), -torch.inf)
-        place = (query - start if start else query, side.candidate_of_pair[pairs])
-        return S.index_put_(place, nothing)
+        if absent is not None:
+            S.masked_fill_(absent[start:stop, None], -torch.inf)
+        return self.work.pairs.fill(S, -torch.inf, start, pairs)
 
     def _add(self, weights: Tensor, of_columns: Tensor) -> Tensor:
         ratio = self.work.ratio
@@ -92,88 +86,95 @@ def rows_of(summary: Summary, start: int, stop: int) -> Summary:
 
 def weigh_in_one(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> Gradients:
     """A batch whose similarities fit: they are made once, and kept."""
-    S, side = work.similarities(x, y), work.pairs.i2t
-    own = S[side.query_of_pair, side.candidate_of_pair]
-    tiles = PlainTiles(work, stream, x, y, S)
-    return weigh_tiles(work, stream, x, y, own, tiles, [(0, len(x), slice(None))])
+    S, sums = work.similarities(x, y), Sums(work, x, y)
+    own, every = work.pairs.pick(S).clone(), (0, len(x), slice(None))
+    if work.pairs.i2t.absent is None:
+        batch = joint(work, own)
+        known = stream.at_once(S, batch, work.pairs, work.ratio)
+        if known is not None:
+            sums.add(every, work.pairs.fill(known[1], 0.0))
+            return sums.finish(silenced(known[0], work, batch))
+    return weigh_tiles(work, stream, own, PlainTiles(work, stream, x, y, S), [every], sums)
 
 
 def weigh_in_blocks(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> Gradients:
-    own = work.own(x, y)
-    tiles = PlainTiles(work, stream, x, y)
-    return weigh_tiles(work, stream, x, y, own, tiles, work.pairs.i2t.blocks(work.size))
+    """A batch of any size."""
+    tiles, blocks = PlainTiles(work, stream, x, y), work.pairs.i2t.blocks(work.size)
+    return weigh_tiles(work, stream, work.own(x, y), tiles, blocks, Sums(work, x, y))
 
 
 def weigh_tiles(
-    work: Work,
-    stream: Streamed,
-    x: Tensor,
-    y: Tensor,
-    own: Tensor,
-    tiles: Tiles,
-    blocks: list[Block],
+    work: Work, stream: Streamed, own: Tensor, tiles: Tiles, blocks: list[Block], sums: "Sums"
 ) -> Gradients:
     """The three steps. `own` are the similarities of the positive pairs, sorted by image."""
-    i2t, t2i = work.pairs.i2t, work.pairs.t2i
-    i_batch = _batch(i2t, own, work.outside[0])
-    t_batch = _batch(t2i, _by_caption(own, work.pairs), work.outside[1])
-    before = stream.before(i_batch, len(x)), stream.before(t_batch, len(y))
-    sums = _Sums(work, x, y)
-    summaries = _Summaries(stream, len(x))
+    images, texts = work.pairs.i2t.queries, work.pairs.t2i.queries
+    batch = joint(work, own)
+    known = stream.before(batch, images + texts)
+    before = rows_of(known, 0, images), rows_of(known, images, images + texts)
+    summaries = _Summaries(stream, images, texts)
     for block in blocks:
         by_row, by_column, weights = tiles.first(block, before)
         summaries.add(block, by_row, by_column)
         if weights is not None:
             sums.add(block, weights)
-    images = _silenced(stream.judge(summaries.images, i_batch), i2t, i_batch, stream)
-    texts = _silenced(stream.judge(summaries.texts, t_batch), t2i, t_batch, stream)
-    if images.given:
+    verdict = silenced(stream.judge(summaries.all, batch), work, batch)
+    if verdict.given:
+        given = rows_of(verdict.given, 0, images), rows_of(verdict.given, images, images + texts)
         for block in blocks:
-            sums.add(block, tiles.second(block, (images.given, texts.given)))
-    sums.add_pairs(images, texts)
-    return sums.gradients(images, texts)
-
-
-def _batch(side: Side, own: Tensor, outside: Tensor | None) -> Batch:
-    query, candidate = side.query_of_pair, side.candidate_of_pair
-    return Batch(query, candidate, side.one_each, own, Whole(own), outside)
-
-
-def _by_caption(of_pairs: Tensor, pairs: Positives) -> Tensor:
-    """What is sorted by image, sorted by caption."""
-    if pairs.order is None:
-        return of_pairs
-    return torch.empty_like(of_pairs).index_copy_(0, pairs.order, of_pairs)
+            sums.add(block, tiles.second(block, given))
+    return sums.finish(verdict)
 
 
 class _Summaries:
-    """The summaries of all queries, block by block."""
+    """The summaries of all queries, the images' first, block by block."""
 
-    def __init__(self, stream: Streamed, images: int) -> None:
-        self.stream, self.count = stream, images
-        self.images: Summary = ()
-        self.texts: Summary = ()
+    def __init__(self, stream: Streamed, images: int, texts: int) -> None:
+        self.stream, self.images, self.texts = stream, images, texts
+        self.all: Summary = ()
 
     def add(self, block: Block, by_row: Summary, by_column: Summary) -> None:
         start, stop, _ = block
-        if stop - start == self.count:
-            self.images, self.texts = by_row, by_column
+        if stop - start == self.images:
+            self.all = by_row
+            if by_column:
+                self.all = tuple(map(torch.cat, zip(by_row, by_column, strict=True)))
             return
         if start == 0:
             # One piece of memory: many small ones between large temporaries would fragment it.
-            self.images = tuple(x.new_empty(self.count) for x in by_row)
-            self.texts = tuple(x.clone() for x in by_column)
-        else:
-            parts = tuple(map(torch.stack, zip(self.texts, by_column, strict=True)))
-            for so_far, merged in zip(self.texts, self.stream.merge(parts), strict=True):
-                so_far.copy_(merged)
-        for every, some in zip(self.images, by_row, strict=True):
+            queries = self.images + (self.texts if by_column else 0)
+            self.all = tuple(x.new_empty(queries) for x in by_row)
+        for every, some in zip(self.all, by_row, strict=True):
             every[start:stop] = some
+        if not by_column:
+            return
+        so_far = rows_of(self.all, self.images, self.images + self.texts)
+        if start > 0:
+            by_column = self.stream.merge(
+                tuple(map(torch.stack, zip(so_far, by_column, strict=True)))
+            )
+        for every, merged in zip(so_far, by_column, strict=True):
+            every.copy_(merged)
 
 
-def _silenced(verdict: Verdict, side: Side, batch: Batch, stream: Streamed) -> Verdict:
+def joint(work: Work, own: Tensor) -> Batch:
+    """Both directions as one: the image queries, then the caption queries."""
+    pairs = work.pairs
+    i2t, t2i = pairs.i2t, pairs.t2i
+    if work.alone:
+        return Batch(i2t.query_of_pair, i2t.candidate_of_pair, i2t.one_each, own, Whole(own))
+    query = torch.cat([i2t.query_of_pair, t2i.query_of_pair + i2t.queries])
+    candidate = torch.cat([i2t.candidate_of_pair, t2i.candidate_of_pair])
+    outside = None
+    if work.outside[0] is not None and work.outside[1] is not None:
+        outside = torch.cat([work.outside[0], work.outside[1]])
+    similarity = torch.cat([own, pairs.by_caption(own)])
+    one_each = i2t.one_each and t2i.one_each
+    return Batch(query, candidate, one_each, similarity, Whole(own), outside)
+
+
+def silenced(verdict: Verdict, work: Work, batch: Batch) -> Verdict:
     """A query without a negative contributes nothing, unless it has negatives elsewhere."""
-    silent = side.absent if stream.needs_offline else side.silent
+    silent = work.silent
     if silent is None:
         return verdict
     values, of_pair = verdict.values.masked_fill(silent, 0), batch.per_pair(silent)
@@ -181,79 +182,3 @@ def _silenced(verdict: Verdict, side: Side, batch: Batch, stream: Streamed) -> V
     if on_negative is not None:
         on_negative = on_negative.masked_fill(of_pair, 0)
     return verdict._replace(values=values, on_positive=on_positive, on_negative=on_negative)
-
-
-class _Sums:
-    """The gradients of images and texts while they are summed, without the images' share."""
-
-    def __init__(self, work: Work, x: Tensor, y: Tensor) -> None:
-        self.work, self.x, self.y = work, x, y
-        self.dx: Tensor | None = None
-        self.dy: Tensor | None = None
-
-    def add(self, block: Block, weights: Tensor) -> None:
-        """Weights of a block on all pairs of its images and the texts."""
-        start, stop, _ = block
-        used = weights.to(self.x.dtype)
-        if stop - start == len(self.x):
-            self.dx, self.dy = product(used, self.y), product(used.t(), self.x)
-            return
-        dx, dy = self._so_far()
-        add_product(dx[start:stop], used, self.y, 1.0)
-        add_product(dy, used.t(), self.x[start:stop], 1.0)
-
-    def _so_far(self) -> tuple[Tensor, Tensor]:
-        if self.dx is None or self.dy is None:
-            exact = at_least_float32(self.x).dtype
-            self.dx = torch.zeros_like(self.x, dtype=exact)
-            self.dy = torch.zeros_like(self.y, dtype=exact)
-        return self.dx, self.dy
-
-    def add_pairs(self, images: Verdict, texts: Verdict) -> None:
-        """The weights on positives, and those on single negatives."""
-        pairs, ratio = self.work.pairs, self.work.ratio
-        backward = texts.on_positive if pairs.order is None else texts.on_positive[pairs.order]
-        weight = images.on_positive + ratio * backward
-        if pairs.order is None:
-            dx, dy = self._so_far()
-            dx.addcmul_(at_least_float32(self.y), weight[:, None])
-            dy.addcmul_(at_least_float32(self.x), weight[:, None])
-        else:
-            self._add_entries(pairs.i2t.query_of_pair, pairs.i2t.candidate_of_pair, weight)
-        if images.negative is not None and images.on_negative is not None:
-            self._add_entries(pairs.i2t.query_of_pair, images.negative, images.on_negative)
-        if texts.negative is not None and texts.on_negative is not None:
-            on_negative = ratio * texts.on_negative
-            self._add_entries(texts.negative, pairs.t2i.query_of_pair, on_negative)
-
-    def _add_entries(self, image: Tensor, text: Tensor, weight: Tensor) -> None:
-        """Some entries of the matrix of weights, as many at a time as a block has room for."""
-        dx, dy = self._so_far()
-        many = max(1, self.work.size // self.x.shape[1])
-        parts = (torch.split(each, many) for each in (image, text, weight[:, None]))
-        for i, t, w in zip(*parts, strict=True):
-            dx.index_add_(0, i, self.y[t] * w)
-            dy.index_add_(0, t, self.x[i] * w)
-
-    def gradients(self, images: Verdict, texts: Verdict) -> Gradients:
-        work = self.work
-        share, ratio = work.factor(work.pairs.i2t), work.ratio
-        value = images.values.sum() + ratio * texts.values.sum()
-        bias = None if work.bias is None else _total(images) + ratio * _total(texts)
-        if work.objective.mean:
-            value, bias = value * share, None if bias is None else bias * share
-        dx, dy = self._so_far()
-        outside = _times(images.outside, share), _times(texts.outside, share * ratio)
-        return Gradients(value, dx, dy, outside, bias, share)
-
-
-def _total(verdict: Verdict) -> Tensor:
-    """The sum of all weights; those of a query cancel where the verdict does not say otherwise."""
-    rest = verdict.pushed if verdict.on_negative is None else verdict.on_negative
-    if rest is None:
-        return verdict.values.new_zeros(())
-    return verdict.on_positive.sum() + rest.sum()
-
-
-def _times(x: Tensor | None, factor: "float | Tensor") -> Tensor | None:
-    return None if x is None else x * factor

@@ -10,8 +10,11 @@ derivative is the product of the images and their gradient. On a GPU, half-preci
 multiplied in bfloat16, summed in float32.
 """
 
+import math
+
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from simgrad.errors import InputError
 from simgrad.objectives import both, fused, rows
@@ -43,23 +46,18 @@ def weigh_embeddings(
     kind = product_type(images, texts)
     with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
         exact = exact_type(images, texts)
-        factor = None if scale is None else scale.detach().to(exact)
-        x, x_norm = _normalised(images.detach().to(exact), factor)
-        y, y_norm = _normalised(texts.detach().to(exact))
+        lengths = _Lengths(images.detach().to(exact), texts.detach().to(exact), scale)
+        x, y = lengths.x, lengths.y
         checking = may_check(x)
         pairs = Positives.read(positives, len(x), len(y), x.device, checking)
         outside = split_offline(objective, offline, pairs, x)
         size = block or _BLOCK.get(x.device.type, 3 * 2**18)
         work = Work(objective, bias, pairs, outside, size, exact)
         result = _weigh(work, x.to(kind), y.to(kind), block)
-        along = _through_normalisation(result.images, x, x_norm, result.factor, factor)
-        _through_normalisation(result.texts, y, y_norm, result.factor)
-        on_scale = None
-        if scale is not None and factor is not None and scale.requires_grad:
-            on_scale = along.sum() * result.factor / factor
+        on_scale = lengths.go_back(result)
         offline_weights = join_offline(*result.outside, pairs)
         # At the end: reading a number back waits for a GPU, which has its work by now.
-        if checking and not torch.isfinite(x_norm.sum() + y_norm.sum()):
+        if checking and not math.isfinite(float(lengths.norms.sum())):
             check_finite(images.detach(), "images", checking)
             check_finite(texts.detach(), "texts", checking)
     inputs: list[Tensor | None] = [images, texts, *(offline or ()), scale, bias]
@@ -83,31 +81,46 @@ def _weigh(work: Work, x: Tensor, y: Tensor, block: int | None) -> Gradients:
     return (both.weigh_in_one if in_one else both.weigh_in_blocks)(work, stream, x, y)
 
 
-def _normalised(x: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Unit vectors times `scale`, and the norms."""
-    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-    divisor = norm.clamp_min(_TINY)
-    return x / (divisor if scale is None else divisor.div_(scale)), norm
+class _Lengths:
+    """Vectors of length 1, the images times a scale; and the way back to those that were given.
 
-
-def _through_normalisation(
-    gradient: Tensor,
-    scaled: Tensor,
-    norm: Tensor,
-    factor: "float | Tensor",
-    scale: Tensor | None = None,
-) -> Tensor:
-    """In place: d/dx of `scaled` = scale * x/|x|, times `factor`; returns gradient . scaled.
-
-    A zero vector has no direction to turn; it gets no gradient.
+    A vector of length 0 has no direction to turn: it stays 0, and gets no gradient.
     """
-    along = torch.einsum("nd,nd->n", gradient, scaled)[:, None]
-    if scale is not None:
-        gradient.addcmul_(scaled, along / scale**2, value=-1)
-        factor = factor * scale
+
+    def __init__(self, images: Tensor, texts: Tensor, scale: Tensor | None) -> None:
+        self.scale: Tensor | float = 1.0
+        if scale is not None:
+            # A number where it can be one without waiting for a GPU.
+            known = scale.device.type == "cpu" and not scale.requires_grad
+            self.scale = float(scale) if known else scale.detach().to(images.dtype)
+        self.learned = scale is not None and scale.requires_grad
+        n, m = len(images), len(texts)
+        self.norms = images.new_empty(n + m, 1)
+        torch.linalg.vector_norm(images, dim=1, keepdim=True, out=self.norms[:n])
+        torch.linalg.vector_norm(texts, dim=1, keepdim=True, out=self.norms[n:])
+        divisors = threshold(self.norms, _TINY, torch.inf)
+        self.divisors = [divisors[:n], divisors[n:]]
+        if scale is not None:
+            self.divisors[0].div_(self.scale)
+        self.x, self.y = images / self.divisors[0], texts / self.divisors[1]
+
+    def go_back(self, result: Gradients) -> Tensor | None:
+        """In place: gradients by unit vectors become gradients by what was given; by the scale."""
+        along = _across(result.images, self.x, self.scale)
+        _across(result.texts, self.y, 1.0)
+        for gradient, divisor in zip((result.images, result.texts), self.divisors, strict=True):
+            plain = isinstance(result.factor, float) and result.factor == 1.0
+            gradient.div_(divisor if plain else divisor.div_(result.factor))
+        return along.sum() * result.factor / self.scale if self.learned else None
+
+
+def _across(gradient: Tensor, vectors: Tensor, length: "float | Tensor") -> Tensor:
+    """In place: the part across vectors of this length; returns its product with them."""
+    along = torch.einsum("nd,nd->n", gradient, vectors)[:, None]
+    if isinstance(length, float):
+        gradient.addcmul_(vectors, along, value=-(length**-2))
     else:
-        gradient.addcmul_(scaled, along, value=-1)
-    gradient.mul_(torch.where(norm > _TINY, factor / norm, 0.0))
+        gradient.addcmul_(vectors, along / length**2, value=-1)
     return along
 
 

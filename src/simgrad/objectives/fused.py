@@ -16,6 +16,7 @@ from torch import Tensor
 from simgrad.objectives.both import Block, Both, rows_of, weigh_tiles
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary
+from simgrad.objectives.sums import Sums
 
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
@@ -83,8 +84,8 @@ def weigh_fused(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> Gradients
     assert stream.tile is not None
     try:
         tiles = FusedTiles(work, stream, x, y)
-        own = work.own(x, y)
-        return weigh_tiles(work, stream, x, y, own, tiles, work.pairs.i2t.blocks(tiles.size))
+        blocks = work.pairs.i2t.blocks(tiles.size)
+        return weigh_tiles(work, stream, work.own(x, y), tiles, blocks, Sums(work, x, y))
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler may raise: the plain way still works
@@ -118,11 +119,12 @@ class FusedTiles:
         rule, _, count = self.rules
         rows, columns, shape = stop - start, len(self.y), self.shape
         by_row = self._parts(count, -(-columns // shape.across), rows)
-        by_column = self._parts(count, -(-rows // shape.down), columns)
+        alone = self.work.alone
+        by_column = self.bias if alone else self._parts(count, -(-rows // shape.down), columns)
         given = rows_of(before[0], start, stop), before[1]
         weights = self._launch(rule, block, given, by_row, by_column)
-        if self.stream.symmetric:
-            by_column.zero_()
+        if alone:
+            return self._merged(by_row), (), weights
         return self._merged(by_row), self._merged(by_column), weights
 
     def second(self, block: Block, given: Both) -> Tensor:
@@ -157,15 +159,16 @@ class FusedTiles:
         weights = self._room(rows) if rule in _WITH_WEIGHTS else None
         of_rows, of_columns = (torch.stack(x) if x else self.bias for x in given)
         steepness, closed = self.stream.constants()
+        ratio = 0.0 if self.work.alone else float(self.work.ratio)
         launch: Any = tile[(-(-rows // down) * -(-columns // across),)]
         with torch.cuda.device(self.x.device):
             launch(
                 self.x[start:stop], self.y, self.owner, self.bias, of_rows, of_columns,
                 by_row, by_column, self.x if weights is None else weights,
-                start, rows, columns, float(self.work.ratio), float(steepness),
+                start, rows, columns, ratio, float(steepness),
                 RULE=rule, CLOSED=closed, BIASED=self.work.bias is not None, PRECISION="tf32",
-                WIDTH=self.x.shape[1], DOWN=down, ACROSS=across, WIDE=wide, GROUP=group,
-                num_warps=warps, num_stages=stages,
+                ALONE=self.work.alone, WIDTH=self.x.shape[1], DOWN=down, ACROSS=across,
+                WIDE=wide, GROUP=group, num_warps=warps, num_stages=stages,
             )  # fmt: skip
         return weights
 

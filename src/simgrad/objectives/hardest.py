@@ -15,7 +15,7 @@ class Hardest(Streamed):
         self, negatives: Tensor, before: Summary, first: int = 0
     ) -> tuple[Summary, Tensor | None]:
         hardest, where = negatives.max(1)
-        return (hardest, where + first), None
+        return (hardest, where + first if first else where), None
 
     def merge(self, parts: Summary) -> Summary:
         hardest, part = parts[0].max(0, keepdim=True)

@@ -67,6 +67,7 @@ def tile(
     CLOSED: tl.constexpr,  # whether a set includes its bound
     BIASED: tl.constexpr,
     PRECISION: tl.constexpr,
+    ALONE: tl.constexpr,  # one direction stands for both: ratio is 0
     WIDTH: tl.constexpr,
     DOWN: tl.constexpr,
     ACROSS: tl.constexpr,
@@ -151,10 +152,12 @@ def tile(
         tl.store(column_at + next_column, tl.sum(active, 0), mask=here)
         tl.store(at, (w + ratio * active).to(kind), mask=both)
     elif RULE == "sigmoid":
-        # Both directions treat a pair alike: the summary of the rows is that of both.
         w, cost = _sigmoid_and_softplus(s)
-        tl.store(row_at, tl.sum(cost, 1) * (1.0 + ratio), mask=there)
-        tl.store(row_at + next_row, tl.sum(w, 1) * (1.0 + ratio), mask=there)
+        tl.store(row_at, tl.sum(cost, 1), mask=there)
+        tl.store(row_at + next_row, tl.sum(w, 1), mask=there)
+        if not ALONE:
+            tl.store(column_at, tl.sum(cost, 0), mask=here)
+            tl.store(column_at + next_column, tl.sum(w, 0), mask=here)
         tl.store(at, (w * (1.0 + ratio)).to(kind), mask=both)
     else:
         hardest, where = tl.max(s, 1, return_indices=True)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from simgrad.errors import InputError
 from simgrad.objectives.base import Batch, objectives
 from simgrad.objectives.hardest import log_sum_exp
+from simgrad.objectives.positives import Positives
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
 
@@ -58,16 +59,29 @@ class NTXent(Streamed):
     def judge(self, summary: Summary, batch: Batch) -> Verdict:
         normaliser = _with_positives(summary[0], batch)  # log of the sum over all candidates
         surprise = batch.per_pair(normaliser) - batch.similarity
+        return self._verdict(surprise, batch, len(normaliser), (normaliser,))
+
+    def _verdict(self, surprise: Tensor, batch: Batch, rows: int, given: Summary = ()) -> Verdict:
         own = torch.expm1(-surprise)  # probability - 1, however close to 0 that is
         if batch.one_each:
-            return Verdict(surprise, own, (normaliser,))
+            return Verdict(surprise, own, given)
         ones = torch.ones_like(surprise)
-        share = ones / batch.per_pair(batch.per_query(ones, len(normaliser)))  # 1 / |positives|
-        values = batch.per_query(surprise * share, len(normaliser))
-        return Verdict(values, own + (1 - share), (normaliser,))
+        share = ones / batch.per_pair(batch.per_query(ones, rows))  # 1 / |positives|
+        return Verdict(batch.per_query(surprise * share, rows), own + (1 - share), given)
 
     def spread(self, negatives: Tensor, given: Summary) -> Tensor:
         return (negatives - columns(*given)[0]).exp_()  # softmax
+
+    def at_once(
+        self, similarities: Tensor, batch: Batch, pairs: Positives, ratio: "float | Tensor"
+    ) -> tuple[Verdict, Tensor] | None:
+        by_image, by_caption = similarities.log_softmax(1), similarities.log_softmax(0)
+        own = pairs.pick(by_image), pairs.by_caption(pairs.pick(by_caption))
+        verdict = self._verdict(torch.cat(own).neg_(), batch, sum(similarities.shape))
+        weights = by_image.exp_()
+        if isinstance(ratio, Tensor):
+            return verdict, weights.addcmul_(by_caption.exp_(), ratio)
+        return verdict, weights.add_(by_caption.exp_(), alpha=ratio)
 
 
 def _with_positives(of_negatives: Tensor, batch: Batch) -> Tensor:

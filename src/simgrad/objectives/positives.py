@@ -13,6 +13,8 @@ from torch import Tensor
 
 from simgrad.errors import InputError
 
+_ALL = slice(None)
+
 
 @dataclass(frozen=True)
 class Side:
@@ -96,7 +98,28 @@ class Positives:
 
     i2t: Side
     t2i: Side
-    order: Tensor | None  # i2t pair k is t2i pair order[k]; None: the same order
+    order: Tensor | None  # i2t pair k is t2i pair order[k]; None: pair k is image k and caption k
+
+    def pick(self, matrix: Tensor) -> Tensor:
+        """(images, captions) -> the entries of the pairs, sorted by image."""
+        if self.order is None:
+            return matrix.diagonal()
+        return matrix[self.i2t.query_of_pair, self.i2t.candidate_of_pair]
+
+    def fill(self, matrix: Tensor, value: float, start: int = 0, pairs: slice = _ALL) -> Tensor:
+        """In place: the entries of these pairs; the matrix begins with image `start`."""
+        if self.order is None:
+            matrix[:, start : start + len(matrix)].diagonal().fill_(value)
+            return matrix
+        image, caption = self.i2t.query_of_pair[pairs], self.i2t.candidate_of_pair[pairs]
+        given = matrix.new_full((), value)  # a kernel, not a copy: a CUDA graph can hold it
+        return matrix.index_put_((image - start if start else image, caption), given)
+
+    def by_caption(self, of_pairs: Tensor) -> Tensor:
+        """What is sorted by image, sorted by caption."""
+        if self.order is None:
+            return of_pairs
+        return torch.empty_like(of_pairs).index_copy_(0, self.order, of_pairs)
 
     @staticmethod
     def of_captions(

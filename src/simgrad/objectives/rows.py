@@ -5,6 +5,8 @@ turns them into weights, and two products multiply these into the gradients. A b
 enough takes one block for both directions.
 """
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -25,7 +27,8 @@ from simgrad.objectives.tensors import add_product, at_least_float32, product
 Outside = tuple[Tensor | None, Tensor | None]
 
 
-class Work(NamedTuple):
+@dataclass(frozen=True)
+class Work:
     """What all ways of working need to know."""
 
     objective: Objective
@@ -54,10 +57,33 @@ class Work(NamedTuple):
     def factor(self, side: Side) -> "float | Tensor":
         return factor_of(self.objective, side, self.exact)
 
-    @property
+    @cached_property
     def ratio(self) -> "float | Tensor":
         """A caption query's factor, relative to an image query's."""
         return self.factor(self.pairs.t2i) / self.factor(self.pairs.i2t)
+
+    @cached_property
+    def silent(self) -> Tensor | None:
+        """(images and captions,) the queries that contribute nothing."""
+        sides = self.pairs.i2t, self.pairs.t2i
+        found = [s.absent if self.objective.needs_offline else s.silent for s in sides]
+        if found[0] is None and found[1] is None:
+            return None
+        device = self.pairs.t2i.query_of_pair.device
+        none = (torch.zeros(s.queries, dtype=torch.bool, device=device) for s in sides)
+        return torch.cat([n if f is None else f for f, n in zip(found, none, strict=True)])
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether one direction stands for both."""
+        stream = self.objective.stream()
+        return stream is not None and stream.symmetric and self.silent is None
+
+    @cached_property
+    def share(self) -> "float | Tensor":
+        """An image query's factor, with a caption query's where they are worked as one."""
+        share = self.factor(self.pairs.i2t)
+        return share * (1 + self.ratio) if self.alone else share
 
 
 class Gradients(NamedTuple):

@@ -10,7 +10,8 @@ open triplets, GOAL the hardest negative. Such an objective says
     spread(negatives, ...)  the weights on negatives
 
 and gets its `rule` from here. The frame can then make each block of similarities once for both
-directions: a block's rows and its columns are parts of the summaries of either.
+directions: a block's rows and its columns are parts of the summaries of either. Judged are all
+queries of both directions together.
 """
 
 from typing import ClassVar, NamedTuple
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.base import Batch, Objective, RuleResult, Sparse
+from simgrad.objectives.positives import Positives
 
 Summary = tuple[Tensor, ...]  # each (queries,)
 
@@ -40,7 +42,7 @@ class Streamed(Objective):
 
     reads_mask = False
     per_pair: ClassVar[bool] = False  # summaries belong to pairs: each sees its query's negatives
-    symmetric: ClassVar[bool] = False  # both directions treat a negative alike, summaries add up
+    symmetric: ClassVar[bool] = False  # both directions treat a pair alike
     tile: ClassVar[str | None] = None  # the name of its fused kernels, where there are some
 
     def before(self, batch: Batch, rows: int) -> Summary:
@@ -68,6 +70,16 @@ class Streamed(Objective):
     def spread(self, negatives: Tensor, given: Summary) -> Tensor:
         """Weights (rows, candidates) on negatives; 0 where they are -inf."""
         raise NotImplementedError
+
+    def at_once(
+        self, similarities: Tensor, batch: Batch, pairs: Positives, ratio: "float | Tensor"
+    ) -> tuple[Verdict, Tensor] | None:
+        """The whole batch in fewer operations than the pieces take, where there is a way.
+
+        `similarities` (images, captions) still hold the positives, and are used up; what becomes of
+        them in the weights does not matter. `batch` has the image queries, then the captions'.
+        """
+        return None
 
     def constants(self) -> tuple[float, bool]:
         """What the fused kernels need to know of the parameters."""
