@@ -24,7 +24,7 @@ from plain_models import VsePlusPlus
 from synthetic import split as make_split
 from synthetic import write_precomputed
 
-from simgrad.studies.engine import crew_for, run_local
+from simgrad.studies.engine import crew_for, failures, run_local
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.training.run import Run
@@ -82,7 +82,8 @@ def rows(device: str, size: Size) -> list[Row]:
         crew = crew_for(study, None, None)
         wall = timed(lambda: run_local(study, quiet=True))
         done = [Run(path) for path, _ in study.jobs()]
-        assert all(run.finished for run in done), [run.info for run in done]
+        if failures(study):
+            raise RuntimeError(f"runs that did not finish: {failures(study)[:2]}")
         epoch = sum(map(_epoch, done)) / len(done)
     waves = -(-len(done) // crew.processes)
     rest = max(0.0, wall / waves - size.epochs * epoch)
