@@ -24,8 +24,9 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# e.g. BENCH="training --record"
 bench: .venv/ready
-	$(BIN)/simgrad bench
+	$(BIN)/simgrad bench $(BENCH)
 
 # Kills, bad input, fuzzing and load for about an hour and a half; e.g. SOAK="--minutes 1".
 soak: .venv/ready
