@@ -24,7 +24,7 @@ from torch.nn.functional import softplus
 
 from simgrad.errors import InputError
 from simgrad.objectives.base import Batch, objectives
-from simgrad.objectives.hardest import Hardest, log_sum_exp
+from simgrad.objectives.hardest import Hardest, lying
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Summary, Verdict, columns
 
@@ -103,6 +103,7 @@ class Goal(Hardest):
         self, negatives: Tensor, before: Summary, first: int = 0
     ) -> tuple[Summary, Tensor | None]:
         """Of the set N, the hardest included: how many, and their sum or log sum exp(beta s)."""
+        negatives = lying(negatives)
         (hardest, where), _ = super().summarise(negatives, before, first)
         if not self.is_relative:
             return (hardest, where), None
@@ -110,9 +111,11 @@ class Goal(Hardest):
         inside = negatives >= bound if self.released else negatives > bound
         count = inside.sum(1).to(hardest.dtype)
         if self.pair == "lin-ms":
-            total = torch.where(inside, negatives, 0.0).sum(1)
+            total = (negatives - bound).clamp_(min=0).sum(1).addcmul_(count, before[0])
         else:
-            total = log_sum_exp(torch.where(inside, negatives, -torch.inf).mul_(self.beta))
+            largest = hardest.clamp(min=torch.finfo(hardest.dtype).min)
+            total = (negatives - largest[:, None]).mul_(self.beta).exp_().mul_(inside).sum(1)
+            total = total.log_().add_(largest, alpha=self.beta)
         return (hardest, where, count, total), None
 
     def merge(self, parts: Summary) -> Summary:

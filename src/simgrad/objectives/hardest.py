@@ -1,6 +1,5 @@
 """What the hardest-negative objectives share: finding it, in one piece or in several."""
 
-import torch
 from torch import Tensor
 
 from simgrad.objectives.streamed import Streamed, Summary
@@ -14,7 +13,7 @@ class Hardest(Streamed):
     def summarise(
         self, negatives: Tensor, before: Summary, first: int = 0
     ) -> tuple[Summary, Tensor | None]:
-        hardest, where = negatives.max(1)
+        hardest, where = lying(negatives).max(1)
         return (hardest, where + first if first else where), None
 
     def merge(self, parts: Summary) -> Summary:
@@ -23,7 +22,6 @@ class Hardest(Streamed):
         return hardest.squeeze(0), where.squeeze(0), *super().merge(parts[2:])
 
 
-def log_sum_exp(x: Tensor) -> Tensor:
-    """Of every row; -inf for a row of -inf."""
-    largest = x.amax(1).clamp(min=torch.finfo(x.dtype).min)
-    return (x - largest[:, None]).exp_().sum(1).log_().add_(largest)
+def lying(negatives: Tensor) -> Tensor:
+    """Rows one after the other in memory, where maxima over anything else are slow."""
+    return negatives if negatives.is_cuda else negatives.contiguous()

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from simgrad.errors import InputError
 from simgrad.objectives.base import Batch, objectives
-from simgrad.objectives.hardest import log_sum_exp
 from simgrad.objectives.positives import Positives
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
@@ -51,7 +50,7 @@ class NTXent(Streamed):
     def summarise(
         self, negatives: Tensor, before: Summary, first: int = 0
     ) -> tuple[Summary, Tensor | None]:
-        return (log_sum_exp(negatives),), None
+        return (_log_sum_exp(negatives),), None
 
     def merge(self, parts: Summary) -> Summary:
         return (torch.logsumexp(parts[0], 0),)
@@ -93,3 +92,9 @@ def _with_positives(of_negatives: Tensor, batch: Batch) -> Tensor:
     own = torch.exp(batch.similarity - batch.per_pair(largest))
     total = torch.exp(of_negatives - largest) + batch.per_query(own, len(largest))
     return total.log_().add_(largest).clamp_(min=torch.finfo(largest.dtype).min)
+
+
+def _log_sum_exp(x: Tensor) -> Tensor:
+    """Of every row; -inf for a row of -inf."""
+    largest = x.amax(1).clamp(min=torch.finfo(x.dtype).min)
+    return (x - largest[:, None]).exp_().sum(1).log_().add_(largest)
