@@ -23,6 +23,8 @@ SMALL: dict[str, tuple[str, Inputs]] = {
         "vse++(dimension=16, word_dimension=8, measure=order, absolute=true)",
         FEATURES,
     ),
+    "vse++ bert": (f"vse++(dimension=16, text=bert, bert=none, bert_layers=1, {_BERT})", FEATURES),
+    "scan bert": (f"scan(dimension=16, text=bert, bert=none, bert_layers=1, {_BERT})", SETS),
     "vsrn": ("vsrn(dimension=16, word_dimension=8)", SETS),
     "vsrn f30k": ("vsrn(dimension=16, word_dimension=8, batch_norm=true, region_norm=false)", SETS),
     "scan t-i": ("scan(dimension=16, word_dimension=8)", SETS),

@@ -145,10 +145,14 @@ def test_parameter_groups_hold_every_weight_once(name: str) -> None:
     assert max(group["lr"] for group in groups) == pytest.approx(1e-3)
 
 
-def test_vse_infinity_trains_bert_slowly() -> None:
-    model = small("vse-infinity")
+@pytest.mark.parametrize(
+    ("name", "weight"),
+    [("vse-infinity", "bert.words.weight"), ("scan bert", "text.bert.words.weight")],
+)
+def test_bert_is_trained_slowly(name: str, weight: str) -> None:
+    model = small(name)
     rates = {id(p): group["lr"] for group in model.parameter_groups(5e-4) for p in group["params"]}
-    assert rates[id(model.get_parameter("bert.words.weight"))] == pytest.approx(5e-5)
+    assert rates[id(model.get_parameter(weight))] == pytest.approx(5e-5)
     assert rates[id(model.get_parameter("fc.weight"))] == pytest.approx(5e-4)
 
 

@@ -23,6 +23,7 @@ READS = {
     "vse++(backbone=resnet152, finetune=true)": ("pixels", "global"),
     "vse++(backbone=random:vgg19, finetune=true)": ("pixels", "pixels"),
     "vsrn": ("regions", "regions"),
+    "vsrn(text=bert)": ("regions", "regions"),
     "scan(direction=i-t)": ("regions", "regions"),
     "bfan": ("regions", "regions"),
     "vse-infinity": ("regions", "regions"),

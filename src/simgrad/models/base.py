@@ -219,8 +219,13 @@ class RetrievalModel(nn.Module):
         return None
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """What the optimiser trains, and how fast."""
-        return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": lr}]
+        """What the optimiser trains, and how fast; a BERT in place of a GRU goes slowly."""
+        named = [(name.startswith("text.bert."), p) for name, p in self.named_parameters()]
+        groups = []
+        for slow, share in ((False, 1.0), (True, getattr(self.config, "bert_lr", 1.0))):
+            parameters = [p for kind, p in named if kind == slow and p.requires_grad]
+            groups += [{"params": parameters, "lr": lr * share}] if parameters else []
+        return groups
 
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":
         """A frozen image network and its grid cells a side (None: one vector an image), where

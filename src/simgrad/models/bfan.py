@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from simgrad.models.attention import Attention, attend, attend_pairs
-from simgrad.models.base import Encoded, Inputs, ModelConfig, models
-from simgrad.models.scan import SetModel
+from simgrad.models.base import Encoded, Inputs, models
+from simgrad.models.scan import SetModel, SetSettings
 from simgrad.objectives.spec import setting
 
 
@@ -20,12 +20,9 @@ from simgrad.objectives.spec import setting
     description="focal cross attention in both directions",
 )
 @dataclass(frozen=True)
-class Bfan(ModelConfig):
+class Bfan(SetSettings):
     focal: str = setting("equal", "how relevance is judged", choices=("equal", "prob"))
     smooth: float = setting(20.0, "lambda: sharpness of the attention")
-    dimension: int = setting(1024, "size of the joint space")
-    word_dimension: int = setting(300, "size of a word vector")
-    memory_mib: int = setting(512, "memory for comparing all pairs, in MiB")
 
     def build(self, inputs: Inputs) -> "BfanModel":
         return BfanModel(self, inputs)
@@ -37,7 +34,7 @@ class BfanModel(SetModel):
     config: Bfan
 
     def __init__(self, config: Bfan, inputs: Inputs) -> None:
-        super().__init__(config, inputs, config.dimension, config.word_dimension)
+        super().__init__(config, inputs)
         self.how = Attention(config.smooth, focal=config.focal)
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:

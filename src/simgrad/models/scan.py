@@ -5,13 +5,25 @@ figures average the similarities of a text-to-image and an image-to-text model.
 """
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from simgrad.models.attention import Attention, attend, attend_pairs
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
-from simgrad.models.layers import BiGruText, l2norm, valid, xavier_linear
+from simgrad.models.layers import l2norm, valid, xavier_linear
+from simgrad.models.text import TextSettings, word_encoder
 from simgrad.objectives.spec import setting
+
+
+@dataclass(frozen=True)
+class SetSettings(TextSettings):
+    """Settings that SCAN and BFAN share."""
+
+    small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": "bigru"}
+
+    text: str = setting("bigru", "text encoder", choices=("bigru", "bert"))
+    memory_mib: int = setting(512, "memory for comparing all pairs, in MiB")
 
 
 class SetModel(RetrievalModel):
@@ -19,13 +31,12 @@ class SetModel(RetrievalModel):
 
     embeds = False
 
-    def __init__(
-        self, config: ModelConfig, inputs: Inputs, dimension: int, word_dimension: int
-    ) -> None:
+    def __init__(self, config: SetSettings, inputs: Inputs) -> None:
         super().__init__(config, inputs)
         self.needs("regions")
-        self.fc = xavier_linear(inputs.image_dimension, dimension)
-        self.text = BiGruText(inputs.vocabulary_size, word_dimension, dimension)
+        self.fc = xavier_linear(inputs.image_dimension, config.dimension)
+        self.text = word_encoder(config, inputs.vocabulary_size, config.dimension)
+        self.longest = getattr(self.text, "longest", None)
 
     def encode_images(self, images: Tensor) -> Encoded:
         return Encoded(tokens=l2norm(self.fc(images)))
@@ -42,7 +53,7 @@ class SetModel(RetrievalModel):
     description="stacked cross attention between regions and words",
 )
 @dataclass(frozen=True)
-class Scan(ModelConfig):
+class Scan(SetSettings):
     direction: str = setting(
         "t-i", "words look at regions (t-i) or regions at words (i-t)", choices=("t-i", "i-t")
     )
@@ -51,9 +62,6 @@ class Scan(ModelConfig):
     )
     smooth: float = setting(9.0, "lambda 1: sharpness of the attention (i-t: 4)")
     sharpness: float = setting(6.0, "lambda 2: sharpness of lse (i-t: 5, on COCO 20)")
-    dimension: int = setting(1024, "size of the joint space")
-    word_dimension: int = setting(300, "size of a word vector")
-    memory_mib: int = setting(512, "memory for comparing all pairs, in MiB")
 
     def build(self, inputs: Inputs) -> "ScanModel":
         return ScanModel(self, inputs)
@@ -65,7 +73,7 @@ class ScanModel(SetModel):
     config: Scan
 
     def __init__(self, config: Scan, inputs: Inputs) -> None:
-        super().__init__(config, inputs, config.dimension, config.word_dimension)
+        super().__init__(config, inputs)
         self.how = Attention(config.smooth, aggregate=config.aggregate, sharpness=config.sharpness)
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:

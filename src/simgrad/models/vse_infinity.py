@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simgrad.errors import InputError
-from simgrad.models import parts
 from simgrad.models.augment import change_words, keep_cells, keep_regions
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
-from simgrad.models.bert import BertSettings, bert
 from simgrad.models.gpo import Gpo
 from simgrad.models.layers import BiGruText, Tower, l2norm, valid, xavier_linear
+from simgrad.models.text import TextSettings, bert_of
 from simgrad.objectives.spec import setting
 
 if TYPE_CHECKING:
@@ -34,26 +33,19 @@ _UNKNOWN_WORD = 3
     description="learnt pooling (GPO) of regions or grid cells and of words",
 )
 @dataclass(frozen=True)
-class VseInfinity(ModelConfig):
+class VseInfinity(TextSettings):
     small: ClassVar[dict[str, Any]] = {
         **ModelConfig.small, "text": "bigru", "finetune": False, "cells": 7, "size": 224
     }  # fmt: skip
 
-    dimension: int = setting(1024, "size of the joint space")
     image: str = setting("region", "what image features are", choices=("region", "grid"))
     text: str = setting("bert", "text encoder", choices=("bert", "bigru"))
-    bert: str | None = setting("bert-base-uncased", "BERT's folder or hub name; none: untrained")
-    bert_hidden: int = setting(768, "width of an untrained BERT")
-    bert_layers: int = setting(12, "layers of an untrained BERT")
-    bert_heads: int = setting(12, "attention heads of an untrained BERT")
-    word_dimension: int = setting(300, "size of a word vector (bigru)")
     augment: float = setting(0.2, "share of regions and words changed while training")
     backbone: str | None = setting(None, "image network that reads pictures; none: features do")
     weights: str | None = setting(None, "where the image network's weights are")
     size: int = setting(512, "pixels a side of its pictures")
     cells: int = setting(16, "grid cells a side that it makes of them")
     finetune: bool = setting(True, "train the image network too")
-    bert_lr: float = setting(0.1, "learning rate of BERT, as a share")
     backbone_lr: float = setting(0.1, "learning rate of the image network (WSL, BUTD: 0.01)")
     weight_decay: float = setting(1e-4, "weight decay (AdamW)")
 
@@ -64,24 +56,12 @@ class VseInfinity(ModelConfig):
     def reads(self) -> str:
         return "regions" if self.backbone is None else "pixels"
 
-    @property
-    def pieces(self) -> bool:
-        return self.text == "bert"
-
-    @property
-    def text_part(self) -> tuple[str, str] | None:
-        return ("bert", self.bert) if self.text == "bert" and self.bert is not None else None
-
     def offline(self) -> "VseInfinity":
         from simgrad.models.backbones import here
 
-        network = self.backbone is None or here(self.backbone, self.weights)
-        return dataclasses.replace(
-            self,
-            backbone=self.backbone if network else None,
-            # Words by a GRU are the published way without BERT, and learn more from little.
-            text=self.text if self.text_part is None or parts.here(self.bert) else "bigru",
-        )
+        network = self.backbone is not None and here(self.backbone, self.weights)
+        kept = super().offline()
+        return dataclasses.replace(kept, backbone=self.backbone if network else None)
 
 
 class ResidualMlp(nn.Module):
@@ -133,14 +113,7 @@ class VseInfinityModel(RetrievalModel):
         if config.text == "bigru":
             self.words = BiGruText(inputs.vocabulary_size, config.word_dimension, config.dimension)
         else:
-            sizes = BertSettings(
-                words=inputs.vocabulary_size,
-                hidden=config.bert_hidden,
-                layers=config.bert_layers,
-                heads=config.bert_heads,
-                inner=4 * config.bert_hidden,
-            )
-            self.bert = bert(config.bert, sizes)
+            self.bert = bert_of(config, inputs.vocabulary_size)
             self.longest = self.bert.settings.positions
             self.linear = nn.Linear(self.bert.settings.hidden, config.dimension)
         continues = torch.zeros(inputs.vocabulary_size, dtype=torch.bool)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models, vectors_of
-from simgrad.models.layers import GruText, Tower, l2norm, xavier_linear
+from simgrad.models.layers import Tower, l2norm, xavier_linear
+from simgrad.models.text import TextSettings, sentence_encoder
 from simgrad.objectives.spec import setting
 
 if TYPE_CHECKING:
@@ -28,11 +29,9 @@ _BLOCK = 1 << 24
     description="linear layer on image features, GRU on words",
 )
 @dataclass(frozen=True)
-class VsePlusPlus(ModelConfig):
-    small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "finetune": False}
+class VsePlusPlus(TextSettings):
+    small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": "gru", "finetune": False}
 
-    dimension: int = setting(1024, "size of the joint space")
-    word_dimension: int = setting(300, "size of a word vector")
     measure: str = setting("cosine", "similarity of two vectors", choices=("cosine", "order"))
     absolute: bool = setting(False, "take absolute values of both vectors (order embeddings)")
     image_norm: bool = setting(True, "bring image vectors to unit length")
@@ -51,9 +50,10 @@ class VsePlusPlus(ModelConfig):
     def offline(self) -> "VsePlusPlus":
         from simgrad.models.backbones import here
 
+        kept = super().offline()
         if not self.finetune or here(self.backbone, self.weights):
-            return self
-        return dataclasses.replace(self, finetune=False)
+            return kept
+        return dataclasses.replace(kept, finetune=False)
 
 
 class VseModel(RetrievalModel):
@@ -73,7 +73,8 @@ class VseModel(RetrievalModel):
             self.sees(self.tower.body.size, self.tower.body.transform)
         width = self.tower.dimension if self.tower is not None else inputs.image_dimension
         self.fc = xavier_linear(width, config.dimension)
-        self.text = GruText(inputs.vocabulary_size, config.word_dimension, config.dimension)
+        self.text = sentence_encoder(config, inputs.vocabulary_size, config.dimension)
+        self.longest = getattr(self.text, "longest", None)
 
     def encode_images(self, images: Tensor) -> Encoded:
         # Precomputed features are brought to unit length too, as published ones already are.

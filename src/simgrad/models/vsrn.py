@@ -9,6 +9,7 @@ generate each caption from the regions, is `captioner=true`.
 """
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +24,9 @@ from simgrad.models.base import (
     tokens_of,
 )
 from simgrad.models.captioner import Captioner
-from simgrad.models.layers import GruText, l2norm, xavier_linear
+from simgrad.models.layers import l2norm, xavier_linear
 from simgrad.models.recurrent import gru_states
+from simgrad.models.text import TextSettings, sentence_encoder
 from simgrad.objectives.spec import setting
 
 
@@ -34,9 +36,10 @@ from simgrad.objectives.spec import setting
     description="relation reasoning over regions, GRU over regions, GRU on words",
 )
 @dataclass(frozen=True)
-class Vsrn(ModelConfig):
+class Vsrn(TextSettings):
+    small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": "gru"}
+
     dimension: int = setting(2048, "size of the joint space")
-    word_dimension: int = setting(300, "size of a word vector")
     layers: int = setting(4, "relation layers")
     region_norm: bool = setting(True, "bring regions to unit length before the relations")
     batch_norm: bool = setting(False, "batch norm after the GRU over regions")
@@ -87,7 +90,8 @@ class VsrnModel(RetrievalModel):
         self.relations = nn.Sequential(*(Relations(size) for _ in range(config.layers)))
         self.region_rnn = nn.GRU(size, size, batch_first=True)
         self.norm = nn.BatchNorm1d(size) if config.batch_norm else None
-        self.text = GruText(inputs.vocabulary_size, config.word_dimension, size)
+        self.text = sentence_encoder(config, inputs.vocabulary_size, size)
+        self.longest = getattr(self.text, "longest", None)
         self.captioner = None
         if config.captioner:
             self.captioner = Captioner(
