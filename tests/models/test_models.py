@@ -195,3 +195,16 @@ def test_inputs_know_the_tokenizer() -> None:
     assert set(text[1:]) <= set(inputs.continuations)
     assert text[0] not in inputs.continuations
     assert Inputs.from_json(inputs.to_json()) == inputs
+
+
+def test_inputs_know_a_tokenizer_whose_pieces_are_a_list() -> None:
+    """As SigLIP's are."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import Unigram
+
+    from simgrad.data.subwords import Subwords
+
+    pieces = Subwords(Tokenizer(Unigram([("<unk>", 0.0), ("##a", -1.0), ("b", -2.0)], 0)))
+    inputs = Inputs.of("pixels", (3,), pieces)
+    assert (inputs.vocabulary_size, inputs.continuations) == (3, ())
+    assert Subwords.from_json(pieces.to_json()).encode("b##a") == pieces.encode("b##a")
