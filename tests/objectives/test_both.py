@@ -56,8 +56,9 @@ def _ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (way.rows, "in_one_piece"),
         (way.rows, "in_blocks"),
     ):
+        real = getattr(module, name)
 
-        def spy(*arguments, name=name, real=getattr(module, name)):  # type: ignore[no-untyped-def]
+        def spy(*arguments, name=name, real=real):  # type: ignore[no-untyped-def]
             taken.append(name)
             return real(*arguments)
 

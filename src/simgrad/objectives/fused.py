@@ -57,14 +57,14 @@ def _installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def suits(work: Work, stream: Streamed, x: Tensor, y: Tensor, least: int = _LEAST) -> bool:
+def suits(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> bool:
     """Whether this batch is one for the kernels."""
     pairs = work.pairs
     return (
         x.is_cuda
         and stream.tile is not None
         and stream.tile not in _broken
-        and len(x) * len(y) >= least
+        and len(x) * len(y) >= _LEAST
         and max(len(x), len(y)) <= _MOST
         and (x.dtype == torch.bfloat16 or _tf32(x))
         and pairs.t2i.one_each  # a text belongs to one image
@@ -159,15 +159,16 @@ class FusedTiles:
         weights = self._room(rows) if rule in _WITH_WEIGHTS else None
         of_rows, of_columns = (torch.stack(x) if x else self.bias for x in given)
         steepness, closed = self.stream.constants()
+        width = self.x.shape[1]
         ratio = 0.0 if self.work.alone else float(self.work.ratio)
         launch: Any = tile[(-(-rows // down) * -(-columns // across),)]
         with torch.cuda.device(self.x.device):
             launch(
                 self.x[start:stop], self.y, self.owner, self.bias, of_rows, of_columns,
                 by_row, by_column, self.x if weights is None else weights,
-                start, rows, columns, ratio, float(steepness),
+                start, rows, columns, width, ratio, float(steepness),
                 RULE=rule, CLOSED=closed, BIASED=self.work.bias is not None, PRECISION="tf32",
-                ALONE=self.work.alone, WIDTH=self.x.shape[1], DOWN=down, ACROSS=across,
+                ALONE=self.work.alone, EVEN=width % wide == 0, DOWN=down, ACROSS=across,
                 WIDE=wide, GROUP=group, num_warps=warps, num_stages=stages,
             )  # fmt: skip
         return weights

@@ -49,8 +49,8 @@ def _part_of_set(s, bound, axis: tl.constexpr, RULE: tl.constexpr, steepness, CL
 
 @triton.jit(do_not_specialize=["first", "rows"])  # the last block needs no kernel of its own
 def tile(
-    x,  # (rows, WIDTH) images of this block
-    y,  # (columns, WIDTH) texts
+    x,  # (rows, width) images of this block
+    y,  # (columns, width) texts
     owner,  # (columns,) the image each text belongs to
     bias,  # one number
     of_rows,  # (2, rows) what a query is given: of images,
@@ -61,6 +61,7 @@ def tile(
     first,  # the number of the block's first image
     rows,
     columns,
+    width,
     ratio,  # of a text query's weights to an image query's
     steepness,
     RULE: tl.constexpr,
@@ -68,7 +69,7 @@ def tile(
     BIASED: tl.constexpr,
     PRECISION: tl.constexpr,
     ALONE: tl.constexpr,  # one direction stands for both: ratio is 0
-    WIDTH: tl.constexpr,
+    EVEN: tl.constexpr,  # WIDE divides width
     DOWN: tl.constexpr,
     ACROSS: tl.constexpr,
     WIDE: tl.constexpr,
@@ -86,15 +87,15 @@ def tile(
     there, here = row < rows, column < columns
     k = tl.arange(0, WIDE)
     # Beyond the edge the last vector is read again; what comes of it is masked.
-    x_at = x + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * WIDTH + k[None, :]
-    y_at = y + tl.minimum(column, columns - 1).to(tl.int64)[None, :] * WIDTH + k[:, None]
+    x_at = x + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * width + k[None, :]
+    y_at = y + tl.minimum(column, columns - 1).to(tl.int64)[None, :] * width + k[:, None]
     s = tl.zeros((DOWN, ACROSS), dtype=tl.float32)
-    for done in range(0, WIDTH, WIDE):
-        if WIDTH % WIDE == 0:
+    for done in range(0, width, WIDE):
+        if EVEN:
             a, b = tl.load(x_at), tl.load(y_at)
         else:
-            a = tl.load(x_at, mask=k[None, :] < WIDTH - done, other=0.0)
-            b = tl.load(y_at, mask=k[:, None] < WIDTH - done, other=0.0)
+            a = tl.load(x_at, mask=k[None, :] < width - done, other=0.0)
+            b = tl.load(y_at, mask=k[:, None] < width - done, other=0.0)
         s = tl.dot(a, b, s, input_precision=PRECISION)
         x_at += WIDE
         y_at += WIDE

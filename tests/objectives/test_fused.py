@@ -1,0 +1,93 @@
+"""The fused kernels of a GPU give what PyTorch's operations give; without them all still works."""
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+
+from simgrad.objectives import Objective, Offline, fused, objective
+
+from .cases import everything, names
+
+STREAMED = [o for o in everything() if o.stream() is not None]
+each_objective = pytest.mark.parametrize("o", STREAMED, ids=names(STREAMED))
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+def _gradients(
+    o: Objective, device: str, dtype: torch.dtype, positives: Tensor | None, width: int = 72
+) -> list[Tensor]:
+    """300 texts: more than two tiles, the last uneven; and a width that no tile divides."""
+    generator = torch.Generator().manual_seed(0)
+    images = 300 if positives is None else int(positives.max()) + 1
+    x, y = (torch.randn(n, width, generator=generator) for n in (images, 300))
+    given = [v.to(device, dtype).requires_grad_() for v in (x, y)]
+    offline = None
+    if o.needs_offline:
+        offline = Offline(*torch.rand(4, 300, generator=generator).to(device))
+    learned = [p for p in o.to(device).parameters() if p.requires_grad]
+    index = None if positives is None else positives.to(device)
+    loss = o(*given, index, offline)
+    return [loss.detach(), *torch.autograd.grad(loss, [*given, *learned])]
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    """In length: a similarity that is rounded otherwise may choose another hardest negative."""
+    return bool((one.double() - other.double()).norm() <= 0.02 * other.double().norm() + 1e-4)
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@each_objective
+def test_fused_equals_plain(
+    o: Objective, dtype: torch.dtype, several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    torch.set_float32_matmul_precision("high")
+    positives = torch.arange(300) % 110 if several else None
+    try:
+        plain = _gradients(o, "cuda", dtype, positives)
+        monkeypatch.setattr(fused, "_LEAST", 1)
+        monkeypatch.setattr(fused, "_BLOCK", 300 * 128 * 4)  # several blocks
+        taken: list[Objective] = []
+        weigh = fused.weigh_fused
+        monkeypatch.setattr(fused, "weigh_fused", lambda w, *a: taken.append(o) or weigh(w, *a))
+        got = _gradients(o, "cuda", dtype, positives)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        o.to("cpu")
+    stream = o.stream()
+    assert stream is not None
+    assert stream.tile not in fused._broken
+    assert len(taken) == (0 if several and stream.per_pair else 1)
+    for one, other in zip(got, plain, strict=True):
+        assert _close(one, other), f"{one} is not {other}"
+
+
+def test_kernels_that_do_not_run_are_said_once_and_done_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    o = objective("nt-xent")
+    plain = _gradients(o, "cpu", torch.float32, None)
+    monkeypatch.setattr(fused, "_broken", set())
+    monkeypatch.setattr(fused, "suits", lambda work, stream, *_: stream.tile not in fused._broken)
+    with pytest.warns(UserWarning, match="fused kernels do not run here"):
+        first = _gradients(o, "cpu", torch.float32, None)  # tensors of a CPU: no kernel takes them
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        second = _gradients(o, "cpu", torch.float32, None)
+    for one, two, three in zip(plain, first, second, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        torch.testing.assert_close(one, three, rtol=0, atol=0)
+
+
+def test_a_cpu_and_a_small_batch_take_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("a fused kernel was started")
+
+    monkeypatch.setattr(fused, "weigh_fused", never)
+    for o in STREAMED:
+        _gradients(o, "cpu", torch.float32, None)
