@@ -12,6 +12,7 @@ embeddings.
 """
 
 import argparse
+import functools
 import json
 import sys
 from pathlib import Path
@@ -84,8 +85,9 @@ def worker(job: dict[str, Any]) -> dict[str, float]:
     product = 0.0
     if peer.run is clip_benchmark:  # the products are not repeated with the queries
         product = timed(lambda: given[1] @ given[0].T)
-    peak = peak_above(lambda: found.update(seconds=timed(lambda: peer.run(*given))))
-    return {"seconds": product + (found["seconds"] - product) * peer.factor, "peak_mib": peak}
+    step = functools.partial(peer.run, *given, peer.share)
+    peak = peak_above(lambda: found.update(seconds=timed(step)))
+    return {"seconds": product + (found["seconds"] - product) * peer.share, "peak_mib": peak}
 
 
 def _coco(job: dict[str, Any]) -> dict[str, float]:
@@ -128,7 +130,7 @@ def run(quick: bool = False) -> list[Row]:
         theirs = in_worker(__file__, {"name": name, "quick": quick})
         if theirs is None:
             continue
-        complete = peer.factor == 1 or name == "CLIP benchmark"
+        complete = peer.share == 1 or name == "CLIP benchmark"
         peak = theirs["peak_mib"] if complete else None
         rows.append(_beside(name, setting, theirs["seconds"], seconds, quick, peak))
     return rows if quick else [*rows, *coco_rows()]
@@ -185,11 +187,8 @@ def run_cuda(quick: bool = False) -> list[Row]:
     ]  # fmt: skip
     for name, peer in PEERS.items():
         if peer.on_gpu:
-            given = (left, right, pairing.cuda())
-            once = in_turn({"peer": lambda peer=peer, given=given: peer.run(*given)}, 2, "cuda")  # type: ignore[misc]
-            # The products of CLIP benchmark are not repeated with the queries.
-            product = bare if peer.run is clip_benchmark else 0.0
-            theirs = product + max(0.0, once["peer"] - product) * peer.factor
+            step = functools.partial(peer.run, left, right, pairing.cuda(), 1)
+            theirs = in_turn({name: step}, 2, "cuda")[name]
             rows.append(_beside(name, setting, theirs, seconds, quick))
     return rows
 

@@ -88,7 +88,8 @@ def mining_step(images: int, device: str) -> Step:
 def _embeddings(images: int, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(n, 256, generator=generator).to(device) for n in (images, 5 * images))
-    return x, y, torch.arange(5 * images) // 5
+    unit = torch.nn.functional.normalize
+    return unit(x), unit(y), torch.arange(5 * images) // 5
 
 
 def step_of(what: str, size: int, device: str) -> Step:

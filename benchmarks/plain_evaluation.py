@@ -1,6 +1,6 @@
 """How others evaluate, written out from their description, or called where they are installed.
 
-Helpers of `evaluation.py`. The slow ones do one query in SHARE, after which their time is
+Helpers of `evaluation.py`. The slow ones do one query in `share`, after which their time is
 multiplied; nothing in them depends on the number of queries but the repetition.
 """
 
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SHARE = 20
 RECALLS = (1, 5, 10)
 
 
@@ -26,27 +25,27 @@ def bare_product(images: Tensor, captions: Tensor, pairing: Tensor) -> None:
         torch.mm(part, captions.T, out=block[: len(part)])
 
 
-def vsepp_loops(images: Tensor, captions: Tensor, pairing: Tensor) -> None:
+def vsepp_loops(images: Tensor, captions: Tensor, pairing: Tensor, share: int) -> None:
     """One query at a time: product, sort, look for the own items."""
     left, right, own = images.numpy(), captions.numpy(), pairing.numpy()
     each = len(right) // len(left)
-    for i in range(0, len(left), SHARE):
+    for i in range(0, len(left), share):
         order = np.argsort(left[i] @ right.T)[::-1]
         min(int(np.where(order == c)[0][0]) for c in range(each * i, each * i + each))
-    for i in range(0, len(left), SHARE):
+    for i in range(0, len(left), share):
         for scores in right[each * i : each * i + each] @ left.T:
             order = np.argsort(scores)[::-1]
             int(np.where(order == own[each * i])[0][0])
 
 
-def clip_benchmark(images: Tensor, captions: Tensor, pairing: Tensor) -> None:
+def clip_benchmark(images: Tensor, captions: Tensor, pairing: Tensor, share: int) -> None:
     """All similarities and a mask of all pairs, then for each k batches of one-hot top k."""
     scores = captions @ images.T
     true = torch.zeros_like(scores, dtype=torch.bool)
-    true[torch.arange(len(captions)), pairing] = True
+    true[torch.arange(len(captions), device=true.device), pairing] = True
     for matrix, mask in ((scores, true), (scores.T, true.T)):
         for k in RECALLS:
-            for start in range(0, len(matrix), 64 * SHARE):
+            for start in range(0, len(matrix), 64 * share):
                 part, hit = matrix[start : start + 64], mask[start : start + 64]
                 best = torch.topk(part, k, dim=1).indices
                 chosen = torch.nn.functional.one_hot(best, num_classes=matrix.shape[1])
@@ -54,15 +53,15 @@ def clip_benchmark(images: Tensor, captions: Tensor, pairing: Tensor) -> None:
                 (found / hit.sum(dim=1) > 0).float()
 
 
-def full_sort(images: Tensor, captions: Tensor, pairing: Tensor) -> None:
+def full_sort(images: Tensor, captions: Tensor, pairing: Tensor, share: int) -> None:
     """Every list sorted in full, the own items' places read off it."""
     for queries, candidates in ((images, captions), (captions, images)):
-        some = queries[: len(queries) // SHARE]
+        some = queries[: len(queries) // share]
         order = torch.argsort(some @ candidates.T, dim=1, descending=True)
         torch.argsort(order, dim=1)
 
 
-def faiss_flat(images: Tensor, captions: Tensor, pairing: Tensor) -> None:
+def faiss_flat(images: Tensor, captions: Tensor, pairing: Tensor, share: int) -> None:
     """The first ten of each query, both ways: recalls only, no ranks."""
     import faiss
 
@@ -110,16 +109,16 @@ def _eccv() -> Any:
 class Peer:
     """Somebody else's evaluation."""
 
-    run: Callable[[Tensor, Tensor, Tensor], Any]
-    factor: int = 1  # how many times longer the whole takes
+    run: Callable[[Tensor, Tensor, Tensor, int], Any]
+    share: int = 1  # on a CPU, one query in so many
     goal: float | None = None  # how many times faster we want to be
     package: str | None = None  # that must be installed
     on_gpu: bool = False
 
 
 PEERS: dict[str, Peer] = {
-    "VSE++ loops": Peer(vsepp_loops, SHARE, 10.0),
-    "CLIP benchmark": Peer(clip_benchmark, SHARE, 5.0, on_gpu=True),
-    "full sort": Peer(full_sort, SHARE, on_gpu=True),
+    "VSE++ loops": Peer(vsepp_loops, 20, 10.0),
+    "CLIP benchmark": Peer(clip_benchmark, 20, 5.0, on_gpu=True),
+    "full sort": Peer(full_sort, 20, on_gpu=True),
     "faiss flat, top 10": Peer(faiss_flat, package="faiss"),
 }

@@ -9,6 +9,7 @@ write it, Adam, and the loss read after every step, in eager float32.
 """
 
 import argparse
+import gc
 import sys
 import time
 from collections.abc import Iterator
@@ -215,6 +216,7 @@ def _round(objective: str, split: Split, device: str) -> Ours:
 
 
 def _forget() -> None:
+    gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
