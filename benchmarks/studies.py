@@ -32,6 +32,7 @@ from training import BATCH, Plain
 
 OBJECTIVES = ("triplet", "triplet-sh", "nt-xent", "goal(triplet=cir, pair=sig-ms)")
 EPOCHS = 30  # of the full schedule
+COUNTED = "start-up, validation and checkpoints are counted with us, not with the plain loop"
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def _table(
         row(f"study, {EPOCHS} epochs", setting, seconds=3600 / ours, figure=ours, unit=unit,
             **(goal(">= 390 runs/hour (65 in 10 min)", ours >= 390) if gpu and full else {})),
         row(f"study, {EPOCHS} epochs / plain loop", setting, seconds=3600 / theirs, figure=theirs,
-            unit=unit, ratio=ratio, **(goal(">= 10x", ratio >= 10) if gpu and full else {})),
+            unit=unit, ratio=ratio,
+            **(goal(">= 10x", ratio >= 10, COUNTED) if gpu and full else {"why": COUNTED})),
     ]  # fmt: skip
 
 
