@@ -11,7 +11,6 @@ import argparse
 import json
 import math
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,12 @@ OURS = [
 ]  # fmt: skip
 
 
-def _step(
+def step(
     name: str, images: torch.Tensor, texts: torch.Tensor, block: int | None = None
 ) -> Callable[[], float]:
     """One forward and backward pass of a row of the table."""
     offline = None
-    if name.startswith(("plain", "PML")):
+    if name.startswith(plain.KINDS):
         loss: Callable[..., Any] = plain.step(name)
     else:
         import simgrad.objectives
@@ -49,13 +48,13 @@ def _step(
             given = offline and type(offline)(*(o[: len(x)] for o in offline))
             return objective(x, y, None, given, block)  # type: ignore[no-any-return]
 
-    def step() -> float:
+    def forward_and_backward() -> float:
         images.grad = texts.grad = None
         value = loss(images, texts)
         value.backward()
         return float(value.detach())
 
-    return step
+    return forward_and_backward
 
 
 def _embeddings(batch: int, device: str, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -68,13 +67,13 @@ def _embeddings(batch: int, device: str, dtype: torch.dtype) -> list[torch.Tenso
 def worker(job: dict[str, Any]) -> dict[str, float]:
     """One row on the CPU, in a process of its own."""
     images, texts = _embeddings(job["batch"], "cpu", torch.float32)
-    _step(job["name"], *_embeddings(32, "cpu", torch.float32), job.get("block"))()  # load it all
-    step = _step(job["name"], images, texts, job.get("block"))
+    step(job["name"], *_embeddings(32, "cpu", torch.float32), job.get("block"))()  # load it all
+    once = step(job["name"], images, texts, job.get("block"))
     gradients = 2 * images.numel() * images.element_size() / MIB
     values: list[float] = []
-    peak = max(0.0, peak_above(lambda: values.append(step())) - gradients)
+    peak = max(0.0, peak_above(lambda: values.append(once())) - gradients)
     return {
-        "seconds": best_time(step, job.get("budget", 2.0)),
+        "seconds": best_time(once, job.get("budget", 2.0)),
         "peak_mib": peak,
         "value": values[0],
     }
@@ -142,88 +141,11 @@ def _large(name: str, batch: int) -> list[Row]:
     ]  # fmt: skip
 
 
-# --- CUDA
+def run_cuda(quick: bool = False) -> list[Row]:
+    """The table of a GPU."""
+    import objectives_gpu
 
-
-def _cuda_time(step: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of the best of a few passes, and the peak MiB above what was there before."""
-    torch.cuda.synchronize()
-    held = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-
-    def synchronised() -> None:
-        step()
-        torch.cuda.synchronize()
-
-    synchronised()
-    peak = (torch.cuda.max_memory_allocated() - held) / MIB
-    return best_time(synchronised, 0.4, 10), peak
-
-
-def _floor(batch: int, dtype: torch.dtype) -> float:
-    """Three matrix products of this batch at the rate measured on a large one."""
-    n = 16384
-    a, b = (torch.randn(n, DIMENSION, device="cuda", dtype=dtype) for _ in range(2))
-    seconds, _ = _cuda_time(lambda: a @ b.t())
-    return 3 * seconds * (batch / n) ** 2
-
-
-def run_cuda(quick: bool = False, budget: float = 90.0) -> list[Row]:
-    """The table of a GPU: float32 with TF32, and bfloat16."""
-    budget = min(budget, 20.0) if quick else budget
-    if not torch.cuda.is_available():
-        raise SystemExit("there is no CUDA device here.")
-    torch.backends.cuda.matmul.allow_tf32 = True
-    start, rows = time.perf_counter(), []
-    names = ["nt-xent", "triplet", "triplet-sh", "smooth-ap", "siglip", "goal"]
-    for batch in (8192, 32768, 1024, 65536):
-        for dtype in (torch.float32, torch.bfloat16):
-            floor = _floor(batch, dtype)
-            setting = f"B={batch} d={DIMENSION} {str(dtype)[6:]} CUDA"
-            rows.append(row("floor: three products", setting, seconds=floor))
-            images, texts = _embeddings(batch, "cuda", dtype)
-            for name in names:
-                if time.perf_counter() - start > budget:
-                    print(f"stopped after {budget:.0f} s", file=sys.stderr)
-                    return rows
-                rows += _cuda_rows(name, setting, images, texts, floor, batch)
-    rows += _block_sizes()
-    return rows
-
-
-def _cuda_rows(
-    name: str, setting: str, images: torch.Tensor, texts: torch.Tensor, floor: float, batch: int
-) -> list[Row]:
-    gradients = 2 * images.numel() * images.element_size() / MIB
-    try:
-        seconds, peak = _cuda_time(_step(name, images, texts))
-    except (RuntimeError, NotImplementedError) as error:
-        print(f"{name} {setting}: {str(error)[:200]}", file=sys.stderr)
-        return [row(name, setting, goal="runs", met=False)]
-    wanted = {"goal": ">= 0.5x floor", "met": floor / seconds >= 0.5} if batch >= 8192 else {}
-    figures = {"seconds": seconds, "peak_mib": peak - gradients, "ratio": floor / seconds}
-    rows = [row(name, setting, **figures, **wanted)]
-    if name in ("nt-xent", "siglip", "triplet", "triplet-sh") and batch <= 32768:
-        images.grad = texts.grad = None
-        theirs, peak = _cuda_time(_step(f"plain {name}", images, texts))
-        ratio = theirs / seconds
-        figures = {"seconds": theirs, "peak_mib": peak - gradients, "ratio": ratio}
-        rows.append(row(f"{name} / plain", setting, **figures, goal=">= 1x", met=ratio >= 0.95))
-    images.grad = texts.grad = None
-    torch.cuda.empty_cache()
-    return rows
-
-
-def _block_sizes() -> list[Row]:
-    """How the size of a block moves the time: the choice in the package comes from here."""
-    rows = []
-    for dtype in (torch.float32, torch.bfloat16):
-        images, texts = _embeddings(32768, "cuda", dtype)
-        for power in (24, 25, 26, 27, 28):
-            seconds, peak = _cuda_time(_step("nt-xent", images, texts, 2**power))
-            setting = f"B=32768 d={DIMENSION} {str(dtype)[6:]} CUDA"
-            rows.append(row(f"nt-xent block=2^{power}", setting, seconds=seconds, peak_mib=peak))
-    return rows
+    return objectives_gpu.run_cuda(step, quick)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The losses as anybody would write them in PyTorch, and pytorch-metric-learning's, both ways.
+"""The losses as anybody would write them in PyTorch, and those of other packages, both ways.
 
 Helpers of `objectives.py`: `step(name)` is a function of two embedding matrices.
 """
@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, logsigmoid, normalize
+from torch.nn.functional import cross_entropy, logsigmoid, normalize, softplus
+from torch.utils.checkpoint import checkpoint
 
+KINDS = ("plain", "compiled", "PML", "open_clip", "Liger")  # what the name of a peer begins with
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -23,6 +25,22 @@ def siglip(x: Tensor, y: Tensor) -> Tensor:
     logits = normalize(x) @ normalize(y).t() * 10 - 10
     sign = 2 * torch.eye(len(x), device=x.device, dtype=logits.dtype) - 1
     return -logsigmoid(sign * logits).sum() / len(x)
+
+
+def chunked_siglip(x: Tensor, y: Tensor, rows: int = 4096) -> Tensor:
+    """Some images at a time, made again on the way back: memory grows with the batch."""
+    x, y = normalize(x), normalize(y)
+    total = x.new_zeros((), dtype=torch.float32)
+    for start in range(0, len(x), rows):
+        part = checkpoint(_siglip_of_rows, x[start : start + rows], y, start, use_reentrant=False)
+        total = total + part
+    return total / len(x)
+
+
+def _siglip_of_rows(x: Tensor, y: Tensor, start: int) -> Tensor:
+    logits = x @ y.t() * 10 - 10
+    own = logits[:, start : start + len(x)].diagonal()
+    return softplus(logits).sum() - own.sum()  # softplus(-s) = softplus(s) - s
 
 
 def _costs(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,8 +83,39 @@ def _metric_learning(loss: Any) -> Loss:
     return both
 
 
+def _open_clip(name: str) -> Loss:
+    from open_clip.loss import ClipLoss, SigLipLoss
+
+    loss = ClipLoss() if name.endswith("ClipLoss") and "Sig" not in name else SigLipLoss()
+    ten = torch.tensor(10.0)
+
+    def both(x: Tensor, y: Tensor) -> Tensor:
+        given = (normalize(x), normalize(y), ten.to(x.device))
+        return loss(*given) if isinstance(loss, ClipLoss) else loss(*given, -ten.to(x.device))  # type: ignore[no-any-return]
+
+    return both
+
+
+def _liger() -> Loss:
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+    loss = LigerFusedLinearCrossEntropyLoss()
+
+    def both(x: Tensor, y: Tensor) -> Tensor:
+        x, y, every = normalize(x) / 0.1, normalize(y), torch.arange(len(x), device=x.device)
+        return (loss(y, x, every) + loss(x, y, every)) / 2  # type: ignore[no-any-return]
+
+    return both
+
+
 def step(name: str) -> Loss:
     """A loss by the name of its row, e.g. `plain nt-xent` or `PML NTXentLoss`."""
+    if name.startswith("compiled"):
+        return torch.compile(step(name.replace("compiled", "plain")), dynamic=False)
+    if name.startswith("open_clip"):
+        return _open_clip(name)
+    if name.startswith("Liger"):
+        return _liger()
     if name.startswith("PML"):
         from pytorch_metric_learning import distances, losses
 
@@ -77,4 +126,5 @@ def step(name: str) -> Loss:
     return {
         "plain nt-xent": nt_xent, "plain siglip": siglip, "plain triplet": triplet,
         "plain triplet-sh": triplet_sh, "plain smooth-ap": smooth_ap,
+        "plain chunked siglip": chunked_siglip,
     }[name]  # fmt: skip

@@ -1,0 +1,139 @@
+"""The objectives on a GPU: time, memory, and the ratio to the floor and to everybody else.
+
+A helper of `objectives.py`. The floor is three bare matrix products of the same batch
+(similarities, gradients of images, gradients of texts) in the same precision, measured in the same
+run. Sizes come in the order of their interest, and stop when the time is up.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from common import MIB, Row, best_time, cuda_peak_above, goal, installed, row, timed
+
+Step = Callable[[], Any]
+MakeStep = Callable[..., Step]
+NAMES = ("nt-xent", "triplet", "triplet-sh", "smooth-ap", "siglip", "goal")
+SIZES = ((8192, 512), (65536, 512), (1024, 512), (32768, 512), (65536, 1024), (8192, 1024),
+         (32768, 1024), (1024, 1024))  # fmt: skip
+KINDS = (torch.float32, torch.bfloat16)
+PLAIN = ("nt-xent", "siglip", "triplet", "triplet-sh")
+PEERS = {
+    "nt-xent": (("open_clip ClipLoss", "open_clip"), ("Liger fused cross entropy", "liger_kernel"),
+                ("PML NTXentLoss", "pytorch_metric_learning")),
+    "siglip": (("open_clip SigLipLoss", "open_clip"),),
+}  # fmt: skip
+_PER_PAIR = 24  # bytes of temporaries for every similarity of a plain loss, about
+
+
+def embeddings(batch: int, width: int, kind: torch.dtype) -> list[torch.Tensor]:
+    """Captions, and images near their own."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    texts = torch.randn(batch, width, generator=generator, device="cuda")
+    noise = torch.randn(batch, width, generator=generator, device="cuda")
+    return [x.to(kind).requires_grad_() for x in (texts + 4 * noise, texts)]
+
+
+def _seconds(step: Step, budget: float = 0.12) -> float:
+    return best_time(lambda: timed(step, "cuda"), budget, 10)
+
+
+def floor_of(batch: int, width: int, kind: torch.dtype) -> float:
+    """Seconds of three bare products, some rows at a time where they would not fit."""
+    rows = min(batch, 2**28 // batch)
+    x, y = (torch.randn(n, width, device="cuda", dtype=kind) for n in (rows, batch))
+    weights = torch.randn(rows, batch, device="cuda", dtype=kind)
+
+    def products() -> None:
+        x @ y.t()
+        weights @ y
+        weights.t() @ x
+
+    products()
+    return _seconds(products) * batch / rows
+
+
+def run_cuda(make: MakeStep, quick: bool = False, budget: float = 85.0) -> list[Row]:
+    """float32 with TF32, and bfloat16."""
+    if not torch.cuda.is_available():
+        raise SystemExit("there is no CUDA device here.")
+    torch.set_float32_matmul_precision("high")
+    start, rows = time.perf_counter(), []
+    deadline = start + (20.0 if quick else budget)
+    for batch, width in SIZES[:2] if quick else SIZES:
+        for kind in KINDS:
+            if time.perf_counter() > deadline:
+                print(f"stopped before B={batch} d={width}: time is up", file=sys.stderr)
+                return rows
+            rows += _of_size(make, batch, width, kind)
+            torch.cuda.empty_cache()
+    for batch in (8192, 32768):
+        for name in PLAIN[:2]:
+            if not quick and time.perf_counter() < deadline:
+                rows += _compiled(make, name, batch)
+    return rows
+
+
+def _of_size(make: MakeStep, batch: int, width: int, kind: torch.dtype) -> list[Row]:
+    least = floor_of(batch, width, kind)
+    label = "TF32" if kind == torch.float32 else "bf16"
+    setting = f"B={batch} d={width} {label} CUDA"
+    images, texts = embeddings(batch, width, kind)
+    rows = [row("floor: three products", setting, seconds=least)]
+    for name in NAMES:
+        seconds, peak, value = _measured(make(name, images, texts), images, texts)
+        wanted = {}
+        if batch >= 8192:
+            wanted = goal("within 2x of the floor", seconds <= 2 * least)
+        rows.append(
+            row(name, setting, seconds=seconds, peak_mib=peak, floor=least, ratio=least / seconds,
+                **wanted)
+        )  # fmt: skip
+        for peer in _peers(name, batch, width):
+            theirs, their_peak, their_value = _measured(make(peer, images, texts), images, texts)
+            close = 0.02 if kind == torch.float32 else 0.2
+            if not peer.startswith("PML") and not math.isclose(value, their_value, rel_tol=close):
+                print(f"{peer}: {their_value}, {name}: {value}, {setting}", file=sys.stderr)
+            ratio = theirs / seconds
+            rows.append(
+                row(f"{name} / {peer}", setting, seconds=theirs, peak_mib=their_peak, ratio=ratio,
+                    **goal(">= 1x", ratio >= 0.95))
+            )  # fmt: skip
+    return rows
+
+
+def _peers(name: str, batch: int, width: int) -> list[str]:
+    """Those that compute the same, fit, and are not a second's work."""
+    fits = batch * batch * _PER_PAIR < torch.cuda.get_device_properties(0).total_memory
+    found = [f"plain {name}"] if name in PLAIN and fits and batch <= 32768 else []
+    if name == "siglip" and batch >= 8192:
+        found.append("plain chunked siglip")
+    if width == 512 and batch <= 8192:
+        found += [peer for peer, package in PEERS.get(name, ()) if installed(package, peer)]
+    return found
+
+
+def _measured(step: Step, images: torch.Tensor, texts: torch.Tensor) -> tuple[float, float, float]:
+    """Seconds, MiB above the gradients, and the value."""
+    images.grad = texts.grad = None
+    step()  # compiles what there is to compile
+    images.grad = texts.grad = None
+    values: list[float] = []
+    gradients = 2 * images.numel() * images.element_size() / MIB
+    peak = cuda_peak_above(lambda: values.append(step())) - gradients
+    return _seconds(step), max(0.0, peak), values[0]
+
+
+def _compiled(make: MakeStep, name: str, batch: int) -> list[Row]:
+    """torch.compile of the plain loss."""
+    images, texts = embeddings(batch, 512, torch.float32)
+    ours, *_ = _measured(make(name, images, texts), images, texts)
+    theirs, peak, _ = _measured(make(f"compiled {name}", images, texts), images, texts)
+    ratio = theirs / ours
+    return [
+        row(f"{name} / torch.compile of plain", f"B={batch} d=512 TF32 CUDA", seconds=theirs,
+            peak_mib=peak, ratio=ratio, **goal(">= 1x", ratio >= 0.95))
+    ]  # fmt: skip
