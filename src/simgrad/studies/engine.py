@@ -57,7 +57,7 @@ def run_local(
     command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
     logs = study.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    with shared_gpu(crew.processes // max(1, crew.gpus) if crew.gpus else 0) as service:
+    with shared_gpu(crew.gpus > 0 and crew.processes > 1) as service:
         workers = []
         for number in range(crew.processes):
             own = {**environment, **service, **_one_gpu(number, crew.gpus)}

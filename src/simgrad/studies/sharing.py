@@ -2,9 +2,10 @@
 
 Without NVIDIA's multi-process service, processes take turns on a GPU: while one runs its small
 kernels, the others wait. With it their kernels run side by side. It comes with the driver.
-Each process may use a part of the GPU only: a kernel that spreads over all of it would shut the
-others out. Sixteen runs of VSE++ on an H200 make 1,591 steps a second with 30 % each and 1,110
-without a limit; with 15 % some matrix products came back as NaN, so the part is never that small.
+
+What it offers besides, to give each process a part of the GPU only, is not used: sixteen runs on an
+H200 made 1,591 steps a second with 30 % each instead of 1,110, but with 15 % and with 31 % matrix
+products came back with NaN in some rows.
 """
 
 import os
@@ -15,24 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 
-def share(processes: int) -> int:
-    """The percentage of a GPU that each of so many processes may use: in all, about five times."""
-    return max(30, min(100, 500 // processes))
-
-
 @contextmanager
-def shared_gpu(processes: int) -> Iterator[dict[str, str]]:
-    """Start the service for so many workers on a GPU; yields their environment, empty without."""
+def shared_gpu(wanted: bool) -> Iterator[dict[str, str]]:
+    """Start the service for the workers of a study; yields their environment, empty without it."""
     control = shutil.which("nvidia-cuda-mps-control")
-    if processes < 2 or control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+    if not wanted or control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="simgrad-mps-", ignore_cleanup_errors=True) as folder:
-        settings = {
-            "CUDA_MPS_PIPE_DIRECTORY": folder,
-            "CUDA_MPS_LOG_DIRECTORY": folder,
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(share(processes)),
-        }
+        settings = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         environment = {**os.environ, **settings}
         try:
             started = subprocess.run(
