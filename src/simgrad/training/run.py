@@ -138,17 +138,28 @@ def environment() -> dict[str, Any]:
 
 
 def _git() -> str | None:
-    """The commit of the source, with + if it has been changed; None outside a checkout."""
-    here = Path(__file__).parent
-    quiet = {"cwd": here, "capture_output": True, "text": True, "timeout": 10}
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    """The commit of the source, with + if it has been changed; None where nobody knows.
+
+    A copy made by `git archive` carries its commit in a file.
+    """
+    own = Path(__file__)
+
+    def ask(*arguments: str) -> str:
+        told = subprocess.run(
+            ["git", *arguments],
+            cwd=own.parent,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+        return told.stdout.strip()
+
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], env=environment, **quiet)  # type: ignore[call-overload]
-        if commit.returncode:
-            return None
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"], env=environment, **quiet
-        )  # type: ignore[call-overload]
-        return str(commit.stdout.strip()[:12] + ("+" if changed.stdout.strip() else ""))
+        ask("ls-files", "--error-unmatch", own.name)  # the repository around us may be another
+        changed = ask("status", "--porcelain", "--untracked-files=no")
+        return ask("rev-parse", "HEAD")[:12] + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
-        return None
+        archived = (own.parents[1] / "commit.txt").read_text().strip()
+        return None if archived.startswith("$") else archived[:12]
