@@ -176,34 +176,25 @@ class Objective(nn.Module):
         offline: Offline | None = None,
     ) -> Weights:
         """dL/dS by direction, and the loss."""
-        return _weigh(self, similarities, positives, offline)
-
-
-def _weigh(
-    objective: Objective,
-    similarities: Tensor,
-    positives: "Tensor | Positives | None",
-    offline: Offline | None,
-) -> Weights:
-    if similarities.dim() != 2:
-        raise InputError(
-            f"similarities have shape {tuple(similarities.shape)}; they must be images x captions."
-        )
-    with torch.autocast(similarities.device.type, enabled=False):
-        S = at_least_float32(similarities.detach())
-        checking = may_check(S)
-        check_finite(S, "similarities", checking)
-        pairs = Positives.read(positives, S.shape[0], S.shape[1], S.device, checking)
-        outside = split_offline(objective, offline, pairs, S)
-        i2t = weigh_rows(objective, S, pairs.i2t, outside[0])
-        t2i = weigh_rows(objective, S.t(), pairs.t2i, outside[1])
-        check_overflow(objective, (i2t.weights, t2i.weights), similarities, checking)
-        return Weights(
-            i2t.weights,
-            t2i.weights.t(),
-            i2t.value + t2i.value,
-            join_offline(i2t.outside, t2i.outside, pairs),
-        )
+        if similarities.dim() != 2:
+            raise InputError(
+                f"similarities have shape {tuple(similarities.shape)}; they must be images x captions."
+            )
+        with torch.autocast(similarities.device.type, enabled=False):
+            S = at_least_float32(similarities.detach())
+            checking = may_check(S)
+            check_finite(S, "similarities", checking)
+            pairs = Positives.read(positives, S.shape[0], S.shape[1], S.device, checking)
+            outside = split_offline(self, offline, pairs, S)
+            i2t = weigh_rows(self, S, pairs.i2t, outside[0])
+            t2i = weigh_rows(self, S.t(), pairs.t2i, outside[1])
+            check_overflow(self, (i2t.weights, t2i.weights), similarities, checking)
+            return Weights(
+                i2t.weights,
+                t2i.weights.t(),
+                i2t.value + t2i.value,
+                join_offline(i2t.outside, t2i.outside, pairs),
+            )
 
 
 class Direction(NamedTuple):
