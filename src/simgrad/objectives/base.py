@@ -177,9 +177,8 @@ class Objective(nn.Module):
     ) -> Weights:
         """dL/dS by direction, and the loss."""
         if similarities.dim() != 2:
-            raise InputError(
-                f"similarities have shape {tuple(similarities.shape)}; they must be images x captions."
-            )
+            shape = tuple(similarities.shape)
+            raise InputError(f"similarities have shape {shape}; they must be images x captions.")
         with torch.autocast(similarities.device.type, enabled=False):
             S = at_least_float32(similarities.detach())
             checking = may_check(S)
