@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from simgrad.studies.study import Study
+from simgrad.training.run import LAST
 from tests.hardening.jobs import other_jobs, outcome_of_run, recipe, run_job, study_job
 from tests.hardening.kills import Torment
 
@@ -27,6 +29,17 @@ def test_a_study_is_killed_eight_times(tmp_path: Path) -> None:
     torment(8)
     assert torment.kills >= 8
     assert torment.completed >= 1
+
+
+def test_a_kill_between_the_last_word_and_the_last_checkpoint(tmp_path: Path) -> None:
+    job = study_job()
+    job.work(tmp_path)
+    expected = job.outcome(tmp_path)
+    (run, _), *_ = Study.open(tmp_path).jobs()
+    (run / LAST).mkdir(exist_ok=True)
+    (run / LAST / "state.safetensors").write_bytes(b"x")  # finished, and not yet forgotten
+    job.work(tmp_path)
+    assert job.outcome(tmp_path) == expected
 
 
 def test_mining_is_killed_at_every_rename(finished: Path, tmp_path: Path) -> None:

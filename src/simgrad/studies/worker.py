@@ -21,9 +21,10 @@ from simgrad.errors import InputError
 from simgrad.files import read_json, write_json
 from simgrad.studies.study import Study
 from simgrad.training.recipe import Recipe
-from simgrad.training.run import INFO, Run
+from simgrad.training.run import INFO, LAST, Run
 from simgrad.training.schedule import total_epochs
 from simgrad.training.signals import politely, stop_asked
+from simgrad.training.state import remembered
 
 BUSY = "another process is working"
 _PATIENCE = 0.5  # seconds between two looks at a run that another process works on
@@ -31,7 +32,7 @@ _PATIENCE = 0.5  # seconds between two looks at a run that another process works
 
 def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = None) -> int:
     """Train what is left of a study; how many runs failed."""
-    jobs = [job for job in study.jobs() if not Run(job[0]).finished]
+    jobs = [job for job in study.jobs() if not _through(job[0])]
     jobs.sort(key=lambda job: -total_epochs(job[1]))  # nobody waits for a long run at the end
     taking = threading.Lock()
     failed: list[str] = []
@@ -67,6 +68,11 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
         for thread in crew:
             thread.join()
     return len(failed)
+
+
+def _through(folder: Path) -> bool:
+    """Finished, and its last checkpoint is gone: a kill may have come between the two."""
+    return Run(folder).finished and not remembered(folder / LAST)
 
 
 def _train(folder: Path, recipe: Recipe, shared: dict[Any, Any]) -> str | None:

@@ -49,6 +49,11 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[st
     return None
 
 
+def remembered(folder: Path) -> bool:
+    """Whether there is something to resume, or to forget."""
+    return any((folder / name).exists() for name in (STATE, PREVIOUS))
+
+
 def forget(folder: Path) -> None:
     """Nothing is left to resume."""
     for name in (STATE, PREVIOUS):
