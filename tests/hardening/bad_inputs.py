@@ -27,6 +27,7 @@ from simgrad.training import Run
 from simgrad.training.loop import train
 from simgrad.training.mining import Candidates, mine
 from simgrad.training.recipe import read_recipe
+from tests.hardening.bad_files import FILES
 from tests.hardening.bad_texts import RECIPES, RUNS, SPECS, STUDIES
 from tests.hardening.jobs import recipe
 
@@ -183,4 +184,5 @@ def attempts() -> dict[str, Attempt]:
         **{f"study: {name}": as_study(content) for name, content in STUDIES.items()},
         **{f"spec: {name}": lambda f, r, s=spec: objective(s) for name, spec in SPECS.items()},
         **OTHERS,
+        **FILES,
     }

@@ -1,17 +1,20 @@
 """Published vocabularies are pickles of a class. Read them without running anything from them.
 
 A pickle names classes and calls them. Here only an empty stand-in for `vocab.Vocabulary` and
-plain containers can be named; anything else is refused before it is looked up.
+plain containers can be named; anything else is refused before it is looked up. Containers can be
+made empty only: a call with arguments could multiply what is in the file.
 """
 
+import io
 import pickle
+import pickletools
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from simgrad.errors import InputError
 
-_LARGEST = 64 << 20  # published vocabularies are below 1 MB
+_LARGEST = 16 << 20  # published vocabularies are below 1 MB
 _CONTAINERS: dict[str, type] = {
     "dict": dict,
     "list": list,
@@ -21,6 +24,8 @@ _CONTAINERS: dict[str, type] = {
     "unicode": str,  # Python 2
     "long": int,
 }
+# Opcodes that number an object; the reader makes room for all numbers below it at once.
+_NUMBERING = {"PUT", "BINPUT", "LONG_BINPUT"}
 
 
 def read_pickled_vocabulary(path: Path) -> dict[str, Any]:
@@ -30,8 +35,9 @@ def read_pickled_vocabulary(path: Path) -> dict[str, Any]:
     if path.stat().st_size > _LARGEST:
         raise InputError(f"{path}: too large for a vocabulary.")
     try:
-        with open(path, "rb") as file:
-            value = _reader(file).load()
+        data = path.read_bytes()
+        _refuse_absurd_numbers(data)
+        value = _reader(io.BytesIO(data)).load()
     except _Refused as refused:
         raise InputError(
             f"{path}: wants to load '{refused}', which a vocabulary does not need; not read."
@@ -48,6 +54,13 @@ class _Refused(Exception):
     """The pickle names something that is not allowed."""
 
 
+def _refuse_absurd_numbers(data: bytes) -> None:
+    """A file of nine bytes could ask for gigabytes; none has more objects than bytes."""
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name in _NUMBERING and not 0 <= int(argument or 0) <= len(data):
+            raise ValueError(f"an object is numbered {argument}")
+
+
 def _reader(file: Any) -> pickle.Unpickler:
     # Made afresh for each file: whatever a pickle does to these, the next one does not see.
     class Inert:
@@ -55,6 +68,14 @@ def _reader(file: Any) -> pickle.Unpickler:
 
         def __call__(self, word: str) -> None:
             return None
+
+    def empty(name: str) -> Any:
+        def make(*arguments: object) -> object:
+            if arguments:
+                raise _Refused(f"{name}(...)")
+            return _CONTAINERS[name]()
+
+        return make
 
     def reconstruct(cls: type, base: type, state: object) -> Inert:
         """How Python 2 made an object of a class; only the stand-in can be made."""
@@ -65,9 +86,9 @@ def _reader(file: Any) -> pickle.Unpickler:
             if (module, name) in {("vocab", "Vocabulary"), ("__main__", "Vocabulary")}:
                 return Inert
             if module in {"__builtin__", "builtins"} and name in _CONTAINERS:
-                return _CONTAINERS[name]
+                return empty(name)
             if (module, name) == ("collections", "defaultdict"):
-                return defaultdict
+                return lambda factory=None: defaultdict(factory)
             if module in {"copy_reg", "copyreg"} and name == "_reconstructor":
                 return reconstruct
             raise _Refused(f"{module}.{name}"[:120])

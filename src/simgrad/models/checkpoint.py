@@ -74,6 +74,11 @@ def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
             model = build(config, Inputs.from_json(description["inputs"]))
     except InputError as error:
         raise InputError(f"{folder / DESCRIPTION}: {error}") from None
+    except Exception as error:  # sizes that were changed make layers raise nearly anything
+        raise InputError(
+            f"{folder / DESCRIPTION}: no model can be built from it ({error!r:.200}); it was "
+            "damaged or changed."
+        ) from error
     _fill(model, _weights(folder, description["weights_sha256"]), folder / WEIGHTS)
     tokenizer = None
     if description["tokenizer"] is not None:
