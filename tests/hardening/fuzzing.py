@@ -7,6 +7,8 @@ them for minutes, the tests for seconds.
 import contextlib
 import json
 import tempfile
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from simgrad.models import models
 from simgrad.objectives import objective, objectives
 from simgrad.studies.plan import plan_from_dict, read_plan
 from simgrad.training.recipe import Recipe, from_dict, read_recipe
+from tests.hardening.fuzzing_checkpoints import DAMAGED, checkpoints
+from tests.hardening.fuzzing_requests import REQUESTS, requests
 
 FIELDS = sorted(Recipe().to_dict())
 _names = [d.name for d in objectives] + [d.name for d in models] + ["scenes"]
@@ -120,6 +124,8 @@ TARGETS: dict[str, tuple[Callable[[Any], None], Any]] = {
     "YAML files": (yaml_files, YAML),
     "caption files": (caption_files, CAPTIONS),
     "tokenizers": (tokenizers, TEXTS),
+    "checkpoints": (checkpoints, DAMAGED),
+    "requests": (requests, REQUESTS),
 }
 
 
@@ -146,4 +152,17 @@ def fuzz(
         target(value)
 
     (attack if seed is None else seeded(seed)(attack))()
+    return count
+
+
+def fuzz_for(name: str, seconds: float) -> int:
+    """Throw things at a target, with one seed after another, until the time is over."""
+    target, strategy = TARGETS[name]
+    until, seed, count = time.monotonic() + seconds, 0, 0
+    while time.monotonic() < until:
+        try:
+            count += fuzz(target, strategy, 500, seed)
+        except Exception:  # as text: not every exception can be sent to another process
+            raise AssertionError(traceback.format_exc()) from None
+        seed += 1
     return count

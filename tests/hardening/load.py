@@ -1,15 +1,14 @@
-"""The lab page under load and under attack at the same time.
+"""The lab page under load and under attack at the same time, then killed and started again.
 
-Sixty-four clients of `benchmarks/serve.py` ask one thing after another; beside them others send
-slowly, cut their connections, upload too much, send what is wrong, and kill the decoders.
+Sixty-four clients of `benchmarks/serve.py` ask one thing after another; beside them are the
+attackers. Memory is looked at all the time, of the server and its decoders together.
 """
 
 import asyncio
 import importlib
 import os
-import random
 import signal
-import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from tests.hardening.bad_requests import REQUESTS
+from tests.hardening.attackers import Attackers, children
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -31,82 +30,48 @@ class Served:
 
     requests: int
     failures: dict[str, int]
-    declined: dict[str, int]  # 503: too much at once; 422: an upload whose decoders were killed
-    attacks: int
+    declined: int  # 422: an upload whose decoder was killed twice
+    attacks: dict[str, int]
     decoders_killed: int
+    p50: float
     p99: float
-    mebibytes: tuple[float, float]
+    mebibytes: tuple[float, float]  # before, and the most that was seen
 
 
-class Attackers:
-    """Everything that is not a good client."""
+class Memory:
+    """The most that a server and its decoders took while the block ran."""
 
-    def __init__(self, address: str, server: int) -> None:
-        self.address, self.server = address, server
-        self.place = (address.split("//")[1].split(":")[0], int(address.rsplit(":", 1)[1]))
-        self.attacks = self.killed = 0
-        self.faults: list[str] = []
+    def __init__(self, measure: Any, server: int) -> None:
+        self.measure, self.server = measure, server
         self.stop = threading.Event()
-        kinds = (self._cut, self._slow, self._wrong, self._kill)
-        self.threads = [threading.Thread(target=self._repeat, args=(kind,)) for kind in kinds]
+        self.before = self.most = measure(server)
+        self.thread = threading.Thread(target=self._watch)
 
-    def __enter__(self) -> "Attackers":
-        for thread in self.threads:
-            thread.start()
+    def __enter__(self) -> "Memory":
+        self.thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.stop.set()
-        for thread in self.threads:
-            thread.join()
+        self.thread.join()
 
-    def _repeat(self, attack: Any) -> None:
-        while not self.stop.is_set():
+    def _watch(self) -> None:
+        while not self.stop.wait(0.5):
             try:
-                attack()
-                self.attacks += 1
-            except (OSError, httpx.HTTPError):
-                pass  # the server hung up on an attacker
-            self.stop.wait(0.05)
-
-    def _cut(self) -> None:
-        with socket.create_connection(self.place, 5) as connection:
-            head = "POST /api/search/picture HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999"
-            connection.sendall(f"{head}\r\n\r\n".encode()[: random.randrange(10, 90)])
-
-    def _slow(self) -> None:
-        with socket.create_connection(self.place, 5) as connection:
-            for byte in b"GET /api/overview HTTP/1.1\r\nHost":
-                connection.sendall(bytes([byte]))
-                if self.stop.wait(0.02):
-                    return
-
-    def _wrong(self) -> None:
-        name, bad = random.choice(list(REQUESTS.items()))
-        answer = httpx.request(
-            bad.method, self.address + bad.path, content=bad.body, headers=bad.headers, timeout=30
-        )
-        if answer.status_code >= 500 and answer.status_code != 503:
-            self.faults.append(f"{name}: {answer.status_code}")
-
-    def _kill(self) -> None:
-        self.stop.wait(2.0)
-        for file in Path(f"/proc/{self.server}/task").glob("*/children"):
-            children = file.read_text().split()
-            if children:
-                os.kill(int(random.choice(children)), signal.SIGKILL)
-                self.killed += 1
-                return
+                self.most = max(self.most, self.measure(self.server))
+            except OSError:
+                continue  # a decoder was killed while it was being measured
 
 
-def _wait_for(address: str) -> None:
+def wait_for(address: str) -> None:
     """Until it answers."""
-    for _ in range(100):
+    for _ in range(300):
         try:
             httpx.get(f"{address}/api/health", timeout=5)
             return
         except httpx.HTTPError:
             time.sleep(0.1)
+    raise AssertionError(f"{address} does not answer")
 
 
 def serve_under_load(seconds: float) -> Served:
@@ -118,22 +83,54 @@ def serve_under_load(seconds: float) -> Served:
     split = open_dataset(bench.DATA).split("test")
     captions = [split.captions[i] for i in range(0, 500, 7)]
     with tempfile.TemporaryDirectory() as folder, bench._server(Path(folder)) as (address, server):
-        _wait_for(address)
-        before = bench._memory(server)
+        wait_for(address)
         picture = Path(folder) / "a.png"
         assert split.pictures is not None
         split.pictures.picture(3).save(picture)
-        with Attackers(address, server) as attackers:
+        with Memory(bench._memory, server) as memory, Attackers(address, server) as attackers:
             work = bench._clients(address, seconds, captions, picture.read_bytes())
             times, failed = asyncio.run(work)
-        time.sleep(0.5)
-        after = bench._memory(server)
-        assert httpx.get(f"{address}/api/health").status_code == 200
+        kill_and_start_again(Path(folder) / "run", address, server)
     every = sorted(t for found in times.values() for t in found)
-    declined = {k: n for k, n in failed.items() if k in ("503", "422")}
-    faults = {k: n for k, n in failed.items() if k not in declined}
+    declined = failed.pop("422", 0)
     for fault in attackers.faults:
-        faults[fault] = faults.get(fault, 0) + 1
-    p99 = every[int(0.99 * (len(every) - 1))]
-    done = len(every) + sum(failed.values())
-    return Served(done, faults, declined, attackers.attacks, attackers.killed, p99, (before, after))
+        failed[fault] += 1
+    return Served(
+        requests=len(every) + declined + sum(failed.values()),
+        failures=dict(failed),
+        declined=declined,
+        attacks=attackers.attacks,
+        decoders_killed=attackers.killed,
+        p50=every[len(every) // 2],
+        p99=every[int(0.99 * (len(every) - 1))],
+        mebibytes=(memory.before, memory.most),
+    )
+
+
+def kill_and_start_again(run: Path, address: str, server: int) -> None:
+    """SIGKILL the server: its decoders go with it, and another on the same port answers alike."""
+    asked = f"{address}/api/search?q=a%20red%20circle"
+    before = httpx.get(asked, timeout=60).json()
+    decoders = children(server)
+    os.kill(server, signal.SIGKILL)
+    port = address.rsplit(":", 1)[1]
+    words = [sys.executable, "-m", "simgrad.cli", "serve", str(run), "--port", port]
+    again = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(address)
+        after = httpx.get(asked, timeout=60).json()
+    finally:
+        again.kill()
+        again.wait()
+    for answer in (*before, *after):
+        answer.pop("milliseconds")
+    assert after == before, "another answer after a restart"
+    assert not [d for d in decoders if _alive(d)], "decoders outlived the server"
+
+
+def _alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"  # ended, and its new parent has not asked yet

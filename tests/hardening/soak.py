@@ -1,11 +1,14 @@
 """Everything of this folder for as long as it takes, with one summary at the end: `make soak`.
 
-python -m tests.hardening.soak [--kills 200] [--minutes 10] [--load-minutes 5]
+python -m tests.hardening.soak [--kills 200] [--minutes 10] [--load-minutes 5] [--jobs 2]
+
+--kills 0, --minutes 0 and --load-minutes 0 leave out kills, fuzzing and load.
 """
 
 import argparse
 import contextlib
 import io
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -13,15 +16,18 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from simgrad.cli import main as simgrad_command
 from simgrad.errors import InputError
 from tests.data.damages_of_tables import DAMAGES
 from tests.hardening.bad_inputs import attempts
+from tests.hardening.bad_requests import REQUESTS
 from tests.hardening.bad_texts import COMMANDS
 from tests.hardening.commands import Commands
-from tests.hardening.fuzzing import TARGETS, fuzz
+from tests.hardening.fuzzing import TARGETS, fuzz_for
+from tests.hardening.fuzzing_requests import lab_page
 from tests.hardening.jobs import other_jobs, run_job, study_job
 from tests.hardening.kills import Torment
 from tests.hardening.load import serve_under_load
@@ -38,6 +44,8 @@ class Soak:
         self.counts: Counter[str] = Counter()
         self.lines: list[str] = []
         self.losses: list[str] = []
+        self.finished = folder / "finished"
+        run_job().work(self.finished)
 
     def part(self, name: str, work: Callable[[], object]) -> None:
         """One part; a failure is a loss, and the others go on."""
@@ -52,10 +60,8 @@ class Soak:
         print(f"{name}: {told}, {time.monotonic() - started:.0f} s", flush=True)
 
     def kills(self, total: int) -> None:
-        finished = self.folder / "finished"
-        run_job().work(finished)
         left = total
-        for job in (run_job(), study_job(), *other_jobs(finished)):
+        for job in (run_job(), study_job(), *other_jobs(self.finished)):
             wanted = max(1, round(SHARES[job.name] * total))
             torment: list[Torment] = []
 
@@ -85,23 +91,26 @@ class Soak:
         return work
 
     def inputs(self) -> None:
-        finished = self.folder / "finished"
         for number, (name, attempt) in enumerate(attempts().items()):
             place = self.folder / f"input-{number}"
             place.mkdir()
-            self._refused(name, lambda a=attempt, p=place: a(p, finished))
+            self._refused(name, lambda a=attempt, p=place: a(p, self.finished))
         for number, damage in enumerate(DAMAGES):
             place = self.folder / f"damage-{number}"
             place.mkdir()
             self._refused(damage.name, lambda d=damage, p=place: d.make(p))
         for name, words in COMMANDS.items():
-            silent = io.StringIO()
+            silent, code = io.StringIO(), None
             with contextlib.redirect_stderr(silent), contextlib.redirect_stdout(silent):
                 try:
                     simgrad_command(words)
                 except SystemExit as left:
                     code = left.code
             assert code == 2, f"{name}: exit code {code}"
+            self.counts["inputs"] += 1
+        for name, bad in REQUESTS.items():
+            answer = lab_page().request(bad.method, bad.path, content=bad.body, headers=bad.headers)
+            assert 400 <= answer.status_code < 500, f"{name}: {answer.status_code}"
             self.counts["inputs"] += 1
 
     def _refused(self, name: str, attempt: Callable[[], object]) -> None:
@@ -112,25 +121,34 @@ class Soak:
             return
         raise AssertionError(f"{name}: was not refused")
 
-    def fuzz(self, name: str, minutes: float) -> None:
-        target, strategy = TARGETS[name]
-        until, seed = time.monotonic() + 60 * minutes, 0
-        while time.monotonic() < until:
-            self.counts["fuzz"] += fuzz(target, strategy, 500, seed)
-            seed += 1
+    def fuzz(self, minutes: float, jobs: int) -> None:
+        """Every parser for so long, a few side by side, each in a process of its own."""
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+            futures = {name: pool.submit(fuzz_for, name, 60 * minutes) for name in TARGETS}
+            for name, future in futures.items():
+
+                def work(future=future, name=name) -> None:  # type: ignore[no-untyped-def]
+                    count = future.result()
+                    self.counts["fuzz"] += count
+                    self.lines.append(f"  {name}: {count:,} executions")
+
+                self.part(f"fuzz {name}", work)
 
     def load(self, minutes: float) -> None:
         served = serve_under_load(60 * minutes)
-        self.counts["requests"] += served.requests + served.attacks
-        self.counts["kills"] += served.decoders_killed
-        before, after = served.mebibytes
+        attacks = ", ".join(f"{name} {count:,}" for name, count in sorted(served.attacks.items()))
+        self.counts["requests"] += served.requests
+        self.counts["kills"] += served.decoders_killed + 1
+        before, most = served.mebibytes
         self.lines += [
-            f"server: p99 {1000 * served.p99:.0f} ms with 64 clients",
-            f"its memory: {before:.0f} to {after:.0f} MiB; declined: {served.declined or 'none'}",
-            f"attacks on it: {served.attacks:,}; decoders killed: {served.decoders_killed}",
+            f"server with 64 clients: p50 {served.p50:.2f} s, p99 {served.p99:.2f} s",
+            f"  its memory: {before:.0f} MiB before, {most:.0f} MiB at most",
+            f"  attacks on it: {attacks}; decoders killed: {served.decoders_killed}",
+            f"  uploads given up because their decoder was killed twice: {served.declined}",
         ]
         assert not served.failures, served.failures
-        assert after < before + 500
+        assert most < before + 500, f"{most:.0f} MiB"
 
     def summary(self) -> str:
         lines = [
@@ -150,15 +168,17 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=10.0, help="of fuzzing, for each parser")
     parser.add_argument("--load-minutes", type=float, default=5.0)
+    parser.add_argument("--jobs", type=int, default=2, help="parsers fuzzed side by side")
     options = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         soak = Soak(Path(folder))
-        soak.kills(options.kills)  # first: forks want a process without threads
+        if options.kills > 0:
+            soak.kills(options.kills)  # first: forks want a process without threads
         soak.part("bad input", soak.inputs)
-        for name in TARGETS:
-            soak.part(f"fuzz {name}", lambda name=name: soak.fuzz(name, options.minutes))
+        if options.minutes > 0:
+            soak.fuzz(options.minutes, options.jobs)
         if options.load_minutes > 0:
             soak.part("server under load", lambda: soak.load(options.load_minutes))
         os.chdir("/")

@@ -1,14 +1,21 @@
-"""A short fuzz of every parser; `make soak` does it for minutes. Requests: tests/serve."""
+"""A short fuzz of every parser and of the lab page; `make soak` does it for minutes."""
 
 import pytest
 
 from tests.hardening.fuzzing import TARGETS, fuzz
+from tests.hardening.kills import ended, in_child
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_anything_is_read_or_refused(name: str) -> None:
     target, strategy = TARGETS[name]
-    assert fuzz(target, strategy, 25 if name == "caption files" else 120) >= 20
+    examples = 25 if name == "caption files" else 120
+
+    def attack() -> None:
+        assert fuzz(target, strategy, examples) >= 20
+
+    # In a child: the lab page has threads, and other tests fork this process.
+    assert ended(in_child(attack)) == 0
 
 
 def test_a_fault_would_be_found() -> None:
