@@ -274,8 +274,7 @@ def weigh_block(
     )
     mask = side.mask(start, stop, pairs) if objective.reads_mask else _NOT_READ
     values, weights, outer = (*objective.rule(seen, mask, batch), None)[:3]
-    assert values is not None
-    assert weights is not None
+    assert values is not None and weights is not None
     # A query without a negative contributes nothing, unless it has negatives outside the batch.
     silent = side.absent if objective.needs_offline else side.silent
     if silent is not None:
