@@ -264,17 +264,13 @@ def weigh_block(
     if side.candidate_present is not None:
         # A candidate that is not there is infinitely dissimilar: no rule gives it weight.
         seen.masked_fill_(~side.candidate_present, -torch.inf)
-    batch = Batch(
-        side.query_of_pair[pairs] - start,
-        side.candidate_of_pair[pairs],
-        side.one_each,
-        whole.positive_similarities[pairs],
-        whole,
-        None if outside is None else outside[pairs],
-    )
+    query, candidate = side.query_of_pair[pairs] - start, side.candidate_of_pair[pairs]
+    own, outer = whole.positive_similarities[pairs], None if outside is None else outside[pairs]
+    batch = Batch(query, candidate, side.one_each, own, whole, outer)
     mask = side.mask(start, stop, pairs) if objective.reads_mask else _NOT_READ
     values, weights, outer = (*objective.rule(seen, mask, batch), None)[:3]
-    assert values is not None and weights is not None
+    assert values is not None
+    assert weights is not None
     # A query without a negative contributes nothing, unless it has negatives outside the batch.
     silent = side.absent if objective.needs_offline else side.silent
     if silent is not None:
