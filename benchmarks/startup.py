@@ -117,7 +117,7 @@ def run(quick: bool = False) -> list[Row]:
     """On the CPU."""
     times = 1 if quick else 2
     rows = import_rows(times, {} if quick else PEERS)
-    return [*rows, *step_rows("cpu", times, 1000 if quick else 4000)]
+    return rows + (step_rows("cpu", 0, 1000) if quick else step_rows("cpu", times, 4000))
 
 
 def run_cuda(quick: bool = False) -> list[Row]:

@@ -185,11 +185,11 @@ def step_rows(device: str, quick: bool) -> list[Row]:
     return rows
 
 
-def round_rows(device: str, quick: bool) -> list[Row]:
+def round_rows(device: str, quick: bool = False) -> list[Row]:
     """What a batch of AOQ's second round costs beside one of the first."""
     small = device == "cpu"
     split = make_split(1000 if small else 3000, (36, 128 if small else 2048))
-    count = (1 if quick else 3) if small else 20 if quick else 60
+    count = 3 if small else 20 if quick else 60
     times = {}
     for objective in ("triplet-sh", "off-tri", "off-quin", "adap-off-quin"):
         times[objective] = _round(objective, split, device).seconds(count)
@@ -265,12 +265,12 @@ def _largest(events: Any, gpu: bool, steps: int, most: int = 15) -> str:
 
 def run(quick: bool = False) -> list[Row]:
     """On the CPU."""
-    return [*step_rows("cpu", quick), *round_rows("cpu", quick)]
+    return step_rows("cpu", quick) + ([] if quick else round_rows("cpu"))
 
 
 def run_cuda(quick: bool = False) -> list[Row]:
     """On a GPU."""
-    return [*step_rows("cuda", quick), *round_rows("cuda", quick)]
+    return step_rows("cuda", quick) + round_rows("cuda", quick)
 
 
 if __name__ == "__main__":

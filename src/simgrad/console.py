@@ -20,7 +20,7 @@ T = TypeVar("T")
 def console(stderr: bool = False) -> Console:
     """A console that never wraps tables in a pipe."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else 160
+    width = None if stream.isatty() else 240
     return Console(file=stream, width=width, highlight=False, soft_wrap=not stream.isatty())
 
 
