@@ -55,7 +55,7 @@ def test_prints_records_and_says_what_moved(
     bench.bench()
     assert "nothing moved" in capsys.readouterr().out
     toy(folder, 1.2)
-    bench.bench(only="toy")
+    bench.bench("toy")
     out = capsys.readouterr().out
     assert "missed: ours, B=8: goal >= 2x; measured 500 ms, 1.20x. Why: small batches" in out
     assert "was met, is now missed" in out
@@ -100,7 +100,7 @@ def test_running_one_again_replaces_its_rows_alone(folder: Path) -> None:
     toy(folder, 1.5, "zoo")
     bench.bench(record=True)
     toy(folder, 5.0)
-    bench.bench(only="toy", record=True)
+    bench.bench("toy", record=True)
     page = (folder / "RESULTS.md").read_text()
     assert "5.00x" in page
     assert "3.00x" not in page
@@ -147,10 +147,10 @@ def test_a_gpu_runs_its_own_part(
     monkeypatch.setattr(bench, "_gpu", lambda device: True)
     monkeypatch.setattr(bench_results, "kind_of_machine", lambda gpu: "Some GPU")
     with pytest.raises(InputError, match="no part for a GPU"):
-        bench.bench(only="toy")
+        bench.bench("toy")
     text = BENCHMARK.replace("RATIO", "7.0").replace("def run(", "def run_cuda(")
     (folder / "toy.py").write_text(text + "\ndef run(quick=False):\n    return []\n")
-    bench.bench(only="toy")
+    bench.bench("toy")
     assert "7.00x" in capsys.readouterr().out
 
 
@@ -158,7 +158,7 @@ def test_wrong_options_and_a_package_without_checkout(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="no benchmark 'speeed'"):
-        bench.bench(only="speeed")
+        bench.bench("speeed")
     with pytest.raises(InputError, match="leave out --quick"):
         bench.bench(quick=True, record=True)
     monkeypatch.undo()

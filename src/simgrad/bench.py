@@ -7,9 +7,7 @@ import time
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 import simgrad
 from simgrad import bench_results as results
@@ -23,7 +21,8 @@ _FORMS = (("ratio", "{:.2f}x"), ("peak_mib", "{:,.0f} MiB"))
 
 
 def bench(
-    only: Annotated[str | None, tyro.conf.Positional] = None,
+    only: str | None = None,
+    /,
     quick: bool = False,
     record: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
