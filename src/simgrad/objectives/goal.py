@@ -114,7 +114,8 @@ class Goal(Hardest):
             total = (negatives - bound).clamp_(min=0).sum(1).addcmul_(count, before[0])
         else:
             largest = hardest.clamp(min=torch.finfo(hardest.dtype).min)
-            total = (negatives - largest[:, None]).mul_(self.beta).exp_().mul_(inside).sum(1)
+            gap = (negatives - largest[:, None]).mul_(self.beta)
+            total = gap.masked_fill_(~inside, -torch.inf).exp_().sum(1)
             total = total.log_().add_(largest, alpha=self.beta)
         return (hardest, where, count, total), None
 
