@@ -39,7 +39,7 @@ model(*(x.to(sys.argv[2]) for x in numbers)).sum().backward()
 adam.step()
 print(float(model.fc.weight.sum()))
 """
-# Trains as the command does, and leaves after the first step.
+# What `simgrad train` does, left after the first step.
 FIRST_STEP = """
 import os, sys
 from simgrad.training import step
@@ -48,8 +48,9 @@ def once(self, *given):
     float(update(self, *given))
     os._exit(0)
 step.Step.update = once
-from simgrad.cli import main
-main(["train", "--data", sys.argv[1], "--output", sys.argv[2], "--device", sys.argv[3]])
+from simgrad.training.loop import train
+from simgrad.training.recipe import Recipe
+train(Recipe(data=sys.argv[1], device=sys.argv[3]), sys.argv[2])
 """
 DATA = "scenes(features=global, train={}, val=500, test=500)"
 
