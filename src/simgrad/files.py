@@ -139,6 +139,16 @@ def open_array(path: str | Path) -> npt.NDArray[Any]:
     return array
 
 
+def new_array(path: str | Path, shape: tuple[int, ...], dtype: type) -> "np.memmap[Any, Any]":
+    """A .npy file to fill through memory; its space is taken at once, so that a full disk is told
+    now and does not end the process by a signal later."""
+    with writing(path):
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        with open(path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
+    return array
+
+
 @contextlib.contextmanager
 def lock(path: str | Path, *, wait: bool = True, what: str = "it") -> Iterator[None]:
     """Hold an exclusive lock, released by the system if this process dies."""

@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from simgrad.training import Run
 from simgrad.training.loop import train
 from simgrad.training.state import load_state
 from simgrad.training.step import Step
+from tests.hardening.disks import disk
 from tests.hardening.jobs import dataset, outcome_of_run, recipe
 from tests.hardening.kills import ended, in_child, leftovers
 
@@ -32,26 +32,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_a_disk_that_is_full(whole: dict[str, Any], tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(disk)]
-    if subprocess.run(mounting, capture_output=True).returncode:
-        pytest.skip("a small disk can be mounted by root alone")
-    try:
+    with disk(tmp_path / "disk", "size=16k") as small:
         refused = []
         for size in range(16, 4000, 24):  # room is made bit by bit
-            subprocess.run(["mount", "-o", f"remount,size={size}k", str(disk)], check=True)
+            small.set(f"size={size}k")
             try:
-                go(disk / "run")
+                go(small.path / "run")
                 break
             except DiskError as error:
                 refused.append(str(error))
-            assert not leftovers(disk)
+            assert not leftovers(small.path)
         assert len(refused) > 3
         assert all("no space left" in told for told in refused)
-        assert outcome_of_run(disk / "run") == whole
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
+        assert outcome_of_run(small.path / "run") == whole
 
 
 @pytest.mark.parametrize("limit", [100, 3_000, 20_000, 40_000])

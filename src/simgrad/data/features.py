@@ -25,7 +25,7 @@ from torch import Tensor
 from simgrad.data import transforms
 from simgrad.data.base import Features, Split
 from simgrad.errors import InputError
-from simgrad.files import lock, open_array, read_json, sha256, write_json, writing
+from simgrad.files import lock, new_array, open_array, read_json, sha256, write_json, writing
 
 if TYPE_CHECKING:
     from simgrad.models.backbones import Backbone
@@ -149,16 +149,13 @@ def _done_before(target: Path, partial: Path, marker: Path, identity: str, rows:
 
 
 def _open(path: Path, done: int, shape: tuple[int, ...], dtype: type) -> "np.memmap[Any, Any]":
-    if done:
-        array = np.lib.format.open_memmap(path, mode="r+")
-        if array.shape == shape and array.dtype == dtype:
-            return array
-        raise InputError(f"{path}: does not fit its marker; delete both.")
+    if not done:
+        return new_array(path, shape, dtype)
     with writing(path):
-        array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-        with open(path, "rb+") as file:  # a full disk is told now, not by a signal later
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    return array
+        array = np.lib.format.open_memmap(path, mode="r+")
+    if array.shape == shape and array.dtype == dtype:
+        return array
+    raise InputError(f"{path}: does not fit its marker; delete both.")
 
 
 def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]:

@@ -31,7 +31,7 @@ from simgrad.data.scenes_render import render
 from simgrad.data.scenes_truth import Truth, describes
 from simgrad.data.scenes_world import Scene, Thing, make_scene
 from simgrad.errors import InputError
-from simgrad.files import atomic_path, lock, open_array, sha256
+from simgrad.files import atomic_path, lock, new_array, open_array, sha256
 from simgrad.objectives.spec import Registry, print_spec, setting
 
 __all__ = ["Scene", "Scenes", "Thing", "describes", "make_captions", "make_scene", "open_scenes"]
@@ -227,9 +227,7 @@ class SceneFeatures:
         return -(-len(self) // _BLOCK)
 
     def _write(self, path: Path) -> None:
-        array = np.lib.format.open_memmap(
-            path, mode="w+", dtype=np.float16, shape=(len(self), *self.shape)
-        )
+        array = new_array(path, (len(self), *self.shape), np.float16)
         for block in range(self._blocks):
             start = block * _BLOCK
             array[start : start + _BLOCK] = self._compute(block)[: len(self) - start]
