@@ -3,6 +3,7 @@
 Slow: builds in an environment of its own, which takes the build tool from the package index.
 """
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -19,7 +20,10 @@ LARGEST = 3 << 20
 
 
 def run(*words: str | Path, **options: object) -> str:
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, **options)  # type: ignore[call-overload]
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(  # type: ignore[call-overload]
+        list(map(str, words)), capture_output=True, text=True, env=clean, **options
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 
