@@ -59,7 +59,8 @@ MODELS = read_plan(RECIPES[0].parent / "flickr8k-models.yaml")
 
 
 def test_every_model_has_rows() -> None:
-    assert {MODELS.model(row).name for row in MODELS.rows} == {d.name for d in models}
+    elsewhere = {"vse++"}  # flickr8k-objectives, flickr8k-goal
+    assert {MODELS.model(row).name for row in MODELS.rows} | elsewhere == {d.name for d in models}
     for group in {row.group for row in MODELS.rows}:
         specs = [str(row.changes["objective"]) for row in MODELS.rows if row.group == group]
         assert specs[:2] == ["triplet-sh", "goal(triplet=cir, pair=sig-ms)"], group

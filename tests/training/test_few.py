@@ -82,9 +82,10 @@ def test_no_batch_gives_weight_to_more_pairs(spec: str) -> None:
 @pytest.mark.parametrize("memory", [1, 512])  # in blocks, in one piece
 @pytest.mark.parametrize("name", ["scan t-i", "scan i-t", "bfan equal"])
 def test_it_can_be_captured(name: str, memory: int) -> None:
-    model, objective = small(name).cuda(), simgrad.objective("triplet-sh")
+    model, objective = small(name), simgrad.objective("triplet-sh")
     object.__setattr__(model.config, "memory_mib", memory)
     image, caption = (side.to("cuda") for side in encoded(model, 300))
+    model.cuda()
     image = image.select(torch.arange(300, device="cuda") % IMAGES)
     leaves = [side.tokens.detach().clone().requires_grad_() for side in (image, caption)]
     image.tokens, caption.tokens = leaves
