@@ -15,6 +15,10 @@ test: .venv/ready
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -m slow --timeout=3600
 
+# On a machine with an NVIDIA GPU; elsewhere all of it is skipped.
+test-cuda: .venv/ready
+	$(BIN)/python -m pytest -m cuda
+
 check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -28,7 +32,7 @@ format: .venv/ready
 bench: .venv/ready
 	$(BIN)/simgrad bench $(BENCH)
 
-# Kills, bad input, fuzzing and load for about an hour and a half; e.g. SOAK="--minutes 1".
+# Kills, bad input, fuzzing and load for about an hour; e.g. SOAK="--minutes 1".
 soak: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hardening.soak $(SOAK)
 

@@ -91,6 +91,18 @@ def _parquet(folder: Path, trace: Path) -> Path:
     return folder / "x.parquet"
 
 
+def _captions(folder: Path, trace: Path) -> Path:
+    """A table of captions, each of which is a pickle."""
+    import pyarrow
+    import pyarrow.parquet
+
+    bomb = pickle.dumps(Bomb(trace))
+    table = pyarrow.table({"image": ["a.jpg"], "caption": [bomb]})
+    table = table.replace_schema_metadata({"pandas": bomb, "ARROW:schema": bomb})
+    pyarrow.parquet.write_table(table, folder / "captions.parquet")
+    return folder
+
+
 def _candidates(folder: Path, trace: Path) -> Path:
     (folder / "candidates.json").write_text("{}")
     for name in ("i2t", "t2i"):
@@ -133,6 +145,7 @@ SAMPLES: dict[str, tuple[Callable[[Path, Path], Path], Callable[[Path], object]]
     "recipe": (_yaml, read_recipe),
     "study": (_yaml, read_plan),
     "ranks": (_parquet, Ranks.load),
+    "captions": (_captions, open_dataset),
     "candidates": (_candidates, Candidates.load),
     "precomputed features": (_precomp, open_dataset),
     "our checkpoint": (_checkpoint, load),
