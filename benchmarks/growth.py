@@ -58,7 +58,7 @@ def objective_step(name: str, batch: int, device: str) -> Step:
 
     generator = torch.Generator().manual_seed(0)
     images, texts = (
-        torch.randn(batch, 256, generator=generator).to(device).requires_grad_() for _ in "it"
+        torch.randn(batch, 128, generator=generator).to(device).requires_grad_() for _ in "it"
     )
     rule = simgrad.objective(name).to(device)
 
@@ -87,7 +87,7 @@ def mining_step(images: int, device: str) -> Step:
 
 def _embeddings(images: int, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    x, y = (torch.randn(n, 256, generator=generator).to(device) for n in (images, 5 * images))
+    x, y = (torch.randn(n, 128, generator=generator).to(device) for n in (images, 5 * images))
     unit = torch.nn.functional.normalize
     return unit(x), unit(y), torch.arange(5 * images) // 5
 
@@ -198,7 +198,7 @@ def run(quick: bool = False) -> list[Row]:
     """On the CPU."""
     rows: list[Row] = []
     batches = [2048, 4096] if quick else [2048, 4096, 8192]
-    images = [2000, 4000] if quick else [2000, 4000, 8000]
+    images = [2000, 4000] if quick else [1500, 3000, 6000]
     lines = [(name, "batch", batches) for name in (OBJECTIVES[:1] if quick else OBJECTIVES)]
     lines += [("evaluation", "images", images)]
     lines += [] if quick else [("mining", "images", images)]
