@@ -172,8 +172,7 @@ def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]
         return _forward(job, pixels) if on_cpu else pixels
 
     def one_thread_each() -> None:
-        if on_cpu:
-            torch.set_num_threads(1)
+        torch.set_num_threads(1)  # readers that each start threads of their own only get in the way
 
     with ThreadPoolExecutor(job.workers, initializer=one_thread_each) as pool:
         waiting: deque[list[Future[Tensor]]] = deque()

@@ -65,7 +65,7 @@ def named(name: str, train: bool, size: int) -> Transform:
 
 def to_tensor(picture: Image.Image) -> Tensor:
     """An RGB picture as bytes, (3, height, width)."""
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(np.ascontiguousarray(np.array(picture).transpose(2, 0, 1)))
 
 
 def normalise(pixels: Tensor, name: str) -> Tensor:
