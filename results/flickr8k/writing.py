@@ -6,66 +6,69 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import simgrad.studies
-from simgrad.training import Run
+from simgrad.studies.study import Study
 
 HERE = Path(__file__).parent
 PUBLISHED = Path(simgrad.studies.__path__[0]) / "published"
+OBJECTIVES = {
+    "triplet": "Triplet",
+    "triplet-sh": "TripletSH",
+    "nt-xent": "NT-Xent",
+    "smooth-ap": "SmoothAP",
+}
 TRIPLET = ("con", "nca", "cir")
 PAIR = ("con", "lin", "sig", "lin-ms", "sig-ms")
-Groups = dict[str, list[Run]]
+AT_ONCE = 16  # runs that shared the GPU
 Rows = list[dict[str, object]]
 
 
-def figure(studies: dict[str, Groups]) -> None:
+def figure(studies: dict[str, Study]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     drawing, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 3))
-    for place, runs in enumerate(studies["objectives"].values()):
+    four = studies["objectives"].groups
+    for place, runs in enumerate(four.values()):
         values = [run.test["rsum"] for run in runs]
         left.errorbar(place, mean(values), stdev(values), fmt="o", capsize=4, color="C0")
         left.plot([place + 0.15] * len(values), values, "k.", markersize=4)
-    left.set_xticks(range(len(studies["objectives"])), studies["objectives"], fontsize=8)
+    left.set_xticks(range(len(four)), four, fontsize=8)
     left.set_ylabel("test rsum")
-    left.set_title("Four objectives (mean ± std, seeds)", fontsize=9)
-    cells = studies["goal"]
+    left.set_title("Four objectives (mean ± std, 5 seeds)", fontsize=9)
+    cells = studies["goal"].groups
     grid = [[mean(r.test["rsum"] for r in cells[f"T={t} P={p}"]) for p in PAIR] for t in TRIPLET]
     image = right.imshow(grid, cmap="viridis", aspect="auto")
+    middle = (min(map(min, grid)) + max(map(max, grid))) / 2
     for y, row in enumerate(grid):
         for x, value in enumerate(row):
-            count = len(cells[f"T={TRIPLET[y]} P={PAIR[x]}"])
-            color = "white" if value < 210 else "black"
-            text = f"{value:.1f}\n({count} seed{'s' if count > 1 else ''})"
+            tests = [r.test["rsum"] for r in cells[f"T={TRIPLET[y]} P={PAIR[x]}"]]
+            color = "white" if value < middle else "black"
+            text = f"{value:.1f}\n± {stdev(tests):.1f}"
             right.text(x, y, text, ha="center", va="center", color=color, fontsize=8)
     right.set_xticks(range(len(PAIR)), PAIR)
     right.set_yticks(range(len(TRIPLET)), TRIPLET)
     right.set_xlabel("pair weights P")
     right.set_ylabel("triplet weight T")
-    right.set_title("GOAL's cells as printed (mean test rsum)", fontsize=9)
+    right.set_title("GOAL's cells as printed (mean test rsum, 3 seeds)", fontsize=9)
     drawing.colorbar(image)
     drawing.tight_layout()
     drawing.savefig(HERE / "rsum.png", dpi=110, metadata={"Software": None})
 
 
-def plan(studies: dict[str, Groups]) -> Rows:
-    """GPU hours of the whole studies, by steps, if a run takes its twelfth of the GPU as here."""
-    shares = {"objectives": 5, "goal": 3}  # seeds of the whole study
+def plan(studies: dict[str, Study]) -> Rows:
+    """GPU hours by steps, if a run takes its share of the GPU as here."""
     spent = {
-        study: sum(
-            seeds * mean(run.info["seconds"] for run in runs) / 12
-            for runs in studies[study].values()
-        )
-        for study, seeds in shares.items()
+        name: sum(run.info["seconds"] / AT_ONCE for runs in s.groups.values() for run in runs)
+        for name, s in studies.items()
     }
     rows: Rows = []
     for data, images in (("Flickr8k", 6_000), ("Flickr30k", 29_000), ("COCO", 113_287)):
         row: dict[str, object] = {"data": data, "steps of a run": 30 * -(-images * 5 // 128)}
-        for study, seconds in spent.items():
-            row[f"{study}, {len(studies[study]) * shares[study]} runs, hours"] = (
-                f"{seconds * images / 6_000 / 3600:.2f}"
-            )
+        for name, seconds in spent.items():
+            count = sum(map(len, studies[name].groups.values()))
+            row[f"{name}, {count} runs, hours"] = f"{seconds * images / 6_000 / 3600:.2f}"
         row["features of 1,280 numbers, GB"] = f"{images * 1280 * 4 / 1e9:.2f}"
         row["36 regions of 2,048, half precision, GB"] = f"{images * 36 * 2048 * 2 / 1e9:.1f}"
         rows.append(row)
@@ -80,11 +83,6 @@ def spread(values: Sequence[float], digits: int) -> str:
 def published(file: str, **where: str) -> list[dict[str, str]]:
     with (PUBLISHED / file).open() as lines:
         return [r for r in csv.DictReader(lines) if all(r[k] == v for k, v in where.items())]
-
-
-def one(rows: Sequence[dict[str, str]], **where: str) -> str:
-    found = [r for r in rows if all(r[k] == v for k, v in where.items())]
-    return f"{found[0]['mean']} ± {found[0]['std']}" if found else ""
 
 
 def write_csv(name: str, rows: Rows) -> None:
