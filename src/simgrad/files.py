@@ -121,6 +121,8 @@ def read_json(path: str | Path) -> Any:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not JSON: {error.msg}.") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(f"{path}: not JSON that can be read ({str(error)[:80]}).") from None
     except RecursionError:
         raise InputError(f"{path}: nested too deeply to be read.") from None
 

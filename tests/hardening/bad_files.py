@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import struct
+import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -102,9 +103,26 @@ def _legacy(stream: bytes) -> bytes:
 def _read(name: str, data: bytes) -> Callable[[Path, Path], object]:
     def attempt(folder: Path, run: Path) -> object:
         (folder / name).write_bytes(data)
-        return (read_published if name.endswith(".pkl") else read_tensors)(folder / name)
+        return (read_tensors if name.endswith(".pth") else read_published)(folder / name)
 
     return attempt
+
+
+def _digits(name: str, text: str) -> Callable[[Path, Path], object]:
+    """A data set with a number of 5,000 digits, which Python does not read."""
+
+    def attempt(folder: Path, run: Path) -> object:
+        (folder / name).write_text(text.replace("NUMBER", "9" * 5000) + "\n")
+        return open_dataset(folder)
+
+    return attempt
+
+
+def _shard(folder: Path, run: Path) -> object:
+    with tarfile.open(folder / "train-0000.tar", "w") as archive:
+        write.add_member(archive, "b.jpg", write.picture_bytes("b.jpg"))
+        write.add_member(archive, "b.json", b'{"caption": ' + b"9" * 5000 + b"}")
+    return open_dataset(folder)
 
 
 FILES: dict[str, Callable[[Path, Path], object]] = {
@@ -126,6 +144,12 @@ FILES: dict[str, Callable[[Path, Path], object]] = {
     "vocabulary: numbered in digits": _read("v.pkl", b"Np134217727\n."),
     "vocabulary: longer than itself": _read("v.pkl", b"\x96#U^V\t)\x95e"),
     "vocabulary: billion laughs": _read("v.pkl", _laughs(12)),
+    "data: digits without end": _digits("dataset_x.json", '{"images": [NUMBER]}'),
+    "data: digits in a line": _digits("captions.jsonl", '{"image": "a", "caption": NUMBER}'),
+    "data: digits in a list": _digits("coco_train.json", '[{"image": "a", "caption": NUMBER}]'),
+    "data: digits in a header": _digits("features.json", '{"splits": NUMBER}'),
+    "data: digits in a shard": _shard,
+    "vocabulary: digits without end": _read("v.json", b'{"word2idx": {"a": %s}}' % (b"9" * 5000)),
     "tensors: an empty stack": _read("a.pth", _legacy(b"\x80\x02a.")),
     "tensors: a call without arguments": _read(
         "a.pth", _legacy(b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.")

@@ -135,6 +135,9 @@ OTHERS: dict[str, Attempt] = {
     "run: no run": lambda folder, run: Run.open(folder),
     "run: run.json cut": _file("run.json", lambda b: b[:40], lambda r: Run.open(r).info),
     "run: run.json is a list": _file("run.json", lambda b: b"[1]", lambda r: Run.open(r).finished),
+    "run: run.json of digits": _file(
+        "run.json", lambda b: b'{"seed": ' + b"9" * 5000 + b"}", lambda r: Run.open(r).info
+    ),
     "run: test.json cut": _file("test.json", lambda b: b[:9], lambda r: Run.open(r).test),
     "run: recipe damaged": _file("recipe.yaml", lambda b: b"{", lambda r: Run.open(r).recipe),
     "run: ranks cut": _file("ranks.parquet", lambda b: b[:-9], lambda r: Run.open(r).ranks()),

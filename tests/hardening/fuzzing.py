@@ -55,8 +55,15 @@ STUDIES = st.dictionaries(
 )
 _yaml = st.text("abc:-[]{}&*!|>#%@'\"\n\t ,?0.1~<", max_size=80)
 YAML = st.one_of(st.text(max_size=80), _yaml, VALUES.map(json.dumps))
-CAPTIONS = st.binary(max_size=120) | st.text(max_size=80).map(
-    lambda text: text.encode("utf-8", "surrogatepass")
+_records = st.dictionaries(
+    st.sampled_from(["image", "caption", "split", "images", "sentences", "raw", "word2idx"]),
+    _plain,
+    max_size=4,
+)
+CAPTIONS = st.one_of(
+    st.binary(max_size=120),
+    st.text(max_size=80).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    (_records | st.lists(_records, max_size=3)).map(lambda value: json.dumps(value).encode()),
 )
 TEXTS = st.text(max_size=80)
 

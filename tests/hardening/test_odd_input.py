@@ -12,6 +12,7 @@ from PIL import Image
 from simgrad.data import Vocabulary, open_dataset
 from simgrad.evaluation import evaluate
 from simgrad.objectives import objective, objectives
+from simgrad.training import Run
 from simgrad.training.loop import train
 from simgrad.training.recipe import read_recipe
 from tests.data import layout_writers as write
@@ -129,3 +130,11 @@ def test_a_recipe_with_a_mark_and_windows_lines(tmp_path: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbfobjective: triplet\r\nepochs: 3\r\n")
     found = read_recipe(file)
     assert (found.objective, found.epochs) == ("triplet", 3)
+
+
+@pytest.mark.parametrize("last", ['{"epoch": ', "[1]", "9" * 5000, "\ud800\x00", "[" * 100_000])
+def test_a_damaged_line_of_the_history_hides_nothing_before_it(last: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("data: scenes\n")
+    text = '{"epoch": 1}\n{"epoch": 2}\n' + last
+    (tmp_path / "metrics.jsonl").write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert [entry["epoch"] for entry in Run.open(tmp_path).history] == [1, 2]

@@ -148,7 +148,7 @@ def _json_lines(file: Path, log: Log) -> Iterator[Record]:
         place = f"line {number}"
         try:
             value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # also absurd numbers
             log.bad(file, place, f"not JSON ({str(error)[:80]}).")
             continue
         if isinstance(value, dict):

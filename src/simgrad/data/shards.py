@@ -172,7 +172,7 @@ def _captions(shard: Path, key: str, parts: dict[str, Member], log: Log) -> list
     except UnicodeDecodeError as error:
         log.bad(shard, place, f"not UTF-8 text (byte {error.start}).")
         return None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also absurd numbers
         log.bad(shard, place, f"not JSON ({str(error)[:80]}).")
         return None
     if isinstance(captions, str):

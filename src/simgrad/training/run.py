@@ -109,11 +109,14 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     entries = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            entries.append(json.loads(line))
-        except json.JSONDecodeError:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(entry, dict):
+            break
+        entries.append(entry)
     return entries
 
 
