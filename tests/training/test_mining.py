@@ -1,5 +1,6 @@
 """Mining: exact lists, own pairs left out, filters, files."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import torch
 import simgrad
 from simgrad.data import open_dataset
 from simgrad.errors import InputError
+from simgrad.models import Encoded
 from simgrad.training.loop import train
-from simgrad.training.mining import Candidates, largest
+from simgrad.training.mining import Candidates, largest, mine_encoded
 from simgrad.training.rounds import mine_run
+from tests.models.small import small as small_model
 
 
 @pytest.mark.parametrize(("rows", "count", "keep"), [(7, 50, 5), (3, 5000, 10), (5, 4097, 33)])
@@ -88,3 +91,52 @@ def test_two_rounds_in_one_recipe(small: Any, scenes: Any, tmp_path: Path) -> No
     assert simgrad.training.Run(tmp_path / "run" / "round1").recipe.objective == "triplet-sh"
     again = train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
     assert again.test == run.test
+
+
+def test_sets_are_mined_like_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that compares sets has no vectors to multiply: same lists, same filters."""
+    model = small_model("vse++")
+    split = open_dataset("scenes(train=6, val=2, test=2, features=global)").split("train")
+    split = dataclasses.replace(split, truth=None)
+    torch.manual_seed(0)
+    images, texts = torch.randn(6, 8), torch.randn(split.num_captions, 8)
+    encoded = [Encoded(torch.nn.functional.normalize(e, dim=1)) for e in (images, texts)]
+    for settings in ({"depth": 100}, {"depth": 7, "skip": 2}, {"depth": 9, "relative_margin": 0.4}):
+        monkeypatch.setattr(model, "embeds", True)
+        wanted = mine_encoded(model, *encoded, split, **settings)
+        monkeypatch.setattr(model, "embeds", False)
+        found = mine_encoded(model, *encoded, split, **settings)
+        for ours, theirs in ((found.i2t, wanted.i2t), (found.t2i, wanted.t2i)):
+            assert np.array_equal(ours, theirs[:, : ours.shape[1]])  # -1 for own pairs, at the end
+            assert (theirs[:, ours.shape[1] :] < 0).all()
+        assert found.info["relative_margin"] == settings.get("relative_margin")
+
+
+def test_what_is_not_listed_is_not_counted_as_true() -> None:
+    """-1 stands for no caption, not for the first one."""
+    model = small_model("vse++")
+    split = open_dataset("scenes(train=6, val=2, test=2, features=global)").split("train")
+    always = dataclasses.replace(split, truth=lambda i, c: np.ones((len(i), len(c)), dtype=bool))
+    images, texts = torch.randn(6, 8), torch.randn(split.num_captions, 8)
+    found = mine_encoded(model, Encoded(images), Encoded(texts), always, 100)
+    assert (found.i2t < 0).any()
+    assert found.info["false_negatives"] == 1.0
+
+
+def test_lists_that_are_half_written_are_no_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = np.zeros((2, 2), dtype=np.int32)
+    Candidates(lists, lists, {"weights": "old"}).save(tmp_path)
+    real = np.save
+
+    def killed(file: Any, array: Any) -> None:
+        if "t2i" in file.name:
+            raise KeyboardInterrupt
+        real(file, array)
+
+    monkeypatch.setattr(np, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Candidates(lists + 1, lists + 1, {"weights": "new"}).save(tmp_path)
+    with pytest.raises(InputError, match="no finished candidate lists"):
+        Candidates.load(tmp_path)

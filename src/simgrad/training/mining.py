@@ -40,6 +40,7 @@ class Candidates:
     def save(self, folder: str | Path) -> None:
         """Write i2t.npy, t2i.npy and candidates.json, the last one when all is there."""
         folder = Path(folder)
+        (folder / "candidates.json").unlink(missing_ok=True)  # it speaks of the lists before
         for name, lists in (("i2t", self.i2t), ("t2i", self.t2i)):
             with atomic_path(folder / f"{name}.npy") as path, open(path, "wb") as file:
                 np.save(file, lists)
@@ -228,11 +229,13 @@ def mine_encoded(
             relative_margin=relative_margin,
         )
     else:
-        found = _mine_similarities(model, images, captions, split, depth, skip)
+        cut = _Cut(depth, skip, relative_margin, half=False)
+        found = _mine_similarities(model, images, captions, split, cut)
     if truth is None:
         return found
     i2t_true = _true(found.i2t, lambda query, rows: truth(query, rows)[0])
-    info = {**found.info, "false_negatives": float(i2t_true.mean())}
+    listed = max(1, int((found.i2t >= 0).sum()))
+    info = {**found.info, "false_negatives": float(i2t_true.sum() / listed)}
     if not use_truth:
         return Candidates(found.i2t, found.t2i, info)
     t2i_true = _true(found.t2i, lambda query, rows: truth(rows, query)[:, 0])
@@ -240,21 +243,27 @@ def mine_encoded(
 
 
 def _mine_similarities(
-    model: RetrievalModel, images: Encoded, captions: Encoded, split: Split, depth: int, skip: int
+    model: RetrievalModel, images: Encoded, captions: Encoded, split: Split, cut: _Cut
 ) -> Candidates:
     """For models that compare sets: the whole similarity matrix, in blocks of images."""
-    owner = torch.from_numpy(split.image_of_caption)
     rows = []
     for start in range(0, len(images), 64):
-        block = model.similarities(images.select(slice(start, start + 64)), captions).float().cpu()
-        mine_here = (owner >= start) & (owner < start + len(block))
-        block[owner[mine_here] - start, mine_here.nonzero()[:, 0]] = -torch.inf
-        rows.append(block)
+        block = model.similarities(images.select(slice(start, start + 64)), captions)
+        rows.append(block.float().cpu())
     S = torch.cat(rows)  # (images, captions) on the host
-    keep = [min(depth + skip, n) for n in (S.shape[1], S.shape[0])]
-    i2t = largest(S, keep[0])[1][:, skip:].numpy().astype(np.int32)
-    t2i = largest(S.t().contiguous(), keep[1])[1][:, skip:].numpy().astype(np.int32)
-    return Candidates(i2t, t2i, {"depth": depth, "skip": skip, "relative_margin": None})
+    owner, every = torch.from_numpy(split.image_of_caption), torch.arange(S.shape[1])
+    own = S[owner, every]
+    best = torch.full((len(S),), -torch.inf).scatter_reduce_(0, owner, own, "amax")
+    S[owner, every] = -torch.inf
+    lists = []
+    for scores, bound in ((S, best), (S.t().contiguous(), own)):
+        if cut.margin is not None:
+            scores = scores.masked_fill(scores > cut.margin * bound[:, None], -torch.inf)
+        values, where = largest(scores, min(cut.depth + cut.skip, scores.shape[1]))
+        where = where.masked_fill(values == -torch.inf, -1)[:, cut.skip :]
+        lists.append(where.numpy().astype(np.int32))
+    info = {"depth": cut.depth, "skip": cut.skip, "relative_margin": cut.margin}
+    return Candidates(lists[0], lists[1], info)
 
 
 def _true(
@@ -262,7 +271,8 @@ def _true(
 ) -> npt.NDArray[np.bool_]:
     """Which candidates are true of their query after all."""
     rows = np.maximum(lists, 0).astype(np.int64)
-    return np.stack([truth(np.array([query]), rows[query]) for query in range(len(lists))])
+    found = np.stack([truth(np.array([query]), rows[query]) for query in range(len(lists))])
+    return found & (lists >= 0)
 
 
 def _without(lists: Lists, drop: npt.NDArray[np.bool_]) -> Lists:
