@@ -5,8 +5,7 @@ Only the chosen command's module is imported, so `simgrad --help` answers at onc
 
 import importlib
 import sys
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import simgrad
@@ -97,26 +96,17 @@ def _run(rest: list[str]) -> int:
     module, function, _ = COMMANDS[rest[0]]
     import tyro
 
+    from simgrad.options import complete_flags, registry
+
     command = getattr(importlib.import_module(module), function)
-    tyro.cli(
-        command,
-        prog=f"simgrad {rest[0]}",
-        args=_complete_flags(command, rest[1:]),
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
-    )
+    with registry():
+        tyro.cli(
+            command,
+            prog=f"simgrad {rest[0]}",
+            args=complete_flags(command, rest[1:]),
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
+        )
     return 0
-
-
-def _complete_flags(command: Callable[..., object], words: list[str]) -> list[str]:
-    """`--flag` alone means `--flag True`; both forms work for every yes-or-no option."""
-    kinds = typing.get_type_hints(command)
-    flags = {f"--{name.replace('_', '-')}" for name, kind in kinds.items() if kind is bool}
-    complete = []
-    for i, word in enumerate(words):
-        complete.append(word)
-        if word.replace("_", "-") in flags and words[i + 1 : i + 2] not in (["True"], ["False"]):
-            complete.append("True")
-    return complete
 
 
 def _import_file(path: Path) -> None:

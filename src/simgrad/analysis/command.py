@@ -9,7 +9,11 @@ from simgrad.errors import InputError
 
 
 def cocos(
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional],
+    runs: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[RUN ...]", help_behavior_hint=""),
+    ],
     *,
     epsilon: float = 0.01,
     released: bool = False,
@@ -93,7 +97,11 @@ def _compare(
 
 
 def diagram(
-    objectives: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    objectives: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[OBJECTIVE ...]", help_behavior_hint=""),
+    ] = (),
     *,
     kind: Literal["triplet", "pairs", "triplet-weights"] = "triplet",
     run: Path | None = None,

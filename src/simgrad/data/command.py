@@ -19,7 +19,9 @@ _SHOWN = 20  # problems printed unless all are asked for
 
 
 def datasets(
-    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")] = "",
+    path: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="[PATH]", help_behavior_hint="")
+    ] = "",
     *,
     fix: bool = False,
     output: Path | None = None,

@@ -17,7 +17,7 @@ from simgrad.files import write_json
 
 
 def features(
-    data: Annotated[str, tyro.conf.Positional],
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     *,
     backbone: str = "efficientnet-lite0",
     weights: str | None = None,

@@ -19,7 +19,11 @@ from simgrad.files import write_json
 
 
 def evaluate(
-    systems: Annotated[tuple[str, ...], tyro.conf.Positional],
+    systems: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[RUN|FILE ...]", help_behavior_hint=""),
+    ],
     *,
     protocol: str | None = None,
     split: str = "test",

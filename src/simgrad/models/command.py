@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def import_checkpoint(
-    file: Annotated[Path, tyro.conf.Positional],
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
     to: Path,
     vocabulary: Path | None = None,
     model: str | None = None,

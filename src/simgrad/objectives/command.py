@@ -9,7 +9,11 @@ from simgrad.objectives import objectives as registry
 from simgrad.objectives.spec import print_value
 
 
-def objectives(name: Annotated[str | None, tyro.conf.Positional] = None) -> None:
+def objectives(
+    name: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")
+    ] = None,
+) -> None:
     """List the objectives, or explain the parameters of one.
 
     Args:

@@ -9,7 +9,11 @@ from simgrad.report.build import Format, write_report
 
 
 def report(
-    targets: Annotated[tuple[str, ...], tyro.conf.Positional],
+    targets: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[STUDY|RUN ...]", help_behavior_hint=""),
+    ],
     *,
     output: Path | None = None,
     format: Format = "html",

@@ -141,7 +141,9 @@ def _plain(text: str) -> str:
 
 def serve(
     paths: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|STUDY")
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[STUDY|RUN ...]", help_behavior_hint=""),
     ] = (),
     *,
     port: int = 8000,

@@ -25,7 +25,7 @@ from simgrad.studies.table import (
 
 
 def study(
-    plan: Annotated[str, tyro.conf.Positional],
+    plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")],
     *,
     data: str | None = None,
     features: str | None = None,

@@ -16,11 +16,6 @@ from simgrad.objectives.spec import print_value
 from simgrad.training.recipe import Recipe, read_recipe
 from simgrad.training.run import INFO, RECIPE, Run
 
-_METAVARS: dict[Any, str] = {
-    int: "N", float: "X", str: "TEXT", int | None: "N", str | None: "TEXT",
-    tuple[float, float]: "X X", tuple[str, ...]: "NAME ...",
-}  # fmt: skip
-
 
 def _options() -> type[Any]:
     """Every field of a recipe as an option that overrides the recipe where it is given."""
@@ -33,7 +28,6 @@ def _options() -> type[Any]:
         text = tyro.conf.arg(
             help=field.metadata["description"],
             help_behavior_hint=f"(default: {print_value(field.default)})",
-            metavar=_METAVARS.get(kind),
         )
         option: Any = Annotated.__class_getitem__((kind | None, text))  # type: ignore[attr-defined]
         fields.append((field.name, option, None))
@@ -44,7 +38,9 @@ Options = _options()
 
 
 def train(
-    recipe: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")] = None,
+    recipe: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RECIPE]", help_behavior_hint="")
+    ] = None,
     *,
     output: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
     resume: bool = True,

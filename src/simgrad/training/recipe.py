@@ -41,7 +41,11 @@ class Recipe:
     features: str | None = setting(
         None, "Folder written by `simgrad features`, to be used instead of pictures"
     )
-    model: str = setting("vse++", "Model spec, e.g. `vsrn(dimension=2048)`")
+    model: str = setting(
+        "vse++",
+        "Model spec, e.g. `vsrn(dimension=2048)`: "
+        "vse++, vsrn, vse-infinity, scan, bfan, x-vlm or clip",
+    )
     objective: str = setting(
         "triplet-sh",
         "Objective spec, e.g. `goal(triplet=cir, pair=sig-ms)`; `simgrad objectives` lists them",

@@ -1,0 +1,52 @@
+"""The command line as a stranger meets it: help without riddles, mistakes answered plainly."""
+
+import re
+
+import pytest
+
+from simgrad import cli
+from simgrad.models import models
+from simgrad.training.recipe import Recipe
+
+
+def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out + captured.err
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_has_no_types_of_python(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said([command, "--help"], capsys)
+    assert code == 0
+    assert not re.search(r"\{None|None\}|\bSTR\b|\bINT\b|\bFLOAT\b|\[\[", text)
+
+
+def test_a_value_of_the_wrong_kind_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(["train", "--batch", "many"], capsys)
+    assert code == 2
+    assert "--batch" in text
+    assert "a whole number, not 'many'" in text
+    code, text = said(["train", "--lr", "0,1"], capsys)
+    assert code == 2
+    assert "a number, not '0,1'" in text
+
+
+@pytest.mark.parametrize("flag", [["--drop-last"], ["--drop-last", "True"], ["--drop_last"]])
+def test_a_recipes_flags_need_no_value(flag: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    # The flag is understood: what is refused is the number of epochs.
+    code, text = said(["train", *flag, "--epochs", "0"], capsys)
+    assert code == 2
+    assert "epochs must be at least 1" in text
+
+
+def test_where_an_unknown_model_is_said_to_be_listed_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, text = said(["train", "--model", "vsepp"], capsys)
+    assert "`simgrad train --help` lists them all" in text
+    listed = Recipe.__dataclass_fields__["model"].metadata["description"]
+    for entry in models:
+        if entry.factory.__module__.startswith("simgrad."):
+            assert entry.name in listed
