@@ -1,5 +1,6 @@
 """A step: GradCache, AOQ's draws, schedules and half precision against the plain way."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import torch
 from simgrad.data import Sampler, open_dataset
 from simgrad.data.batches import Source
 from simgrad.data.vocabulary import Vocabulary
+from simgrad.errors import InputError
 from simgrad.models import Inputs, build
-from simgrad.objectives import objectives
+from simgrad.objectives import objective, objectives
 from simgrad.training.mining import Candidates, mine
+from simgrad.training.observe import observe
 from simgrad.training.offline import Draw
 from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import moment
@@ -104,6 +107,56 @@ def test_draws_repeat_with_the_seed_and_differ_between_epochs() -> None:
     first, again, later = draw.epoch(plan, 0), draw.epoch(plan, 0), draw.epoch(plan, 1)
     assert all(np.array_equal(a.captions, b.captions) for a, b in zip(first, again, strict=True))
     assert any(len(a.captions) != len(b.captions) for a, b in zip(first, later, strict=True))
+
+
+@pytest.mark.parametrize("name", ["off-tri", "adap-off-quin"])
+def test_where_lists_hold_nothing_other_images_stand_in(name: str) -> None:
+    """-1 throughout, a list of one entry, and an image that has no caption to be a partner."""
+    step, source = make(VSE, Recipe(objective=name, batch=16, depth=6))
+    keep = source.split.image_of_caption != 3
+    split = dataclasses.replace(
+        source.split,
+        captions=[c for c, k in zip(source.split.captions, keep, strict=True) if k],
+        image_of_caption=source.split.image_of_caption[keep],
+        caption_ids=None,
+    )
+    i2t = np.full((split.num_images, 6), -1, dtype=np.int32)
+    t2i = np.full((split.num_captions, 6), -1, dtype=np.int32)
+    i2t[5, 0], t2i[:20] = 190, 3
+    draw = Draw(split, Candidates(i2t, t2i, {}), step.recipe)
+    plan = Sampler("pairs", 16).epoch(split, 0)
+    for plain, index in zip(plan, draw.epoch(plan, 0), strict=True):
+        place, own = index.places(), plain.images[plain.image_of_caption]
+        caption, image = index.captions[place["caption"]], index.images[place["image"]]
+        assert caption.min() >= 0
+        assert image.min() >= 0
+        assert (split.image_of_caption[caption] != own).all()
+        assert (image != own).all()
+        assert (image != 3).all()
+        assert (caption[own == 5] == 190).all()
+
+
+def test_what_was_drawn_is_not_taken_for_captions_of_the_batch() -> None:
+    """The triplets and the spread of weight that a run notes are those of its own batch."""
+    step, source = make(VSE, Recipe(objective="off-quin", depth=10))
+    split = source.split
+    found = mine(torch.randn(40, 8), torch.randn(200, 8), split.image_of_caption, depth=10)
+    plain = Sampler("pairs", 16).epoch(split, 0)[:1]
+    index = Draw(split, found, step.recipe).epoch(plain, 0)[0]
+    step.model.eval()
+    chosen = objective("triplet")
+    wanted, triplets, flat = observe(chosen, step.model, source.fetch(plain[0]))
+    told, others, level = observe(chosen, step.model, source.fetch(index))
+    assert str(told) == str(wanted)
+    torch.testing.assert_close(others, triplets)
+    assert level == pytest.approx(flat)
+
+
+def test_one_image_has_no_negatives_to_draw() -> None:
+    split = open_dataset("scenes(train=1, val=1, test=1, features=global)").split("train")
+    lists = Candidates(np.full((1, 5), -1, np.int32), np.full((5, 1), -1, np.int32), {})
+    with pytest.raises(InputError, match="captions of one image alone"):
+        Draw(split, lists, Recipe(objective="off-tri"))
 
 
 def test_published_schedules() -> None:

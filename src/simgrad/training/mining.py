@@ -259,9 +259,11 @@ def _mine_similarities(
     for scores, bound in ((S, best), (S.t().contiguous(), own)):
         if cut.margin is not None:
             scores = scores.masked_fill(scores > cut.margin * bound[:, None], -torch.inf)
-        values, where = largest(scores, min(cut.depth + cut.skip, scores.shape[1]))
+        count = scores.shape[1]
+        values, where = largest(scores, min(cut.depth + cut.skip, count))
         where = where.masked_fill(values == -torch.inf, -1)[:, cut.skip :]
-        lists.append(where.numpy().astype(np.int32))
+        lists.append(np.full((len(scores), min(cut.depth, count)), -1, dtype=np.int32))
+        lists[-1][:, : where.shape[1]] = where.numpy()
     info = {"depth": cut.depth, "skip": cut.skip, "relative_margin": cut.margin}
     return Candidates(lists[0], lists[1], info)
 

@@ -9,6 +9,7 @@ from simgrad.analysis import attention
 from simgrad.data.batches import Batch
 from simgrad.models import Encoded, RetrievalModel
 from simgrad.objectives import Objective, Positives
+from simgrad.training.offline import own_size
 
 
 @torch.no_grad()
@@ -17,12 +18,11 @@ def observe(
 ) -> tuple[dict[str, Any], Tensor, float]:
     """How an objective spreads its weight over a batch, the batch's triplets (k, 2), and the loss
     of a model that finds everything equally similar."""
-    images = model.encode_images(batch.images)
-    captions = model.encode_captions(batch.tokens, batch.lengths)
+    n, m = own_size(batch.index)  # behind them stands what was drawn from outside
+    images = model.encode_images(batch.images[:n])
+    captions = model.encode_captions(batch.tokens[:m], batch.lengths[:m])
     S = model.similarities(images, captions).float()
-    owner = batch.image_of_caption
-    kept = torch.unique(owner)  # what was drawn from outside has no caption here
-    S, owner = S[kept], torch.searchsorted(kept, owner)
+    owner = batch.image_of_caption[:m]
     spread_of_weight: dict[str, Any] = {}
     flat = 0.0
     if not objective.needs_offline:

@@ -3,6 +3,9 @@
 For each pair (I, T) of a batch a rank n is drawn from the first `depth`; T̂ is I's n-th candidate
 caption, Î is T's candidate image at rank n // 5 (coupled, as published), Ĩ the image of T̂ and T̃
 one of Î's captions. Each distinct image and caption of all of these is encoded once.
+
+A list that filters have shortened ends in -1: its first entry stands in. Where nothing is left of
+it, or Î has no caption, any other image of the training set does.
 """
 
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ from simgrad.data.base import Rows, Split
 from simgrad.data.sampling import IndexBatch
 from simgrad.errors import InputError
 from simgrad.objectives import objective
-from simgrad.training.mining import Candidates
+from simgrad.training.mining import Candidates, Lists
 from simgrad.training.recipe import Recipe
 
 
@@ -76,6 +79,12 @@ class Draw:
                 f"the train split has {split.num_images:,} and {split.num_captions:,}. Mine again."
             )
         self.split, self.candidates, self.recipe = split, candidates, recipe
+        self.captioned = np.flatnonzero(split.captions_per_image)
+        if len(self.captioned) < 2:
+            raise InputError(
+                f"{split.dataset}: negatives are drawn from other images, but the train split has "
+                "captions of one image alone."
+            )
         self.depth = min(recipe.depth, candidates.i2t.shape[1])
         # off-tri has no use for the unanchored pair: nothing more is drawn or encoded for it.
         self.quintuplet = bool(getattr(objective(recipe.objective), "quintuplet", True))
@@ -99,18 +108,18 @@ class Draw:
         split, lists = self.split, self.candidates
         image = batch.images[batch.image_of_caption]  # I of every pair
         rank = self._ranks(len(batch.captions), random)
-        mined_caption = lists.i2t[image, rank].astype(np.int64)
-        image_rank = np.minimum(rank // self.ratio, lists.t2i.shape[1] - 1)
-        mined_image = lists.t2i[batch.captions, image_rank].astype(np.int64)
-        # A list shortened by filters ends in -1: fall back on its first entry.
-        mined_caption = np.where(mined_caption < 0, lists.i2t[image, 0], mined_caption)
-        mined_image = np.where(mined_image < 0, lists.t2i[batch.captions, 0], mined_image)
+        mined_caption = _entry(lists.i2t, image, rank)
+        mined_image = _entry(lists.t2i, batch.captions, rank // self.ratio)
+        nothing = mined_caption < 0
+        if nothing.any():
+            mined_caption[nothing] = self._caption(self._elsewhere(image[nothing], random), random)
+        nothing = (mined_image < 0) | (split.captions_per_image[mined_image] == 0)
+        if nothing.any():
+            mined_image[nothing] = self._elsewhere(image[nothing], random)
         partner_image, partner_caption = mined_image, mined_caption
         if self.quintuplet:
             partner_image = split.image_of_caption[mined_caption]
-            chances = random.random(len(mined_image))
-            own = zip(map(split.captions_of, mined_image), chances, strict=True)
-            partner_caption = np.array([rows[int(c * len(rows))] for rows, c in own], np.int64)
+            partner_caption = self._caption(mined_image, random)
         images, image_place = _append(batch.images, [mined_image, partner_image])
         captions, caption_place = _append(batch.captions, [mined_caption, partner_caption])
         return OfflineIndex(
@@ -129,6 +138,24 @@ class Draw:
             partner_image=image_place[1],
             partner_caption=caption_place[1],
         )
+
+    def _caption(self, images: Rows, random: np.random.Generator) -> Rows:
+        """One of the captions of each image."""
+        chances = random.random(len(images))
+        own = zip(map(self.split.captions_of, images), chances, strict=True)
+        return np.array([rows[int(chance * len(rows))] for rows, chance in own], np.int64)
+
+    def _elsewhere(self, images: Rows, random: np.random.Generator) -> Rows:
+        """For each image another one that has captions, as these have."""
+        place = np.searchsorted(self.captioned, images)
+        step = random.integers(1, len(self.captioned), len(images))
+        return np.take(self.captioned, (place + step) % len(self.captioned))
+
+
+def _entry(lists: Lists, queries: Rows, rank: Rows) -> Rows:
+    """Entry `rank` of each query's list, or its first, or -1 where it has none."""
+    entries: Lists = lists[queries, np.minimum(rank, lists.shape[1] - 1)]
+    return np.where(entries < 0, lists[queries, 0], entries).astype(np.int64)
 
 
 def _append(own: Rows, drawn: list[Rows]) -> tuple[Rows, list[Rows]]:
