@@ -1,10 +1,12 @@
 """BERT and Swin against `transformers`; BERT split in two against BERT whole; X-VLM's matching."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from simgrad.errors import InputError
 from simgrad.evaluation.encoded import model_scores
@@ -140,6 +142,33 @@ def test_matching_loss_is_the_cross_entropy_of_three_kinds_of_pairs(
             logits = model.match(image.tokens[pair[0] : pair[0] + 1], states, mask)
             terms.append(-float(logits.log_softmax(1)[0, label].detach()))
     assert float(loss.detach()) == pytest.approx(np.mean(terms), rel=1e-4)
+
+
+def test_rows_that_fill_up_a_batch_are_no_wrong_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured step repeats the first image: to its captions that is no wrong image."""
+    model = small("x-vlm")
+    image, caption, batch = encode(model)
+    filled = image.select(torch.tensor([0, 1, 2, 3, 4, 0, 0, 0]))
+    drawn: list[Tensor] = []
+
+    def draw(logits: Tensor, own: Tensor) -> Tensor:
+        drawn.append(hard_draw(logits, own))
+        return drawn[-1]
+
+    monkeypatch.setattr("simgrad.models.xvlm.hard_draw", draw)
+    for _ in range(30):
+        assert model.auxiliary_loss(filled, caption, batch) is not None
+    assert all(int(images_drawn.max()) < 5 for images_drawn in drawn[::2])
+
+
+@pytest.mark.parametrize("pad", [0, 3])
+def test_siglip_pads_with_the_token_that_it_learnt_to(pad: int) -> None:
+    model, batch, seen = small("siglip"), captions(), []
+    model.body.net.config.text_config.pad_token_id = pad
+    text: Any = model.body.net.text_model
+    text.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    model.encode_captions(batch.tokens, batch.lengths)
+    assert (seen[0][-1, 1:] == pad).all()  # a caption of one token
 
 
 def test_reranking_orders_the_best_candidates_by_their_matching_scores() -> None:

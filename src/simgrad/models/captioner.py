@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simgrad.models.layers import valid
+from simgrad.models.recurrent import gru_states
 
 
 class Captioner(nn.Module):
@@ -33,8 +34,8 @@ class Captioner(nn.Module):
         nn.init.xavier_normal_(self.out.weight)
 
     def forward(self, regions: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
-        read, state = self.reader(self.dropout(self.project(regions)))
-        state = state[0]
+        read = gru_states(self.reader, self.dropout(self.project(regions)))
+        state = read[:, -1]
         words = self.embed(tokens[:, :-1])
         keys = self.of_region(read)  # the same for every word
         states = []

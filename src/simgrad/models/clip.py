@@ -123,7 +123,8 @@ class Body(nn.Module):
 
     def _padded_caption(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """SigLIP learnt captions filled up to its full length, and reads the last place."""
-        pad = int(getattr(self.net.config.text_config, "pad_token_id", 1) or 1)
+        told = getattr(self.net.config.text_config, "pad_token_id", None)
+        pad = 1 if told is None else int(told)
         full = tokens.new_full((len(tokens), self.longest), pad)
         full[:, : tokens.shape[1]] = torch.where(valid(lengths, tokens.shape[1]), tokens, pad)
         out: Tensor = self.net.text_model(full).pooler_output

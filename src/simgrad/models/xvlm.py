@@ -180,7 +180,9 @@ class XvlmModel(RetrievalModel):
         with torch.no_grad():
             similarities = self.similarities(images, captions).T / self.config.temperature
             images_row = torch.arange(len(images), device=own.device)
-            image = hard_draw(similarities, own[:, None] == images_row)
+            # A row without a caption only fills up the batch; it may repeat an image.
+            filling = torch.ones_like(images_row, dtype=torch.bool).index_fill_(0, own, False)
+            image = hard_draw(similarities, filling | (own[:, None] == images_row))
             caption = hard_draw(similarities.T[own], own[:, None] == own)
         image = torch.cat([own, image, own])
         caption = torch.cat([rows, rows, caption])
