@@ -1,12 +1,14 @@
 """Comparing again only the pairs that got a weight: the same loss, the same gradient."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
 import simgrad
 from simgrad.models import Encoded, RetrievalModel
-from simgrad.objectives import Objective, Offline, Positives, objectives
+from simgrad.objectives import Objective, Offline, Positives, TripletSH, objectives
 from simgrad.training.few import loss_of_few, most, weighs_few
 from tests.models.small import captions, images, small
 
@@ -44,6 +46,19 @@ def test_which_objectives_weigh_few() -> None:
     assert {"triplet-sh", "goal", "off-tri", "off-quin", "adap-off-quin"} <= set(HARDEST)
     assert not {"triplet", "nt-xent", "smooth-ap", "siglip"} & set(HARDEST)
     assert not weighs_few(simgrad.objective("triplet-sh"), 4, 4)  # of 16 pairs, 12 may have one
+
+
+def test_what_scales_similarities_needs_all_of_them() -> None:
+    @dataclasses.dataclass(eq=False, repr=False)
+    class Scaled(TripletSH):
+        def __post_init__(self) -> None:
+            self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+        def affine(self) -> tuple[Tensor | None, Tensor | None]:
+            return self.scale, None
+
+    assert weighs_few(TripletSH(), 64, 64)
+    assert not weighs_few(Scaled(), 64, 64)
 
 
 @pytest.mark.parametrize("positives", ["diagonal", "images", "padded"])

@@ -1,6 +1,7 @@
 """Captured steps: their rows of numbers say what the batch says, and they train the same."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from simgrad.data import Dataset, Sampler
-from simgrad.training.graph import _Layout
+from simgrad.training.graph import GraphSteps, _Layout, padded_length
 from simgrad.training.loop import train
 from simgrad.training.mining import Candidates
 from simgrad.training.offline import Draw, own_size
@@ -48,6 +49,25 @@ def test_a_row_of_a_batch_without_draws(scenes: Dataset) -> None:
     assert [len(part) for part in parts] == [16, 16, 16, 16, 0]
     assert np.array_equal(parts[0][: len(index.images)], index.images)
     assert np.array_equal(parts[1], index.captions)
+
+
+def test_what_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither batches that are worked in blocks, nor those that several processes share."""
+    source, gpu = SimpleNamespace(resident=True), torch.device("cuda")
+    assert GraphSteps.possible(source, Recipe(), gpu)
+    assert not GraphSteps.possible(source, Recipe(batch=5000), gpu)
+    assert not GraphSteps.possible(source, Recipe(batch=1000, sampler="images"), gpu)
+    assert GraphSteps.possible(source, Recipe(batch=1000), gpu)
+    monkeypatch.setattr("simgrad.training.distributed.size", lambda: 2)
+    assert not GraphSteps.possible(source, Recipe(), gpu)
+
+
+@pytest.mark.parametrize(("longest", "length"), [(1, 4), (12, 12), (13, 16), (77, 77)])
+def test_captions_are_padded_to_few_lengths_that_the_network_reads(
+    longest: int, length: int
+) -> None:
+    """CLIP reads 77 tokens: a caption cut to them must not be padded to 80."""
+    assert padded_length(longest, 77) == length
 
 
 @pytest.mark.cuda

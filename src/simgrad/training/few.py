@@ -19,9 +19,14 @@ from simgrad.objectives.tensors import attach
 
 
 def weighs_few(objective: Objective, images: int, captions: int) -> bool:
-    """Whether most pairs of a batch, each caption of one image, are sure to get no weight."""
+    """Whether most pairs of a batch, each caption of one image, are sure to get no weight.
+
+    A scale or a bias that is learned would want its own gradient from all of them.
+    """
     return (
-        isinstance(objective.stream(), Hardest) and 2 * most(images, captions) < images * captions
+        isinstance(objective.stream(), Hardest)
+        and objective.affine() == (None, None)
+        and 2 * most(images, captions) < images * captions
     )
 
 

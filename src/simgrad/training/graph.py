@@ -18,6 +18,7 @@ from torch import Tensor
 from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import IndexBatch
+from simgrad.training import distributed
 from simgrad.training.offline import Drawn, OfflineIndex, own_size
 from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
@@ -26,6 +27,9 @@ from simgrad.training.step import Step
 MomentOf = Callable[[int], Moment]
 # Captions are padded to a multiple of this, so that a few captured shapes serve all batches.
 _LENGTHS = 4
+# Captions of a batch that is captured. A larger one keeps a GPU busy by itself, and what suits it,
+# blocks and fused kernels, asks the host, which cannot be captured.
+_LARGEST = 4096
 # Plain steps before the first capture: libraries set themselves up, gradients get their memory.
 _PLAIN = 3
 # One capture at a time in a process that trains several runs side by side.
@@ -99,14 +103,24 @@ class _Layout(NamedTuple):
         return np.concatenate([image, caption, index.image_of_caption[:m], present, *places])
 
 
+def padded_length(longest: int, of_all: int) -> int:
+    """Tokens that a batch is padded to; a network may read no more than the longest caption has."""
+    return min(-(-longest // _LENGTHS) * _LENGTHS, of_all)
+
+
+def _captions(recipe: Recipe) -> int:
+    """Of a full batch."""
+    return recipe.batch * (recipe.captions_per_image if recipe.sampler == "images" else 1)
+
+
 class GraphSteps:
     """Replays captured steps where it can."""
 
     def __init__(self, step: Step, source: Source, recipe: Recipe, drawn_for_each: int = 0) -> None:
         self.step, self.source, self.recipe = step, source, recipe
-        per_image = recipe.captions_per_image if recipe.sampler == "images" else 1
-        captions = recipe.batch * per_image
+        captions = _captions(recipe)
         self.layout = _Layout(recipe.batch, captions, drawn_for_each * captions)
+        self.longest = source.longest(np.arange(source.split.num_captions))
         self.captured: dict[tuple[int, str], _Captured] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.done = 0
@@ -120,6 +134,8 @@ class GraphSteps:
             and source.resident
             and recipe.micro_batch is None
             and recipe.precision != "fp16"
+            and _captions(recipe) <= _LARGEST
+            and distributed.size() == 1  # processes tell each other how long their captions are
         )
 
     def __call__(self, plan: list[IndexBatch], start: int, moment_of: MomentOf) -> Iterator[Tensor]:
@@ -138,8 +154,7 @@ class GraphSteps:
             self.done += 1
 
     def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
-        longest = self.source.longest(index.captions)
-        length = -(-longest // _LENGTHS) * _LENGTHS
+        length = padded_length(self.source.longest(index.captions), self.longest)
         key = (length, objective)
         if key not in self.captured:
             self.captured[key] = self._capture(row, length, objective)
