@@ -1,6 +1,7 @@
 """From a recipe to what a run works with: pictures, tokenizers, frozen networks."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from simgrad.models import backbone_weights, backbones, build, load
 from simgrad.models.swin import SwinSettings
 from simgrad.models.xvlm import Xvlm
 from simgrad.training import Recipe
-from simgrad.training.loop import train
-from simgrad.training.prepare import prepare, source_of
+from simgrad.training.loop import _Training, train
+from simgrad.training.prepare import building, prepare, source_of
 
 WORLD = "scenes(train=24, val=8, test=8, size=16)"
 _XVLM = (
@@ -178,6 +179,51 @@ def test_features_are_read_where_there_are_any_and_pictures_where_they_are_wante
 def test_a_transform_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no transform 'vsepp'"):
         prepare(recipe(_CLIP, augment="vsepp"))
+
+
+# -- side by side in one process
+
+
+def test_runs_that_start_from_checkpoints_share_what_they_read(tmp_path: Path) -> None:
+    data = "scenes(train=12, val=4, test=4, features=global)"
+    plain = recipe("vse++(dimension=8, word_dimension=8)", data=data)
+    best = train(plain, tmp_path / "run", quiet=True).path / "best"
+    shared: dict[Any, Any] = {}
+    first = prepare(plain, None, shared)
+    held = len(shared)
+    for seed in range(3):
+        later = prepare(plain.replace(start_from=str(best), seed=seed), None, shared)
+        assert later.train is first.train
+        assert later.val is first.val
+    assert len(shared) == held
+    # Other words are other tokens.
+    assert prepare(plain.replace(min_count=9), None, shared).train is not first.train
+
+
+def test_a_run_that_begins_leaves_another_s_initial_weights_alone(tmp_path: Path) -> None:
+    """They come from the generator that all threads of a process share."""
+    wanted = recipe(
+        "vse++(dimension=8, word_dimension=8)",
+        data="scenes(train=12, val=4, test=4, features=global)",
+    )
+    torch.manual_seed(123)
+    before = torch.get_rng_state()
+    beginning = threading.Event()
+
+    def begin() -> None:
+        beginning.set()
+        _Training(wanted, tmp_path, made, True).go(lambda: True)
+
+    made = prepare(wanted)
+    with building:  # another run is drawing weights
+        torch.manual_seed(123)
+        thread = threading.Thread(target=begin)
+        thread.start()
+        assert beginning.wait(20)
+        thread.join(0.5)
+        assert torch.equal(torch.get_rng_state(), before)
+    thread.join(20)
+    assert not torch.equal(torch.get_rng_state(), before)
 
 
 # -- tokenizers

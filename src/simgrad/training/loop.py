@@ -28,7 +28,7 @@ from simgrad.training.graph import GraphSteps, own_stream, plain_steps
 from simgrad.training.mining import Candidates
 from simgrad.training.observe import observe, spread
 from simgrad.training.offline import Draw
-from simgrad.training.prepare import Prepared, prepare, source_of
+from simgrad.training.prepare import Prepared, building, prepare, source_of
 from simgrad.training.recipe import Recipe
 from simgrad.training.run import Run
 from simgrad.training.schedule import moment, total_epochs
@@ -111,8 +111,9 @@ class _Training:
 
     def go(self, asked_to_stop: Any) -> None:
         """Train until the end, or until asked to stop."""
-        torch.manual_seed(self.recipe.seed)
-        self._resume()
+        with building:  # a run beside this one may be drawing its initial weights
+            torch.manual_seed(self.recipe.seed)
+            self._resume()
         self._describe("running")
         epochs = total_epochs(self.recipe)
         with self.display.showing(epochs):

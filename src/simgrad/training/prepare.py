@@ -1,6 +1,7 @@
 """From a recipe to what the loop needs: data, tokenizer, model, all seeded."""
 
 import dataclasses
+import json
 import math
 import threading
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from simgrad.data.transforms import named
 from simgrad.data.vocabulary import Vocabulary, read_published
 from simgrad.data.wordpieces import WordPieces
 from simgrad.errors import InputError
+from simgrad.files import sha256
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.models.parts import WITH_TOKENIZER, pretrained_folder
 from simgrad.training.recipe import Recipe
@@ -58,14 +60,18 @@ def prepare(
         if not len(train.captions) or not len(val.captions):
             raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
         tokenizer, model = _model(recipe, dataset, train, kept)
+        # By what the tokenizer says, not by which it is: each run that starts from a checkpoint
+        # has loaded one of its own.
+        words = sha256(json.dumps(tokenizer.to_json()))
         sources = []
         for split in (train, val):
-            key = (id(split), id(tokenizer), str(device), model.inputs.images)
-            if key not in kept or model.inputs.images == "pixels":
-                kept[key] = source_of(
-                    split, tokenizer, model, device, recipe, training=split is train
-                )
-            sources.append(kept[key])
+            key = (id(split), words, str(device), model.inputs.images)
+            source = kept.get(key)
+            if source is None:
+                source = source_of(split, tokenizer, model, device, recipe, split is train)
+                if model.inputs.images != "pixels":  # of pictures every model sees something else
+                    kept[key] = source
+            sources.append(source)
     return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1])
 
 
