@@ -206,20 +206,12 @@ def test_a_run_that_begins_leaves_another_s_initial_weights_alone(tmp_path: Path
         "vse++(dimension=8, word_dimension=8)",
         data="scenes(train=12, val=4, test=4, features=global)",
     )
-    torch.manual_seed(123)
-    before = torch.get_rng_state()
-    beginning = threading.Event()
-
-    def begin() -> None:
-        beginning.set()
-        _Training(wanted, tmp_path, made, True).go(lambda: True)
-
-    made = prepare(wanted)
+    training = _Training(wanted, tmp_path, prepare(wanted), True)
+    thread = threading.Thread(target=training.go, args=(lambda: True,))
     with building:  # another run is drawing weights
         torch.manual_seed(123)
-        thread = threading.Thread(target=begin)
+        before = torch.get_rng_state()
         thread.start()
-        assert beginning.wait(20)
         thread.join(0.5)
         assert torch.equal(torch.get_rng_state(), before)
     thread.join(20)
