@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from simgrad.analysis.diagrams import read_triplets
+from simgrad.analysis.runs import RunBatches
 from simgrad.data import open_dataset
 from simgrad.data.vocabulary import read_published
 from simgrad.evaluation import evaluate
@@ -139,6 +141,22 @@ OTHERS: dict[str, Attempt] = {
         "run.json", lambda b: b'{"seed": ' + b"9" * 5000 + b"}", lambda r: Run.open(r).info
     ),
     "run: test.json cut": _file("test.json", lambda b: b[:9], lambda r: Run.open(r).test),
+    "run: time is a list": _file(
+        "run.json", lambda b: b'{"seconds": []}', lambda r: Run.open(r).info
+    ),
+    "run: a metric is a list": _file(
+        "test.json", lambda b: b'{"rsum": []}', lambda r: Run.open(r).test
+    ),
+    "run: a metric of 400 digits": _file(
+        "test.json", lambda b: b'{"rsum": %s}' % (b"7" * 400), lambda r: Run.open(r).test
+    ),
+    "run: triplets cut": _file("triplets.npz", lambda b: b[:-9], read_triplets),
+    "run: triplets with two names": _file(
+        "triplets.npz", lambda b: b.replace(b"early.npy", b"early.npx", 1), read_triplets
+    ),
+    "run: another objective than it learned with": _file(
+        "recipe.yaml", lambda b: b.replace(b"nt-xent(learned=true)", b"triplet"), RunBatches
+    ),
     "run: recipe damaged": _file("recipe.yaml", lambda b: b"{", lambda r: Run.open(r).recipe),
     "run: ranks cut": _file("ranks.parquet", lambda b: b[:-9], lambda r: Run.open(r).ranks()),
     "run: ranks are text": _file("ranks.parquet", lambda b: b"x", lambda r: Run.open(r).ranks()),

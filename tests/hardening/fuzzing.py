@@ -26,6 +26,7 @@ from simgrad.studies.plan import plan_from_dict, read_plan
 from simgrad.training.recipe import Recipe, from_dict, read_recipe
 from tests.hardening.fuzzing_checkpoints import DAMAGED, checkpoints
 from tests.hardening.fuzzing_requests import REQUESTS, requests
+from tests.hardening.fuzzing_runs import DAMAGED_RUNS, run_folders
 
 FIELDS = sorted(Recipe().to_dict())
 _names = [d.name for d in objectives] + [d.name for d in models] + ["scenes"]
@@ -132,6 +133,7 @@ TARGETS: dict[str, tuple[Callable[[Any], None], Any]] = {
     "caption files": (caption_files, CAPTIONS),
     "tokenizers": (tokenizers, TEXTS),
     "checkpoints": (checkpoints, DAMAGED),
+    "run folders": (run_folders, DAMAGED_RUNS),
     "requests": (requests, REQUESTS),
 }
 

@@ -9,7 +9,7 @@ from tests.hardening.kills import ended, in_child
 @pytest.mark.parametrize("name", TARGETS)
 def test_anything_is_read_or_refused(name: str) -> None:
     target, strategy = TARGETS[name]
-    examples = 25 if name == "caption files" else 120
+    examples = 25 if name in {"caption files", "run folders"} else 120
 
     def attack() -> None:
         assert fuzz(target, strategy, examples) >= 20

@@ -132,9 +132,12 @@ def test_a_recipe_with_a_mark_and_windows_lines(tmp_path: Path) -> None:
     assert (found.objective, found.epochs) == ("triplet", 3)
 
 
-@pytest.mark.parametrize("last", ['{"epoch": ', "[1]", "9" * 5000, "\ud800\x00", "[" * 100_000])
+@pytest.mark.parametrize(
+    "last", ['{"epoch": ', "[1]", "{}", '{"step": "x"}', "9" * 5000, "\ud800\x00", "[" * 100_000]
+)
 def test_a_damaged_line_of_the_history_hides_nothing_before_it(last: str, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("data: scenes\n")
-    text = '{"epoch": 1}\n{"epoch": 2}\n' + last
+    good = [{"step": n, "epoch": n, "loss": 1.5, "val": {"rsum": 9.0}} for n in (1, 2)]
+    text = "\n".join([*map(json.dumps, good), last])
     (tmp_path / "metrics.jsonl").write_bytes(text.encode("utf-8", "surrogatepass"))
-    assert [entry["epoch"] for entry in Run.open(tmp_path).history] == [1, 2]
+    assert Run.open(tmp_path).history == good

@@ -177,5 +177,6 @@ def test_history_with_a_line_cut_off_is_read(tmp_path: Path) -> None:
     from simgrad.training.run import read_history
 
     path = tmp_path / "metrics.jsonl"
-    path.write_text(json.dumps({"step": 1}) + "\n" + '{"step": 2, "lo')
-    assert read_history(path) == [{"step": 1}]
+    entry = {"step": 1, "epoch": 0.5, "loss": 2.0, "val": {"rsum": 9.0}}
+    path.write_text(json.dumps(entry) + "\n" + '{"step": 2, "lo')
+    assert read_history(path) == [entry]

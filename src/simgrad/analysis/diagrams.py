@@ -166,7 +166,7 @@ def read_triplets(run: str | Path) -> dict[str, Array]:
             found = {
                 name: np.asarray(archive[name], dtype=float) for name in PHASES if name in archive
             }
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # a damaged archive makes zipfile, zlib and numpy raise anything
         raise InputError(f"{path}: not a readable .npz file ({error}).") from None
     for name, points in found.items():
         if points.ndim != 2 or points.shape[1] != 2:

@@ -62,7 +62,13 @@ class RunBatches:
         self.device = pick_device(device)
         loaded = self.run.load(str(self.device))
         learned = loaded.extra.get("objective") or {}  # temperatures as they were then
-        self.objective.load_state_dict({k: torch.tensor(v) for k, v in learned.items()})
+        try:
+            self.objective.load_state_dict({k: torch.tensor(v) for k, v in learned.items()})
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{self.run.path}: what it learned beside the model is not of its recipe's "
+                f"objective, {self.objective} ({str(error).splitlines()[-1].strip()[:100]})."
+            ) from None
         self.objective.to(self.device)
         self.model = loaded.model.eval()
         self.split = self.run.dataset().split(split)

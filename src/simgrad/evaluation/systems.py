@@ -101,7 +101,7 @@ def _open_embeddings(
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # a damaged archive makes zipfile, zlib and numpy raise anything
         raise InputError(f"{path}: not a readable .npz archive ({error}).") from None
     texts = arrays.get("texts", arrays.get("captions"))
     if "images" not in arrays or texts is None:

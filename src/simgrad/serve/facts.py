@@ -76,7 +76,7 @@ def _summary(name: str, study: str | None, path: Path, _: Stamp) -> schemas.RunS
             "searchable": (path / "best" / "model.json").is_file(),
             "warnings": [str(w)[:500] for w in info.get("warnings", [])],
         }
-        return schemas.RunSummary(**{**blank, **known})
+        return schemas.RunSummary(**clean({**blank, **known}))
     except (InputError, OSError, TypeError, ValueError, KeyError, AttributeError) as error:
         return schemas.RunSummary(**{**blank, "warnings": [f"cannot be read: {error}"[:500]]})
 
@@ -164,15 +164,20 @@ def study_detail(lab: Lab, name: str) -> schemas.StudyDetail:
 
 def number(value: Any) -> float | None:
     """A finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
 
 
 def clean(value: Any) -> Any:
-    """JSON values without NaN and infinity."""
+    """JSON values without NaN, infinity and halves of characters."""
     if isinstance(value, dict):
-        return {str(key): clean(inner) for key, inner in value.items()}
+        return {clean(str(key)): clean(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [clean(inner) for inner in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
     return number(value) if isinstance(value, float) else value

@@ -30,6 +30,15 @@ RECIPE, INFO, HISTORY, TEST, RANKS = (
 )
 TRIPLETS = "triplets.npz"
 BEST, LAST = "best", "last"
+_KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged one would mislead
+    "status": str,
+    "steps": int,
+    "seconds": (int, float),
+    "best": dict,
+    "versions": dict,
+    "warnings": list,
+    "command": (str, type(None)),
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,13 @@ class Run:
     def info(self) -> dict[str, Any]:
         """run.json: status, seed, versions, command and so on."""
         path = self.path / INFO
-        return _mapping(path) if path.is_file() else {"status": "waiting"}
+        if not path.is_file():
+            return {"status": "waiting"}
+        found = _mapping(path)
+        for key, kind in _KINDS.items():
+            if key in found and not isinstance(found[key], kind):
+                raise InputError(f"{path}: '{key}' is {found[key]!r:.40}; the file was damaged.")
+        return found
 
     @property
     def finished(self) -> bool:
@@ -76,7 +91,11 @@ class Run:
     def test(self) -> dict[str, float]:
         """Metrics of the best checkpoint on the test split."""
         path = self.path / TEST
-        return _mapping(path) if path.is_file() else {}
+        found = _mapping(path) if path.is_file() else {}
+        for name, value in found.items():
+            if not _is_number(value):
+                raise InputError(f"{path}: '{name}' is {value!r:.40}, not a number.")
+        return found
 
     def ranks(self) -> "Ranks":
         """Per-query ranks on the test split."""
@@ -114,10 +133,24 @@ def read_history(path: Path) -> list[dict[str, Any]]:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             break
-        if not isinstance(entry, dict):
+        if not _is_entry(entry):
             break
         entries.append(entry)
     return entries
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether a line can be what an evaluation wrote."""
+    if not isinstance(value, dict) or not isinstance(value.get("val"), dict):
+        return False
+    told = [value.get(key) for key in ("step", "epoch", "loss")]
+    told += [value[key] for key in ("lr", "seconds") if key in value]
+    return all(map(_is_number, [*told, *value["val"].values()]))
+
+
+def _is_number(value: Any) -> bool:
+    """JSON also has whole numbers that no float holds."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
 
 
 def environment() -> dict[str, Any]:
