@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,42 @@ def test_cached_features_are_computed_once_for_each_set_of_weights(
     assert other.header != first.header
     assert not np.array_equal(other.rows(np.arange(23)), first.rows(np.arange(23)))
     assert cached_features(split, tiny(), grid=2, device="cpu").shape == (4, 6)
+
+
+def test_who_wants_features_that_another_is_computing_waits(
+    split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def slow(job: Job, pixels: torch.Tensor) -> torch.Tensor:
+        begun.set()
+        assert go_on.wait(30)
+        seen.append(len(pixels))
+        return job.backbone.pooled(pixels)
+
+    monkeypatch.setattr("simgrad.data.features._forward", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cached_features, split, tiny(), device="cpu", workers=1)
+        assert begun.wait(30)
+        second = pool.submit(cached_features, split, tiny(), device="cpu", workers=1)
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.3)
+        go_on.set()
+        rows = np.arange(23)
+        assert np.array_equal(first.result(30).rows(rows), second.result(30).rows(rows))
+    assert sum(seen) == 23
+
+
+def test_threads_to_come_compute_with_as_many_as_before(split: Split) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        cached_features(split, tiny(), device="cpu", workers=1)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def run(*arguments: str) -> int:

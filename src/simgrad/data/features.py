@@ -91,16 +91,23 @@ def make_job(
 
 
 def compute(
-    split: Split, job: Job, target: Path, *, limit: int | None = None, report: Callable[[int], None]
+    split: Split,
+    job: Job,
+    target: Path,
+    *,
+    limit: int | None = None,
+    report: Callable[[int], None],
+    wait: bool = False,
 ) -> int:
     """Write `target` (.npy), or go on with it; gives how many rows were computed now.
 
-    `report` is called with the number of rows that are done.
+    `report` is called with the number of rows that are done. `wait` for another process that is
+    writing it, instead of declining.
     """
     rows = split.num_images if limit is None else min(limit, split.num_images)
     identity = job.identity(list(split.image_names[:rows]))
     marker, partial = _marker(target), target.with_name(f".{target.name}.partial")
-    with lock(target.with_name(f".{target.name}.lock"), wait=False, what=str(target)):
+    with lock(target.with_name(f".{target.name}.lock"), wait=wait, what=str(target)):
         done = _done_before(target, partial, marker, identity, rows)
         report(done)
         if target.exists() and done == rows:
@@ -174,6 +181,7 @@ def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]
     def one_thread_each() -> None:
         torch.set_num_threads(1)  # readers that each start threads of their own only get in the way
 
+    threads = torch.get_num_threads()
     with ThreadPoolExecutor(job.workers, initializer=one_thread_each) as pool:
         waiting: deque[list[Future[Tensor]]] = deque()
         ahead = max(1, job.workers * piece // job.batch) + 1  # chunks, so that nobody is idle
@@ -189,6 +197,7 @@ def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]
         finally:
             for future in (future for chunk in waiting for future in chunk):
                 future.cancel()
+            torch.set_num_threads(threads)  # threads to come would inherit the one
 
 
 def _result(job: Job, parts: list[Future[Tensor]], computed: bool) -> Array:
@@ -242,9 +251,9 @@ def cached_features(
     target = cache_folder() / "features" / f"{key[:32]}.npy"
     if not target.exists():
         try:
-            compute(split, job, target, report=lambda done: None)
+            compute(split, job, target, report=lambda done: None, wait=True)
         except InputError:
-            if not target.exists():  # else another process has just made it
+            if not target.exists():  # else another process has made it meanwhile
                 raise
         finish(target)
     return ArrayFeatures(target, open_array(target), source=f"{backbone.name} {key}")
