@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from simgrad.errors import InputError
+from simgrad.studies.command import show
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.study import Study
-from simgrad.studies.table import build_table, number, write_tables
+from simgrad.studies.table import Cell, Table, TableRow, build_table, number, write_tables
 from simgrad.studies.worker import work
 from simgrad.training import Run
 
@@ -51,6 +52,38 @@ def test_every_run_is_done_once(done: Study) -> None:
     before = {run.path: (run.path / "run.json").stat().st_mtime_ns for run in done.runs}
     work(done)
     assert before == {r.path: (r.path / "run.json").stat().st_mtime_ns for r in done.runs}
+
+
+def test_printed_figures_stand_under_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("i2t_r1", "i2t_map5_hits", "t2i_r1", "rsum")  # as published: not recalls first
+    ours: dict[str, Cell] = {name: (float(i), None) for i, name in enumerate(names, 11)}
+    theirs: dict[str, Cell] = {name: (float(i), None) for i, name in enumerate(names, 21)}
+    row = TableRow("a", "", 1, ours, frozenset(), False, None, theirs)
+    show(Table("t", "", names, (row,), "published (f30k)"))
+    _, ways, kinds, first, second = capsys.readouterr().out.splitlines()
+    assert ways.split() == ["i2t", "t2i"]
+    assert kinds.split() == ["R@1", "R@1", "i2t", "map5", "hits", "rsum"]
+    assert first.split() == ["a", "11.0", "13.0", "12.0", "14.0"]
+    assert second.split() == ["published", "(f30k)", "21.0", "23.0", "22.0", "24.0"]
+
+
+def test_a_table_names_the_data_of_published_numbers(tmp_path: Path) -> None:
+    rows = [{"label": "x", "published": {"method": "VSE++", "loss": "Triplet"}}]
+    published = {"table": "bleeker_table1.csv", "where": {"dataset": "f30k"}}
+    study = Study.create(plan(grid={}, rows=rows, published=published), tmp_path)
+    write_tables(build_table(study), tmp_path)
+    assert "|   published (f30k) | 30.8" in (tmp_path / "table.md").read_text()
+    with pytest.raises(InputError, match="published: where"):
+        plan(published={"where": "f30k"})
+
+
+def test_fast_is_smaller_and_says_so() -> None:
+    whole = plan_from_dict({**SMALL, "recipe": {"epochs": 30, "batch": 192}, "seeds": 5}, "test")
+    small = whole.fast()
+    recipe = small.recipe(small.rows[0], 0)
+    assert (recipe.epochs, recipe.batch, len(small.seeds)) == (3, 96, 2)
+    assert recipe.model == "vse++(dimension=128, word_dimension=64)"
+    assert "fast" in small.title
 
 
 def test_the_table_says_what_the_runs_say(done: Study) -> None:

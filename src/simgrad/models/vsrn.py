@@ -37,7 +37,7 @@ from simgrad.objectives.spec import setting
 )
 @dataclass(frozen=True)
 class Vsrn(TextSettings):
-    small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": "gru"}
+    small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "dimension": 64, "text": "gru"}
 
     dimension: int = setting(2048, "size of the joint space")
     layers: int = setting(4, "relation layers")

@@ -49,7 +49,7 @@ def study(
             set of region features.
         output: folder of the study; studies/NAME if left out.
         seeds: how many seeds; more than before extends a study.
-        fast: a small version: narrow models, a tenth of the epochs, two seeds.
+        fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds.
         dry_run: print what would be run, and check all of it, without training.
         engine: local processes, or a Ray cluster (extra `ray`).
         processes: worker processes; as many as help if left out.
@@ -125,20 +125,19 @@ def show(table: Table) -> None:
     out = console()
     recalls = [m for m in table.metrics if header(m).count("R@")]
     rest = [m for m in table.metrics if m not in recalls]
+    metrics = [*recalls, *rest]
     head = ["", *(header(m).replace(" R", "\nR") for m in recalls), *map(header, rest)]
     rows = []
     for row in table.rows:
         cells = []
-        for metric in table.metrics:
+        for metric in metrics:
             mean, std = row.cells.get(metric, (nan, None))
             text = number((mean, std if metric == "rsum" else None))
             cells.append(f"[bold]{text}[/bold]" if metric in row.best else text)
         rows.append([row.label, *cells])
         if row.published:
-            there = [
-                number((row.published.get(m, (float("nan"), None))[0], None)) for m in table.metrics
-            ]
-            rows.append(["  published", *there])
+            there = [number((row.published.get(m, (nan, None))[0], None)) for m in metrics]
+            rows.append([f"  {table.published}", *there])
     print_table(head, rows, title=table.title)
     if table.claim:
         out.print(f"\nThe paper: {table.claim}")

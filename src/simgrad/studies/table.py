@@ -40,6 +40,7 @@ class Table:
     claim: str
     metrics: tuple[str, ...]
     rows: tuple[TableRow, ...]
+    published: str = "published"  # what rows of published numbers are called
 
 
 def build_table(study: Study, metric: str = "rsum") -> Table:
@@ -65,7 +66,9 @@ def build_table(study: Study, metric: str = "rsum") -> Table:
                 published[row.label],
             )
         )
-    return Table(plan.title, plan.claim, plan.metrics, tuple(rows))
+    dataset = plan.published.get("where", {}).get("dataset")
+    name = f"published ({dataset})" if dataset else "published"  # ours may be on other data
+    return Table(plan.title, plan.claim, plan.metrics, tuple(rows), name)
 
 
 def _cell(values: list[float]) -> Cell:
@@ -141,7 +144,7 @@ def lines(table: Table, bold: tuple[str, str] = ("", "")) -> list[list[str]]:
         out.append([row.label, *cells, versus, str(row.seeds)])
         if row.published:
             there = [number(row.published.get(m, (math.nan, None))) for m in table.metrics]
-            out.append(["  published", *there, "", ""])
+            out.append([f"  {table.published}", *there, "", ""])
     return out
 
 
