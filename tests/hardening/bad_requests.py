@@ -55,6 +55,7 @@ REQUESTS: dict[str, Bad] = {
     "bench: size without end": _bench(b'{"objective": "triplet", "size": 1000000000}'),
     "bench: NaN": _bench(b'{"objective": "triplet", "parameters": {"margin": NaN}}'),
     "bench: beyond floats": _bench(b'{"objective": "triplet", "parameters": {"margin": 1e999}}'),
+    "bench: beyond singles": _bench(b'{"objective": "goal", "parameters": {"beta": 4e38}}'),
     "bench: no parameter": _bench(b'{"objective": "triplet", "parameters": {"x": 1}}'),
     "bench: more than asked": _bench(b'{"objective": "triplet", "admin": true}'),
     "bench: nested": _bench(b'{"objective": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"),

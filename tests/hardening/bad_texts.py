@@ -113,6 +113,7 @@ SPECS: dict[str, str] = {
     "not a number": "triplet(margin=nan)",
     "infinite": "triplet(margin=inf)",
     "beyond floats": "triplet(margin=1e999)",
+    "beyond single precision": "goal(beta=3.4028234663850003e+38)",
     "text": "triplet(margin=wide)",
     "code": "triplet(margin=__import__('os'))",
     "zero temperature": "nt-xent(tau=0)",

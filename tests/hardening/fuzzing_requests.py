@@ -5,6 +5,7 @@ The page serves a small run that is trained when the first request is made.
 
 import io
 import json
+import logging
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -98,6 +99,9 @@ REQUESTS = st.one_of(
         st.integers(0, 600),
     ),
 )
+
+
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # it tells of every bad form
 
 
 @cache

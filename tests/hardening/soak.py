@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="parsers fuzzed side by side")
     options = parser.parse_args()
     started = time.monotonic()
+    warnings.simplefilter("ignore")  # of bad input there are many
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         soak = Soak(Path(folder))

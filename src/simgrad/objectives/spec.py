@@ -20,6 +20,8 @@ T = TypeVar("T")
 _SPEC = re.compile(r"\s*([A-Za-z0-9_+.\-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 # A spec is typed by a person or read from a file: longer than this is a mistake or an attack.
 _LONGEST = 2000
+# Beyond this, products of two numbers are none in single precision.
+_LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,8 @@ def _convert(value: str, parameter: Parameter, owner: str) -> Any:
             number = float(value)
             if number != number or abs(number) == float("inf"):
                 raise ValueError(value)
+            if abs(number) > _LARGEST:
+                raise InputError(f"{where} is {value:.80}; it may be {_LARGEST:g} at most.")
             return number
         if default is None and "int" in parameter.type:
             return int(value)
