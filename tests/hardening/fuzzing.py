@@ -165,9 +165,9 @@ def fuzz(
 
 
 def fuzz_for(name: str, seconds: float) -> int:
-    """Throw things at a target, with one seed after another, until the time is over."""
+    """Throw things at a target until the time is over; other things each time it is called."""
     target, strategy = TARGETS[name]
-    until, seed, count = time.monotonic() + seconds, 0, 0
+    until, seed, count = time.monotonic() + seconds, time.time_ns() % (1 << 32), 0
     while time.monotonic() < until:
         try:
             count += fuzz(target, strategy, 500, seed)
