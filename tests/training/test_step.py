@@ -23,6 +23,8 @@ from simgrad.training.step import Step
 DATA = {
     "vse++(dimension=16, word_dimension=8)": "scenes(train=40, val=5, test=5, features=global)",
     "scan(dimension=16, word_dimension=8)": "scenes(train=40, val=5, test=5, features=regions)",
+    "vsrn(dimension=16, word_dimension=8, layers=1, captioner=true, captioner_dimension=8, "
+    "captioner_dropout=0)": "scenes(train=40, val=5, test=5, features=regions)",
 }
 
 
@@ -41,7 +43,7 @@ def gradients(step: Step) -> dict[str, torch.Tensor]:
     return {n: p.grad.clone() for n, p in step.model.named_parameters() if p.grad is not None}
 
 
-VSE, SCAN = DATA
+VSE, SCAN, CAPTIONER = DATA
 PLAIN = [d.name for d in objectives if not d.factory.needs_offline]  # type: ignore[attr-defined]
 # Sets of vectors are cached the same way whatever the objective: one is enough for them.
 CACHED = [(VSE, name, micro) for name in PLAIN for micro in (1, 7, 64)]

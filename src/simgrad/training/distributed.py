@@ -1,12 +1,14 @@
 """Several processes, one batch: each encodes its share, all weigh the whole.
 
-Every process gathers what the others encoded and computes the loss of the whole batch; only its
-own share has a gradient history, so the sum of the processes' gradients is the gradient of one
-process on the whole batch. Started by `torchrun`; without it nothing here does anything.
+Every process gathers what the others encoded, computes the loss of the whole batch and sends back
+its part of it, one over their number. Its own share alone has a gradient history; it gets that of
+the whole loss. What works on the gathered batch (a captioner, a learned temperature) gets its
+gradient in parts. The sum over all processes is the gradient of one process on the whole batch.
+Started by `torchrun`; without it nothing here does anything.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -77,6 +79,9 @@ def _gather(own: Tensor, count: int) -> Tensor:
     dist.all_gather(lengths, local)
     longest = int(torch.cat(lengths).max())
     padded = _pad(own, max(counts), longest)
+    if padded.requires_grad:
+        # Of the whole loss, not of a part.
+        padded.register_hook(lambda gradient: gradient * world)  # type: ignore[no-untyped-call]
     sent = padded.detach().contiguous()
     as_bytes = sent.to(torch.uint8) if sent.dtype == torch.bool else sent
     received = [torch.empty_like(as_bytes) for _ in range(world)]
@@ -93,17 +98,13 @@ def _pad(x: Tensor, rows: int, length: int) -> Tensor:
     return nn.functional.pad(x, pads)
 
 
-def add_gradients(model: nn.Module, objectives: Iterable[nn.Module]) -> None:
-    """Sum the processes' gradients; each has the whole gradient of what an objective learns."""
+def add_gradients(model: nn.Module, learned: nn.Module) -> None:
+    """Sum the processes' gradients, of the model and of what objectives learn."""
     if size() == 1:
         return
     for parameter in model.parameters():
-        if parameter.requires_grad:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+        if parameter.requires_grad and parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    for parameter in (*model.parameters(), *learned.parameters()):
+        if parameter.grad is not None:
             dist.all_reduce(parameter.grad)
-    for module in objectives:
-        for parameter in module.parameters():
-            if parameter.grad is not None:
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= size()

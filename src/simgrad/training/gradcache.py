@@ -33,12 +33,19 @@ def backward(
     """Add the gradient of `loss_of` the encoded batch to the parameters."""
 
     def images_of(rows: slice) -> Encoded:
+        some = _at_least_one(rows)
         with autocast():
-            return model.encode_images(batch.images[rows])
+            return model.encode_images(batch.images[some]).select(_all_of(rows))
 
     def captions_of(rows: slice) -> Encoded:
+        some = _at_least_one(rows)
         with autocast():
-            return model.encode_captions(batch.tokens[rows], batch.lengths[rows])
+            encoded = model.encode_captions(batch.tokens[some], batch.lengths[some])
+        return encoded.select(_all_of(rows))
+
+    def send_back(value: Tensor) -> None:
+        part = value / distributed.size() if distributed.size() > 1 else value
+        part.backward()  # type: ignore[no-untyped-call]
 
     images, captions = len(batch.images), len(batch.tokens)
     mine = distributed.share(images), distributed.share(captions)
@@ -47,7 +54,7 @@ def backward(
             distributed.gather(images_of(mine[0]), images),
             distributed.gather(captions_of(mine[1]), captions),
         )
-        value.backward()  # type: ignore[no-untyped-call]
+        send_back(value)
         return
 
     devices = [batch.images.device] if batch.images.is_cuda else []
@@ -61,8 +68,9 @@ def backward(
             with torch.no_grad():
                 parts.append(encode(piece))
         leaves.append(_leaf(Encoded.cat(parts)))
-    value = loss_of(distributed.gather(leaves[0], images), distributed.gather(leaves[1], captions))
-    value.backward()  # type: ignore[no-untyped-call]
+    send_back(
+        loss_of(distributed.gather(leaves[0], images), distributed.gather(leaves[1], captions))
+    )
     remaining = iter(states)
     for encode, rows, leaf in zip(encoders, pieces, leaves, strict=True):
         for piece in rows:
@@ -73,8 +81,18 @@ def backward(
 
 
 def _pieces(rows: slice, size: int) -> Iterator[slice]:
-    for start in range(rows.start, rows.stop, size):
+    for start in range(rows.start, max(rows.stop, rows.start + 1), size):
         yield slice(start, min(start + size, rows.stop))
+
+
+def _at_least_one(rows: slice) -> slice:
+    """A process may have no share of a small batch, but layers cannot take nothing."""
+    return slice(rows.start, max(rows.stop, rows.start + 1))
+
+
+def _all_of(rows: slice) -> slice:
+    """The same rows, of what was encoded of them alone."""
+    return slice(0, rows.stop - rows.start)
 
 
 def _leaf(encoded: Encoded) -> Encoded:

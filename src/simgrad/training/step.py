@@ -54,7 +54,7 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         value = self.gradient(batch, objective_spec, present, drawn)
         self.scaler.unscale_(self.optimizer)
-        distributed.add_gradients(self.model, self.objectives.values())
+        distributed.add_gradients(self.model, self.learned)
         if self.recipe.clip > 0:
             trained = [p for p in self.model.parameters() if p.grad is not None]
             nn.utils.clip_grad_norm_(trained, self.recipe.clip)
