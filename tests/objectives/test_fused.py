@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad.objectives import Objective, Offline, fused, objective
+from simgrad.objectives import Objective, Offline, Positives, fused, objective
+from simgrad.objectives.rows import Work
 
 from .cases import everything, names
 
@@ -82,6 +83,15 @@ def test_kernels_that_do_not_run_are_said_once_and_done_without(
     for one, two, three in zip(plain, first, second, strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0)
         torch.testing.assert_close(one, three, rtol=0, atol=0)
+
+
+def test_a_hardest_negative_beyond_the_edge_is_none() -> None:
+    o, x = objective("triplet-sh"), torch.randn(5, 4)
+    stream, pairs = o.stream(), Positives.diagonal(5, x.device)
+    assert stream is not None
+    tiles = fused.FusedTiles(Work(o, None, pairs, (None, None), 25, x.dtype), stream, x, x)
+    parts = torch.tensor([[[0.5, -torch.inf]], [[3.0, 127.0]]])  # (summaries, tiles, queries)
+    assert tiles._merged(parts, 5)[1].tolist() == [3, 4]
 
 
 def test_a_cpu_and_a_small_batch_take_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,9 +123,8 @@ class FusedTiles:
         by_column = self.bias if alone else self._parts(count, -(-rows // shape.down), columns)
         given = rows_of(before[0], start, stop), before[1]
         weights = self._launch(rule, block, given, by_row, by_column)
-        if alone:
-            return self._merged(by_row), (), weights
-        return self._merged(by_row), self._merged(by_column), weights
+        merged = self._merged(by_row, columns)
+        return merged, () if alone else self._merged(by_column, len(self.x)), weights
 
     def second(self, block: Block, given: Both) -> Tensor:
         start, stop, _ = block
@@ -139,11 +138,14 @@ class FusedTiles:
     def _parts(self, count: int, tiles: int, queries: int) -> Tensor:
         return torch.empty(count, tiles, queries, device=self.x.device)
 
-    def _merged(self, parts: Tensor) -> Summary:
+    def _merged(self, parts: Tensor, candidates: int) -> Summary:
         summary = self.stream.merge(tuple(parts.unbind(0)))
         if not self.rules[0].startswith("hardest"):
             return summary
-        return (summary[0], summary[1].long(), *summary[2:])
+        # Among NaN a kernel may find the hardest beyond the edge; what is read there ends a process
+        # before anybody can say what is wrong.
+        where = summary[1].long().clamp_(max=candidates - 1)
+        return (summary[0], where, *summary[2:])
 
     def _launch(
         self, rule: str, block: Block, given: Both, by_row: Tensor, by_column: Tensor
