@@ -1,7 +1,8 @@
 """GOAL: gradients written down directly, as triplet weight x pair weight.
 
 Xuan & Chen: Dissecting deep metric learning losses for image-text retrieval, WACV 2023.
-For query x, positive y and the hardest negative y' of the batch, with s+ = x.y and s- = x.y':
+For query x, positive y and the hardest negative y' of the batch, with s+ = x.y (the paper's S_x,y)
+and s- = x.y' (its S_x,y'):
 
     weight on s+:  -T(s+, s-) * P+        weight on s-:  +T(s+, s-) * P-
 
@@ -10,8 +11,22 @@ negative (eq. 9-13). Whether the product is the gradient of anything does not ma
 Known losses are cells of the table: (con, con) triplet, (nca, con) NT-Xent over the hardest
 negative, (cir, lin) Circle, (con, sig) binomial deviance, (con, sig-ms) multi-similarity.
 
+The "ms" pair weights also look at R, the similarities of other pairs of the batch, by way of
+
+    m+ = mean over the set P of   s+ - R   (lin-ms)   or   exp(alpha (s+ - R))   (sig-ms)
+    m- = mean over the set N of   s- - R   (lin-ms)   or   exp(-beta (s- - R))   (sig-ms)
+
+    P = the batch's other positive pairs below s- + epsilon
+    N = the query's other negatives above the batch's smallest positive - epsilon
+
+An empty set is neutral: with m = 1 sig-ms is sig, with m = 0 lin-ms is lin. `released=True` follows
+the authors' public code: con has no margin, cir is shifted by 0.5, sets include their bounds, and
+an empty set has m = 0.
+
 The scalar returned is for logging: a true potential in the cells (con, con), (nca, con) and
 (cir, lin), and the sum of s- - s+ in the other twelve, which have none.
+
+First come the paper's formulas, one triplet to an element; below them, how a batch gets there.
 """
 
 from collections.abc import Callable
@@ -35,13 +50,10 @@ PairWeight = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Relative(NamedTuple):
-    """Means over a triplet's relative sets: how it stands among the batch's others (section 3.3).
+    """How a triplet stands among the batch's others (section 3.3)."""
 
-    Of s+ - R and s- - R for lin-ms; of exp(alpha (s+ - R)) and exp(-beta (s- - R)) for sig-ms.
-    """
-
-    positive: "Tensor | float"  # over the set P
-    negative: "Tensor | float"  # over the set N
+    positive: "Tensor | float"  # m+
+    negative: "Tensor | float"  # m-
 
 
 @objectives.declare(
@@ -82,76 +94,11 @@ class Goal(Hardest):
                     f"goal: {kind} is one of {', '.join(known)}, or a function; not {value!r:.80}."
                 )
 
-    @property
-    def has_potential(self) -> bool:
-        """Whether the weights are the gradient of the value returned."""
-        if self.released:
-            return (self.triplet, self.pair) == ("con", "con")
-        return (self.triplet, self.pair) in {("con", "con"), ("nca", "con"), ("cir", "lin")}
-
-    @property
-    def is_relative(self) -> bool:
-        """Whether the pair weights look at the batch's other pairs (section 3.3)."""
-        return self.pair in ("lin-ms", "sig-ms")
-
-    def before(self, batch: Batch, rows: int) -> Summary:
-        if not self.is_relative:
-            return ()
-        return ((batch.whole.smallest_positive - self.epsilon).expand(rows),)
-
-    def summarise(
-        self, negatives: Tensor, before: Summary, first: int = 0
-    ) -> tuple[Summary, Tensor | None]:
-        """Of the set N, the hardest included: how many, and their sum or log sum exp(beta s)."""
-        negatives = lying(negatives)
-        (hardest, where), _ = super().summarise(negatives, before, first)
-        if not self.is_relative:
-            return (hardest, where), None
-        (bound,) = columns(*before)
-        inside = negatives >= bound if self.released else negatives > bound
-        count = inside.sum(1).to(hardest.dtype)
-        if self.pair == "lin-ms":
-            total = (negatives - bound).clamp_(min=0).sum(1).addcmul_(count, before[0])
-        else:
-            largest = hardest.clamp(min=torch.finfo(hardest.dtype).min)
-            gap = (negatives - largest[:, None]).mul_(self.beta)
-            total = gap.masked_fill_(~inside, -torch.inf).exp_().sum(1)
-            total = total.log_().add_(largest, alpha=self.beta)
-        return (hardest, where, count, total), None
-
-    def merge(self, parts: Summary) -> Summary:
-        if self.pair != "sig-ms":
-            return super().merge(parts)
-        return (*super().merge(parts[:3]), torch.logsumexp(parts[3], 0))
-
-    def judge(self, summary: Summary, batch: Batch) -> Verdict:
-        hardest, where = summary[:2]
-        s_pos, s_neg = batch.similarity, batch.per_pair(hardest)  # one triplet per pair
-        lone = s_neg == -torch.inf  # a query without a negative contributes nothing
-        s_neg = s_neg.masked_fill(lone, 0)
-
-        T = self.triplet_weight(s_pos, s_neg)
-        relative = None
-        if self.is_relative:
-            over_negatives = batch.per_pair(self._among_negatives(summary, batch))
-            relative = Relative(
-                self._among_positives(batch, batch.per_pair(hardest)), over_negatives
-            )
-        P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
-
-        values = self.value(s_pos, s_neg).masked_fill(lone, 0)
-        return Verdict(
-            batch.per_query(values, len(hardest)),
-            (-T * P_pos).masked_fill(lone, 0),
-            negative=batch.per_pair(where),
-            on_negative=(T * P_neg).masked_fill(lone, 0),
-        )
-
     def triplet_weight(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
         """T: how much a triplet matters."""
         if callable(self.triplet):
             return self.triplet(s_pos, s_neg)
-        if self.triplet == "con":  # eq. 5; the public code has no margin
+        if self.triplet == "con":  # eq. 5, a step at the margin; the public code has none
             if self.released:
                 return torch.ones_like(s_pos)
             return (self.margin + s_neg - s_pos > 0).to(s_pos.dtype)
@@ -186,7 +133,11 @@ class Goal(Hardest):
         return pull, push
 
     def value(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
-        """The potential where there is one; otherwise s- - s+, which falls with progress."""
+        """The potential where there is one; otherwise s- - s+, which falls with progress.
+
+        softplus(-tau u) / tau falls by T as u grows, where u is s+ - s- or the circle's argument.
+        The latter has the slopes 2 (1 - s+) and -2 s-, twice the pair weights lin: hence the half.
+        """
         if self.has_potential and not self.released:
             if self.triplet == "con":
                 return (self.margin + s_neg - s_pos).clamp(min=0)
@@ -195,10 +146,80 @@ class Goal(Hardest):
             return softplus(-self.tau * self.circle(s_pos, s_neg)) / (2 * self.tau)
         return s_neg - s_pos
 
+    @property
+    def has_potential(self) -> bool:
+        """Whether the weights are the gradient of the value returned."""
+        if self.released:
+            return (self.triplet, self.pair) == ("con", "con")
+        return (self.triplet, self.pair) in {("con", "con"), ("nca", "con"), ("cir", "lin")}
+
+    # -- from a batch to its triplets
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the pair weights look at the batch's other pairs (section 3.3)."""
+        return self.pair in ("lin-ms", "sig-ms")
+
+    def before(self, batch: Batch, rows: int) -> Summary:
+        """The bound of the set N: known before any negative is, so that they can be streamed."""
+        if not self.is_relative:
+            return ()
+        return ((batch.whole.smallest_positive - self.epsilon).expand(rows),)
+
+    def summarise(
+        self, negatives: Tensor, before: Summary, first: int = 0
+    ) -> tuple[Summary, Tensor | None]:
+        """The hardest and its place; of N, the hardest included: how many, and the sum of R or the
+        log of the sum of exp(beta R). The hardest may be in another part, so m- has to wait."""
+        negatives = lying(negatives)
+        (hardest, where), _ = super().summarise(negatives, before, first)
+        if not self.is_relative:
+            return (hardest, where), None
+        (bound,) = columns(*before)
+        inside = negatives >= bound if self.released else negatives > bound
+        count = inside.sum(1).to(hardest.dtype)
+        if self.pair == "lin-ms":
+            # What is above the bound, and the bound as often: no mask, and -inf does no harm.
+            total = (negatives - bound).clamp_(min=0).sum(1).addcmul_(count, before[0])
+        else:
+            # Exponents relative to the largest cannot overflow; -inf less -inf would be NaN.
+            largest = hardest.clamp(min=torch.finfo(hardest.dtype).min)
+            gap = (negatives - largest[:, None]).mul_(self.beta)
+            total = gap.masked_fill_(~inside, -torch.inf).exp_().sum(1)
+            total = total.log_().add_(largest, alpha=self.beta)
+        return (hardest, where, count, total), None
+
+    def merge(self, parts: Summary) -> Summary:
+        if self.pair != "sig-ms":
+            return super().merge(parts)
+        return (*super().merge(parts[:3]), torch.logsumexp(parts[3], 0))
+
+    def judge(self, summary: Summary, batch: Batch) -> Verdict:
+        """The formulas, applied to the triplets of a batch."""
+        hardest, where = summary[:2]
+        s_pos, s_neg = batch.similarity, batch.per_pair(hardest)  # one triplet per pair
+        lone = s_neg == -torch.inf  # a query without a negative contributes nothing
+        s_neg = s_neg.masked_fill(lone, 0)
+
+        T = self.triplet_weight(s_pos, s_neg)
+        relative = None
+        if self.is_relative:
+            m_pos = self._among_positives(batch, batch.per_pair(hardest))
+            m_neg = batch.per_pair(self._among_negatives(summary, batch))
+            relative = Relative(m_pos, m_neg)
+        P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
+
+        values = self.value(s_pos, s_neg).masked_fill(lone, 0)
+        return Verdict(
+            batch.per_query(values, len(hardest)),
+            (-T * P_pos).masked_fill(lone, 0),
+            negative=batch.per_pair(where),
+            on_negative=(T * P_neg).masked_fill(lone, 0),
+        )
+
     def _among_positives(self, batch: Batch, s_neg: Tensor) -> Tensor:
-        """Mean over the set P: similarities of the batch's other positive pairs below the query's
-        hardest negative + epsilon. A prefix of the sorted positives: no pairs x pairs matrix.
-        """
+        """m+. What is below a bound is a prefix of the sorted positives, so that its sum is looked
+        up: no pairs x pairs matrix. The pair itself is taken out."""
         ordered = batch.whole.sorted_positives.double()  # sums over thousands, then differences
         own, bound = batch.similarity.double(), s_neg.double() + self.epsilon
         # The public code includes the bound itself.
@@ -209,7 +230,9 @@ class Goal(Hardest):
             total = _prefix_sums(ordered)[size] - torch.where(inside, own, 0.0)
             mean = own - total / count.clamp(min=1)
         else:
-            base = ordered[0]  # exponents relative to the smallest: nothing overflows
+            # exp(alpha (s+ - R)) as a factor of s+ and one of R, so that R can be summed up before
+            # s+ is known; both relative to the smallest, so that neither overflows.
+            base = ordered[0]
             decay = _prefix_sums(torch.exp(-self.alpha * (ordered - base)))[size]
             decay -= torch.where(inside, torch.exp(-self.alpha * (own - base)), 0.0)
             growth = torch.exp(self.alpha * (own - base))
@@ -217,17 +240,15 @@ class Goal(Hardest):
         return torch.where(count > 0, mean, self._empty).to(s_neg.dtype)
 
     def _among_negatives(self, summary: Summary, batch: Batch) -> Tensor:
-        """Mean over the set N: the query's other negatives above the smallest positive - epsilon.
-
-        The hardest is in the summary, and taken out here.
-        """
+        """m-, for each query. The hardest itself is in the summary, and taken out here."""
         hardest, _, count, total = summary
         bound = batch.whole.smallest_positive - self.epsilon
         inside = (hardest >= bound if self.released else hardest > bound).to(hardest.dtype)
         if self.pair == "lin-ms":
-            total = count * hardest - total  # s- - R; the hardest's own is 0
+            total = count * hardest - total  # sum of s- - R, where the hardest's own is 0
         else:
-            total = torch.exp(total - self.beta * hardest) - inside  # exp(-beta (s- - R))
+            # Sum of exp(-beta (s- - R)), where the hardest's own is 1.
+            total = torch.exp(total - self.beta * hardest) - inside
         others = count - inside
         return torch.where(others > 0, total / others.clamp(min=1), self._empty)
 
@@ -241,7 +262,7 @@ class Goal(Hardest):
 
     @property
     def _empty(self) -> float:
-        """The mean over an empty set: neutral, 1 for sig-ms; the public code leaves 0."""
+        """m of an empty set: neutral, 1 for sig-ms; the public code leaves 0."""
         return 1.0 if self.pair == "sig-ms" and not self.released else 0.0
 
 
