@@ -145,7 +145,8 @@ def _sizes(found: Found) -> dict[str, Any] | None:
 
 def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
     out = console()
-    out.print(f"[bold]{dataset.name}[/bold]: layout {dataset.layout}\n", markup=True)
+    out.print(dataset.name, style="bold", markup=False, end="")
+    out.print(f": layout {dataset.layout}\n")
     rows = []
     for name, split in dataset.splits.items():
         facts = _describe(split)

@@ -1,0 +1,80 @@
+"""Tables: whole figures at any width, nothing trailing in a pipe, brackets as they are."""
+
+import sys
+
+import pytest
+from rich.console import Console
+
+from simgrad import console
+from simgrad.console import print_table
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "console", lambda: Console(file=sys.stdout, width=80))
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_in_a_pipe_lines_are_whole_and_have_no_trailing_blanks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(("name", "what"), [("a", "word " * 60), ("b", "short")])
+    printed = lines(capsys)
+    assert len(printed) == 3
+    assert printed[2] == "b     short"
+    assert all(line == line.rstrip() for line in printed)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_texts_are_wrapped_and_words_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "value", "what"), [("a row of a table", "1.0", "word " * 40)])
+    printed = lines(capsys)
+    assert all(len(line) <= 80 for line in printed)
+    assert sum(line.split().count("word") for line in printed) == 40
+    assert printed[1].startswith("a row of a table    1.0  word word")
+
+
+@pytest.mark.usefixtures("narrow")
+def test_figures_are_never_cut_columns_come_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"column {i}" for i in range(6)]
+    rows = [("paper 1.3 VSE++ F30k", *(f"2715.{i}±490" for i in range(6)))] * 2
+    print_table(("loss", *names), rows, title="Counts")
+    printed = lines(capsys)
+    assert all(len(line) <= 80 for line in printed)
+    assert printed[0] == "Counts"
+    assert [line[:4] for line in printed[1:]] == ["loss", "pape", "pape"] * 2
+    assert printed[2].split()[-3:] == ["2715.0±490", "2715.1±490", "2715.2±490"]
+    assert printed[5].split()[-3:] == ["2715.3±490", "2715.4±490", "2715.5±490"]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_headers_give_way_before_figures_do(capsys: pytest.CaptureFixture[str]) -> None:
+    heads = ("run", "contributing", "on the hardest", "without gradient", "on false negatives")
+    print_table(heads, [("a-name-of-a-run", "79.19", "14.6%", "0.0%", "133.5 ± 8.6")])
+    printed = lines(capsys)
+    assert all(len(line) <= 80 for line in printed)
+    assert printed[-1].split() == ["a-name-of-a-run", "79.19", "14.6%", "0.0%", "133.5", "±", "8.6"]
+
+
+def test_brackets_from_data_stand_for_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("[/red] a [dim]dog", "[bold]1.5[/bold]"), ("[bold]", "2.5")]
+    print_table(("caption", "score [x]"), rows, title="of [/this]")
+    printed = lines(capsys)
+    assert printed[0] == "of [/this]"
+    assert printed[2].split() == ["[/red]", "a", "[dim]dog", "1.5"]
+    assert printed[3].split() == ["[bold]", "2.5"]
+
+
+def test_a_table_without_rows_is_its_head(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("a", "b"), [])
+    print_table(("alone",), [("x",)])
+    assert lines(capsys) == ["a  b", "alone", "x"]
+
+
+def test_progress_leaves_nothing_in_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
+    with console.progress() as bar:
+        bar.update(bar.add_task("work", total=2), completed=1)
+    assert capfd.readouterr() == ("", "")
