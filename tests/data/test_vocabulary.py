@@ -206,7 +206,6 @@ def test_word_pieces(tmp_path: Path) -> None:
     assert len(pieces) == 11
     assert pieces.pad == 0
     assert pieces.encode("A DOG running.") == [2, 5, 6, 7, 8, 10, 3]
-    assert pieces.encode_words("a dog running.") == [[2], [5], [6], [7, 8], [10], [3]]
     assert pieces.encode("zebra") == [2, 1, 3]
     assert pieces.decode(pieces.encode("a dog runs")) == "a dog runs"
     again = tokenizer_from_json(json.loads(json.dumps(pieces.to_json())))

@@ -77,10 +77,6 @@ class Vocabulary:
         ids, unknown = self._ids, self.unknown
         return [self.start, *[ids.get(word, unknown) for word in tokenize(text)], self.end]
 
-    def encode_words(self, text: str) -> list[list[int]]:
-        """The same, one list per word, for augmentation that drops whole words."""
-        return [[token] for token in self.encode(text)]
-
     def decode(self, tokens: Iterable[int]) -> str:
         """Words of these ids, special ones left out."""
         words = (self.words[token] for token in tokens)

@@ -73,18 +73,6 @@ class WordPieces:
         """[CLS] + pieces + [SEP], as ids."""
         return self._cut(list(self._inner.encode(clean(text)).ids))
 
-    def encode_words(self, text: str) -> list[list[int]]:
-        """The same, the pieces of one word together, for augmentation that drops whole words."""
-        encoding = self._inner.encode(clean(text))
-        words: list[list[int]] = []
-        previous: object = object()
-        for token, word in zip(encoding.ids, encoding.word_ids, strict=True):
-            if word is None or word != previous:
-                words.append([])
-            words[-1].append(int(token))
-            previous = word
-        return words
-
     def _cut(self, tokens: list[int]) -> list[int]:
         if self.longest is None or len(tokens) <= self.longest:
             return tokens
