@@ -1,11 +1,14 @@
 """The command line as a stranger meets it: help without riddles, mistakes answered plainly."""
 
 import re
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from simgrad import cli
 from simgrad.models import models
+from simgrad.training import loop
 from simgrad.training.recipe import Recipe
 
 
@@ -50,3 +53,30 @@ def test_where_an_unknown_model_is_said_to_be_listed_it_is(
     for entry in models:
         if entry.factory.__module__.startswith("simgrad."):
             assert entry.name in listed
+
+
+def test_a_script_sees_that_training_was_stopped(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["train", "--output", str(tmp_path / "run"), "--epochs", "1", "--device", "cpu"]
+    words += ["--data", "scenes(features=global, train=20, val=5, test=5)"]
+    words += ["--model", "vse++(dimension=8, word_dimension=8)", "--batch", "32"]
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "train", partial(loop.train, stop_after=0))
+        code, text = said(words, capsys)
+    assert code == 130
+    assert "stopped at step" in text
+    assert "the same command goes on" in text
+    assert said(words, capsys)[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"{}", b"\0" * 100, b"root:x:0:0", b""])
+def test_a_file_that_is_no_checkpoint_is_refused_without_a_lecture(
+    content: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "model_best.pth.tar"
+    file.write_bytes(content)
+    code, text = said(["import", str(file), "--to", str(tmp_path / "to")], capsys)
+    assert code == 2
+    assert text.strip().endswith("it is damaged, or not a file that torch.save wrote.")
+    assert not (tmp_path / "to").exists()

@@ -15,6 +15,8 @@ import torch
 
 from simgrad.errors import InputError
 
+_UNREADABLE = "{}: not a readable checkpoint: it is damaged, or not a file that torch.save wrote."
+
 
 def _plain_types() -> list[Any]:
     scalar: Any = np.float64(0).__reduce__()[0]
@@ -35,9 +37,8 @@ def read_tensors(path: str | Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(_refusal(path, str(error))) from None
-    except Exception as error:  # a damaged file makes the unpickler raise nearly anything
-        reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else "it is torn"
-        raise InputError(f"{path}: not a readable checkpoint ({reason}).") from None
+    except Exception:  # a damaged file makes the unpickler raise nearly anything
+        raise InputError(_UNREADABLE.format(path)) from None
 
 
 def _refusal(path: Path, reason: str) -> str:
@@ -48,5 +49,4 @@ def _refusal(path: Path, reason: str) -> str:
             f"{path}: refused. Beside tensors and plain data it asks for '{named}', which could "
             "run code; a published checkpoint needs nothing of the kind."
         )
-    first = reason.strip().splitlines()[0][:160] if reason.strip() else "unreadable"
-    return f"{path}: not a checkpoint of tensors and plain data ({first})."
+    return _UNREADABLE.format(path)

@@ -66,11 +66,14 @@ def train(
 
     new = not (folder / RECIPE).exists()
     try:
-        summarise(run_training(chosen, folder, quiet=quiet))
+        run = run_training(chosen, folder, quiet=quiet)
     except InputError:
         if new:
             _withdraw(folder)
         raise
+    summarise(run)
+    if not run.finished:
+        raise SystemExit(130)  # scripts see that it was stopped
 
 
 def _withdraw(folder: Path) -> None:
