@@ -184,6 +184,27 @@ def test_bf16_agrees_with_float32() -> None:
     assert values[0] == pytest.approx(values[1], rel=0.02)
 
 
+def test_an_overflow_in_another_process_is_noticed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fp16: the step is left out everywhere, or weights would part."""
+    step, source = make(VSE, Recipe(objective="nt-xent", precision="fp16"))
+    batch = source.fetch(Sampler("pairs", 16).epoch(source.split, 0)[0])
+    step.scaler.load_state_dict({**step.scaler.state_dict(), "scale": 2.0})
+    before = {k: v.clone() for k, v in step.model.state_dict().items()}
+    step.update(batch, "nt-xent")
+    after = {k: v.clone() for k, v in step.model.state_dict().items()}
+    assert any(not torch.equal(before[k], after[k]) for k in before)
+
+    def sum_with_overflow(model: torch.nn.Module, learned: torch.nn.Module) -> None:
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.fill_(torch.inf)
+
+    monkeypatch.setattr("simgrad.training.distributed.add_gradients", sum_with_overflow)
+    step.update(batch, "nt-xent")
+    assert step.scaler.get_scale() == 1.0
+    assert all(torch.equal(after[k], v) for k, v in step.model.state_dict().items())
+
+
 def test_pairs_as_published_make_negatives_of_the_own_captions() -> None:
     """A batch of one image's captions: `pairs` pushes them apart; `images` does not."""
     found = {}

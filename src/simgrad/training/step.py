@@ -53,8 +53,9 @@ class Step:
         """
         self.optimizer.zero_grad(set_to_none=True)
         value = self.gradient(batch, objective_spec, present, drawn)
-        self.scaler.unscale_(self.optimizer)
+        # First the sum: all processes must find the same overflow, or one would step without others.
         distributed.add_gradients(self.model, self.learned)
+        self.scaler.unscale_(self.optimizer)
         if self.recipe.clip > 0:
             trained = [p for p in self.model.parameters() if p.grad is not None]
             nn.utils.clip_grad_norm_(trained, self.recipe.clip)
