@@ -291,6 +291,17 @@ def test_the_command_can_keep_the_whole_picture(
     assert not (tmp_path / "x").exists()
 
 
+def test_a_try_with_a_limit_says_that_it_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, folder = "scenes(train=4, val=2, test=2)", tmp_path / "out"
+    options = ["--backbone", "random:efficientnet-lite0", "--device", "cpu"]
+    assert run(spec, *options, "--output", str(folder), "--limit", "2") == 0
+    assert "training needs the features of all images" in capsys.readouterr().out
+    with pytest.raises(InputError, match="for 2 of 4 images.*without --limit"):
+        open_dataset(spec, features=folder)
+
+
 def test_the_command_names_a_broken_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

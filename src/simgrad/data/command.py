@@ -186,9 +186,10 @@ def _holds(split: Split) -> str:
 
 
 def _vocabulary(train: Split) -> str:
-    from simgrad.data.vocabulary import Vocabulary
+    from simgrad.data.vocabulary import SPECIALS, Vocabulary
 
-    return f"{len(Vocabulary.build(train.captions)):,} words that occur 4 times or more in train"
+    words = len(Vocabulary.build(train.captions)) - len(SPECIALS)
+    return f"{words:,} words that occur 4 times or more in train, and {len(SPECIALS)} special ones"
 
 
 def _print_problems(problems: list[Problem], everything: bool, path: str) -> None:

@@ -70,7 +70,10 @@ def features(
     for name in dataset.splits:
         finish(folder / f"{name}.npy")
     print_table(["split", "images", "each", "on disk", "images/s"], rows)
-    print(f"\n{folder}: ready. Use it with --features {folder}")
+    if limit is None:
+        print(f"\n{folder}: ready. Use it with --features {folder}")
+    else:
+        print(f"\n{folder}: a try with --limit; training needs the features of all images.")
 
 
 def _split(dataset: Dataset, name: str, job: Job, folder: Path, limit: int | None) -> list[str]:

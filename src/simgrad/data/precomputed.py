@@ -70,7 +70,8 @@ def _attach(split: Split, folder: Path, entries: dict[str, Any], source: str) ->
     if missing:
         raise InputError(
             f"{where}: no features for {len(missing):,} of {split.num_images:,} images, "
-            f"the first of them {missing[0][:80]}; run `simgrad features` again."
+            f"the first of them {missing[0][:80]}; run `simgrad features` into a new folder, "
+            "without --limit."
         )
     rows = np.array([row_of[name] for name in split.image_names], dtype=np.int64)
     return replace(split, features=ArrayFeatures(file, array, rows, source))
