@@ -4,7 +4,6 @@ A run is decided by its recipe and seed alone. It can be killed anywhere: `train
 goes on from the last checkpoint and, on a CPU, ends with the same weights bit for bit.
 """
 
-import json
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,7 +17,7 @@ from simgrad.data import Dataset, Sampler
 from simgrad.data.sampling import IndexBatch
 from simgrad.errors import InputError
 from simgrad.evaluation.encoded import encode_source, evaluate_encoded
-from simgrad.files import atomic_path, atomic_write, lock, write_json, writing
+from simgrad.files import atomic_path, lock, write_json
 from simgrad.models import save
 from simgrad.training import distributed, run, state
 from simgrad.training.backbone import set_backbone
@@ -30,6 +29,7 @@ from simgrad.training.observe import observe, spread
 from simgrad.training.offline import Draw
 from simgrad.training.prepare import Prepared, building, prepare, source_of
 from simgrad.training.recipe import Recipe
+from simgrad.training.records import Records
 from simgrad.training.run import Run
 from simgrad.training.schedule import moment, total_epochs
 from simgrad.training.signals import politely
@@ -98,6 +98,7 @@ class _Training:
             self.graphs = GraphSteps(self.step, prepared.train, recipe, more)
         self.watch = Watch()
         self.display = Display(recipe, quiet or distributed.rank() > 0)
+        self.records = Records(folder, recipe, writes=distributed.rank() == 0)
         self.total = torch.zeros((), device=prepared.device, dtype=torch.float64)
         self.at: dict[str, Any] = {  # everything else that decides how the run goes on
             "step": 0, "epoch": 0, "place": 0, "best": -1.0, "best_step": 0, "since_best": 0,
@@ -155,6 +156,8 @@ class _Training:
             last = place + 1 == steps
             every = recipe.evaluate_every
             end = last and epoch + 1 == total_epochs(recipe)
+            if recipe.attention_every and self.at["step"] % recipe.attention_every == 0:
+                self._note_attention(plan[0], moment_of(place).objective)
             if end or (self.at["step"] % every == 0 if every else last):
                 self._evaluate(plan[0], steps)
                 self.it.model.train()
@@ -225,10 +228,7 @@ class _Training:
         if recipe.early_stop and self.at["since_best"] >= recipe.early_stop:
             self.at["over"] = True
         self.at["entries"] += 1
-        if distributed.rank() == 0:
-            path = self.folder / run.HISTORY
-            with writing(path), open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
+        self.records.evaluation(entry)
         self.display.evaluated(entry)
 
     def _observe(self, index: IndexBatch, objective: str) -> dict[str, Any]:
@@ -238,6 +238,12 @@ class _Training:
         attention, triplets, self.flat = observe(chosen, self.it.model, self.it.train.fetch(index))
         self.triplets[part] = triplets
         return attention
+
+    def _note_attention(self, index: IndexBatch, objective: str) -> None:
+        self.it.model.eval()
+        told = self._observe(index, objective)
+        self.it.model.train()
+        self.records.attention({"step": self.at["step"], "attention": told})
 
     def _checkpoint(self) -> None:
         """Write everything needed to go on."""
@@ -279,7 +285,7 @@ class _Training:
     def _resume(self) -> None:
         found = state.load_state(self.folder / run.LAST)
         if found is None:
-            (self.folder / run.HISTORY).unlink(missing_ok=True)
+            self.records.begin(0, 0)
             return
         same_data(self.folder, self.it.dataset)
         tensors, counters, problems = found
@@ -298,10 +304,7 @@ class _Training:
         self.at.update(counters)
         for text in problems:
             self.display.say(f"{text} Going on from the checkpoint before it.")
-        # Evaluations after the checkpoint will be made again.
-        entries = run.read_history(self.folder / run.HISTORY)[: self.at["entries"]]
-        with atomic_write(self.folder / run.HISTORY) as file:
-            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+        self.records.begin(self.at["entries"], self.at["step"])
         self.display.say(f"going on from step {self.at['step']}.")
 
     def _finish(self) -> None:

@@ -53,7 +53,7 @@ class Step:
         """
         self.optimizer.zero_grad(set_to_none=True)
         value = self.gradient(batch, objective_spec, present, drawn)
-        # First the sum: all processes must find the same overflow, or one would step without others.
+        # The sum first: all processes must find the same overflow, or some would step alone.
         distributed.add_gradients(self.model, self.learned)
         self.scaler.unscale_(self.optimizer)
         if self.recipe.clip > 0:

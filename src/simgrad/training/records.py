@@ -1,0 +1,79 @@
+"""What a run notes while it goes on: a line for each evaluation, and more where a recipe asks.
+
+`metrics.jsonl` has the evaluations; `attention.jsonl` how the objective spreads its weight every
+`attention_every` steps; `tensorboard/` the figures of both, for those who look there.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from simgrad.errors import InputError
+from simgrad.files import atomic_write, writing
+from simgrad.training.recipe import Recipe
+from simgrad.training.run import HISTORY
+
+ATTENTION, TENSORBOARD = "attention.jsonl", "tensorboard"
+
+
+class Records:
+    """The files of one run; of several processes the first alone writes them."""
+
+    def __init__(self, folder: Path, recipe: Recipe, writes: bool) -> None:
+        self.folder, self.writes, self.every = folder, writes, recipe.attention_every
+        self.tensorboard = _tensorboard() if recipe.tensorboard and writes else None
+        self.writer: Any = None
+
+    def begin(self, evaluations: int, step: int) -> None:
+        """Keep what was noted before a checkpoint: what came after it will come again."""
+        if not self.writes:
+            return
+        noted = step // self.every if self.every else 0
+        for name, count in ((HISTORY, evaluations), (ATTENTION, noted)):
+            path = self.folder / name
+            if path.is_file():
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines(True)
+                with atomic_write(path) as file:
+                    file.writelines(lines[:count])
+        if self.tensorboard is not None:
+            self.writer = self.tensorboard(str(self.folder / TENSORBOARD), purge_step=step + 1)
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        self._add(HISTORY, entry)
+
+    def attention(self, entry: dict[str, Any]) -> None:
+        self._add(ATTENTION, entry)
+
+    def _add(self, name: str, entry: dict[str, Any]) -> None:
+        if not self.writes:
+            return
+        path = self.folder / name
+        with writing(path), open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        if self.writer is not None:
+            for figure, value in figures(entry).items():
+                self.writer.add_scalar(figure, value, entry["step"])
+            self.writer.flush()
+
+
+def figures(entry: dict[str, Any], within: str = "") -> dict[str, float]:
+    """The numbers of an entry by where they stand: `val/rsum`, `attention/i2t/effective`."""
+    found: dict[str, float] = {}
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            found |= figures(value, f"{within}{name}/")
+        elif name != "step":
+            found[within + name] = float(value)
+    return found
+
+
+def _tensorboard() -> Any:
+    """The kind of writer; told before a run begins, not at its first evaluation."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError(
+            "recipe: tensorboard: true needs a package that is not here: "
+            "pip install 'simgrad[tensorboard]', or leave it out."
+        ) from None
+    return SummaryWriter
