@@ -80,3 +80,14 @@ def test_a_file_that_is_no_checkpoint_is_refused_without_a_lecture(
     assert code == 2
     assert text.strip().endswith("it is damaged, or not a file that torch.save wrote.")
     assert not (tmp_path / "to").exists()
+
+
+def test_mined_negatives_are_asked_for_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["train", "--objective", "off-tri", "--output", str(tmp_path / "run")]
+    code, text = said(words, capsys)
+    assert code == 2
+    assert "--candidates" in text
+    assert "simgrad mine" in text
+    assert not (tmp_path / "run").exists()

@@ -143,7 +143,8 @@ def mine(
     print_table(("queries", "number", "candidates each"), rows)
     share = found.info.get("false_negatives")
     if share is not None:
-        print(f"true of the image after all: {100 * share:.1f}% of an image's candidates")
+        end = ", left out" if truth else ""
+        print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
     if aoq:
         from simgrad.data.candidates import write_candidates
 

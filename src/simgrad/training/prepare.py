@@ -21,6 +21,7 @@ from simgrad.errors import InputError
 from simgrad.files import sha256
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.models.parts import WITH_TOKENIZER, pretrained_folder
+from simgrad.objectives import objective
 from simgrad.training.recipe import Recipe
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
@@ -41,6 +42,16 @@ class Prepared:
     val: Source
 
 
+def _check_candidates(recipe: Recipe) -> None:
+    for spec in filter(None, (recipe.objective, recipe.first_objective)):
+        if objective(spec).needs_offline and recipe.candidates is None:
+            raise InputError(
+                f"{spec} weighs negatives mined from the whole training set: train another "
+                "objective first, run `simgrad mine RUN`, and give its folder as --candidates. Or "
+                "let a recipe do both: `second_round`."
+            )
+
+
 def prepare(
     recipe: Recipe, dataset: Dataset | None = None, shared: dict[Any, Any] | None = None
 ) -> Prepared:
@@ -49,6 +60,7 @@ def prepare(
     Runs side by side in one process pass the same `shared`, and read each data set once.
     """
     device = pick_device(recipe.device)
+    _check_candidates(recipe)
     if recipe.precision == "tf32":
         torch.set_float32_matmul_precision("high")
     kept = {} if shared is None else shared
