@@ -99,8 +99,11 @@ def sweep(folder: str | Path, name: str = "*") -> None:
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[IO[str]]:
     """Open `path` for text that appears whole or not at all."""
-    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        yield file
+    # Halves of characters, which JSON can hold and UTF-8 cannot, are written as JSON writes them.
+    half = "backslashreplace"
+    with atomic_path(path) as temporary:
+        with open(temporary, "w", encoding="utf-8", errors=half) as file:
+            yield file
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -40,6 +40,7 @@ RECIPES: dict[str, bytes | str] = {
     "not a number": "lr: .nan\n",
     "infinite": "lr: .inf\n",
     "beyond floats": "lr: 1e400\n",
+    "a whole number beyond floats": "lr: " + "7" * 400 + "\n",
     "one beta": "betas: [0.9]\n",
     "betas above one": "betas: [2, 3]\n",
     "unknown choice": "sampler: tripels\n",

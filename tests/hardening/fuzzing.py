@@ -31,8 +31,12 @@ from tests.hardening.fuzzing_runs import DAMAGED_RUNS, run_folders
 FIELDS = sorted(Recipe().to_dict())
 _names = [d.name for d in objectives] + [d.name for d in models] + ["scenes"]
 _keys = ["margin", "tau", "alpha", "triplet", "pair", "dimension", "train", "learned", "x"]
+_HUGE = st.just(int("7" * 400))  # no float holds it
 _value = st.one_of(
-    st.floats().map(str), st.integers().map(str), st.text(max_size=12), st.sampled_from(_names)
+    st.floats().map(str),
+    (st.integers() | _HUGE).map(str),
+    st.text(max_size=12),
+    st.sampled_from(_names),
 )
 SPECS = st.one_of(
     st.text(max_size=60),
@@ -44,7 +48,7 @@ SPECS = st.one_of(
     st.text("(),= \t\0atn-xe.1", max_size=60),
 )
 _plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | _HUGE | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=12,
 )

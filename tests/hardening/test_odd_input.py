@@ -19,6 +19,11 @@ from tests.data import layout_writers as write
 from tests.hardening.bad_files import encoded, with_picture
 from tests.hardening.jobs import recipe
 
+WRONG = [
+    '{"step": 1e999, "epoch": 3, "loss": 1, "val": {}}',
+    '{"step": 1, "epoch": 3, "loss": 1, "val": {"rsum": []}}',
+    '{"step": 1, "epoch": 3, "loss": 1, "val": {}, "attention": {"i2t": 3}}',
+]
 RED = (200, 30, 30)
 
 
@@ -133,7 +138,8 @@ def test_a_recipe_with_a_mark_and_windows_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "last", ['{"epoch": ', "[1]", "{}", '{"step": "x"}', "9" * 5000, "\ud800\x00", "[" * 100_000]
+    "last",
+    ['{"epoch": ', "[1]", "{}", '{"step": "x"}', *WRONG, "9" * 5000, "\ud800\x00", "[" * 100_000],
 )
 def test_a_damaged_line_of_the_history_hides_nothing_before_it(last: str, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("data: scenes\n")

@@ -276,7 +276,7 @@ def _fit(value: Any, kind: Any, where: str) -> Any:
     if kind is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:
             number = float(value)  # YAML reads 2e-4 as text
-        except ValueError:
+        except (ValueError, OverflowError):  # no number, or a whole one that no float holds
             number = float("nan")
         if number == number and abs(number) != float("inf"):
             return number

@@ -1,6 +1,7 @@
 """A run folder: what a training run leaves behind, and how others read it."""
 
 import json
+import math
 import os
 import platform
 import shlex
@@ -76,6 +77,8 @@ class Run:
         for key, kind in _KINDS.items():
             if key in found and not isinstance(found[key], kind):
                 raise InputError(f"{path}: '{key}' is {found[key]!r:.40}; the file was damaged.")
+        numbers = {"seconds": found.get("seconds", 0), "steps": found.get("steps", 0)}
+        _require_numbers(path, numbers | found.get("best", {}))
         return found
 
     @property
@@ -92,9 +95,7 @@ class Run:
         """Metrics of the best checkpoint on the test split."""
         path = self.path / TEST
         found = _mapping(path) if path.is_file() else {}
-        for name, value in found.items():
-            if not _is_number(value):
-                raise InputError(f"{path}: '{name}' is {value!r:.40}, not a number.")
+        _require_numbers(path, found)
         return found
 
     def ranks(self) -> "Ranks":
@@ -123,6 +124,12 @@ def _mapping(path: Path) -> dict[str, Any]:
     return value
 
 
+def _require_numbers(path: Path, values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if not _is_number(value):
+            raise InputError(f"{path}: '{name}' is {value!r:.40}, not a number.")
+
+
 def read_history(path: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl; a last line cut off by a kill is left out."""
     if not path.is_file():
@@ -141,11 +148,18 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 def _is_entry(value: Any) -> bool:
     """Whether a line can be what an evaluation wrote."""
-    if not isinstance(value, dict) or not isinstance(value.get("val"), dict):
+    if not isinstance(value, dict) or not {"step", "epoch", "loss", "val"} <= value.keys():
         return False
-    told = [value.get(key) for key in ("step", "epoch", "loss")]
-    told += [value[key] for key in ("lr", "seconds") if key in value]
-    return all(map(_is_number, [*told, *value["val"].values()]))
+    attention = value.get("attention", {})
+    if not isinstance(value["val"], dict) or not isinstance(attention, dict):
+        return False
+    tables = [value["val"], *attention.values()]
+    plain = {key: n for key, n in value.items() if key not in ("val", "attention")}
+    return (
+        all(isinstance(t, dict) and all(map(_is_number, t.values())) for t in [plain, *tables])
+        and math.isfinite(value["step"])
+        and math.isfinite(value["epoch"])
+    )
 
 
 def _is_number(value: Any) -> bool:
