@@ -128,6 +128,21 @@ def test_a_frozen_network_sees_each_picture_once(tmp_path: Path) -> None:
         )
 
 
+def test_without_a_place_for_the_cache_the_network_sees_pictures_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "file" / "no-folder"))
+    spec = f"vse++({_SMALL})"
+    without = train(recipe(spec, epochs=2), tmp_path / "without", quiet=True)
+    assert Tiny.seen > 2 * (24 + 8) + 8
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))
+    cached = train(recipe(spec, epochs=2), tmp_path / "cached", quiet=True)
+    assert [e["loss"] for e in without.history] == pytest.approx(
+        [e["loss"] for e in cached.history], rel=1e-3
+    )
+
+
 def test_other_weights_have_other_features(tmp_path: Path) -> None:
     train(recipe(f"vse++({_SMALL})"), tmp_path / "run", quiet=True)
     seen = Tiny.seen

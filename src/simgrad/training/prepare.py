@@ -1,5 +1,6 @@
 """From a recipe to what the loop needs: data, tokenizer, model, all seeded."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -17,7 +18,7 @@ from simgrad.data.subwords import read_pieces
 from simgrad.data.transforms import named
 from simgrad.data.vocabulary import Vocabulary, read_published
 from simgrad.data.wordpieces import WordPieces
-from simgrad.errors import InputError
+from simgrad.errors import DiskError, InputError
 from simgrad.files import sha256
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.models.parts import WITH_TOKENIZER, pretrained_folder
@@ -180,8 +181,10 @@ def _seen(
         network, grid = fixed
         each = network.dimension if grid is None else grid * grid * network.grid_dimension
         if 4 * each * split.num_images <= room:
-            made = cached_features(split, network, grid, device=device)
-            return dataclasses.replace(split, features=made), 4 * each * split.num_images
+            # No place for the cache: the network sees the pictures again each time.
+            with contextlib.suppress(DiskError):
+                made = cached_features(split, network, grid, device=device)
+                return dataclasses.replace(split, features=made), 4 * each * split.num_images
     pixels = model.inputs.image_shape[-1]
     size = 3 * pixels * pixels * split.num_images
     pictures = DecodedPictures.of(split, model.transform, pixels, workers if size <= room else 1)
