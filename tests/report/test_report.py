@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,14 @@ def read(path: Path) -> Page:
 
 def anchors(page: Page) -> list[str]:
     return [attributes["id"] for attributes in page.all("section")]
+
+
+def test_an_output_without_an_ending_is_a_folder(features_run: Run, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"batches": 0, "pictures": False}
+    for format, name in (("html", "report.html"), ("md", "report.md")):
+        made = write_report([features_run.path], tmp_path / "new", format, **options)  # type: ignore[arg-type]
+        assert made == tmp_path / "new" / name
+        assert made.is_file()
 
 
 def test_a_study_has_every_section(study: Path, tmp_path: Path) -> None:

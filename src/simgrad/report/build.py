@@ -79,7 +79,7 @@ def write_report(
     if format not in NAMES:
         raise InputError(f"a report is {', '.join(NAMES)}, not {format!r:.40}.")
     path = Path(output).expanduser() if output is not None else Path(NAMES[format])
-    if path.is_dir():
+    if path.is_dir() or not path.suffix:  # a folder, there or to be made
         path = path / NAMES[format]
     report = build_report(targets, batches=batches, pictures=pictures, device=device)
     if format == "md":

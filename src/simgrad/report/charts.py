@@ -20,6 +20,7 @@ Place = Callable[[float, float], tuple[float, float]]
 Scale = Callable[[float], float]
 WIDTH = 340.0
 LETTER = 6.8  # pixels of an average letter
+BOLD = 8.2  # of a bold one, in the widest of the fonts that readers have
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def line_chart(
 ) -> str:
     """Values over training steps, with labels at the ends of the lines."""
     named = [c for c in curves if c.colour is not None] if len(curves) > 1 else []
-    letters = max((len(shorten(c.label, 15)) for c in named), default=0)
-    left, right, top, bottom = 40.0, WIDTH - 10 - LETTER * letters, 26.0, height - 34
+    letters = max((len(shorten(c.label, 16)) for c in named), default=0)
+    left, right, top, bottom = 40.0, WIDTH - 10 - BOLD * letters, 26.0, height - 34
     points = [p for c in curves for run in (*c.runs, c.mean) for p in run]
     finite = [y for _, y in points if math.isfinite(y)] or [0.0, 1.0]
     x_high = max((x for x, _ in points), default=1.0) or 1.0
@@ -84,7 +85,7 @@ def line_chart(
         kind = colour_class(curve.colour)
         parts.append(element("circle", cx=x, cy=y, r=2.6, class_=f"f{kind}"))
         parts.append(
-            element("text", shorten(curve.label, 15), x=right + 8, y=label_y + 4, class_=f"f{kind}")
+            element("text", shorten(curve.label, 16), x=right + 8, y=label_y + 4, class_=f"f{kind}")
         )
     return drawing(WIDTH, height, parts)
 
