@@ -11,6 +11,7 @@ from PIL import Image
 
 from simgrad.data import Vocabulary, open_dataset
 from simgrad.evaluation import evaluate
+from simgrad.files import read_json, write_json
 from simgrad.objectives import objective, objectives
 from simgrad.training import Run
 from simgrad.training.loop import train
@@ -147,3 +148,8 @@ def test_a_damaged_line_of_the_history_hides_nothing_before_it(last: str, tmp_pa
     text = "\n".join([*map(json.dumps, good), last])
     (tmp_path / "metrics.jsonl").write_bytes(text.encode("utf-8", "surrogatepass"))
     assert Run.open(tmp_path).history == good
+
+
+def test_half_a_character_is_written_and_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"a": "x\ud800", "é": "猫"})
+    assert read_json(tmp_path / "a.json") == {"a": "x\ud800", "é": "猫"}
