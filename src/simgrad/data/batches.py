@@ -158,24 +158,30 @@ class Source:
             return
         jobs = ((index, seed, place) for place, index in enumerate(indices) if place >= start)
         if self.workers < 1:
-            yield from (self._job(*job) for job in jobs)
+            yield from (self._job(*job)[0] for job in jobs)
             return
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="simgrad-batches")
         try:
-            ahead: deque[Future[Batch]] = deque(
+            ahead: deque[Future[tuple[Batch, torch.cuda.Event | None]]] = deque(
                 pool.submit(self._job, *job) for job in islice(jobs, 2 * self.workers)
             )
             while ahead:
-                batch = ahead.popleft().result()
+                batch, sent = ahead.popleft().result()
                 ahead.extend(pool.submit(self._job, *job) for job in islice(jobs, 1))
-                yield batch
+                yield batch if sent is None else _arrived(batch, sent)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _job(self, index: IndexBatch, seed: int, place: int) -> Batch:
+    def _job(
+        self, index: IndexBatch, seed: int, place: int
+    ) -> tuple[Batch, torch.cuda.Event | None]:
+        """A batch; and, where it is on its way to a GPU, what tells that it is there."""
         mixed = np.random.SeedSequence([abs(seed), place]).generate_state(1, np.uint64)[0]
         generator = torch.Generator().manual_seed(int(mixed >> np.uint64(1)))
-        return self.fetch(index, generator)
+        batch = self.fetch(index, generator)
+        if not batch.images.is_cuda:
+            return batch, None
+        return batch, torch.cuda.current_stream(self.device).record_event()
 
     def _resident_batches(self, indices: Sequence[IndexBatch]) -> Iterator[Batch]:
         """One upload of all rows, then slices of it."""
@@ -233,6 +239,16 @@ class _Ragged:
         within = steps < lengths[:, None]
         place = torch.where(within, self._start[rows][:, None] + steps, len(self._flat) - 1)
         return self._flat[place], lengths
+
+
+def _arrived(batch: Batch, sent: torch.cuda.Event) -> Batch:
+    """A batch that another thread sent, on that thread's stream: the work here waits for it, and
+    its memory is not given away before that is done."""
+    here = torch.cuda.current_stream(batch.images.device)
+    here.wait_event(sent)
+    for part in (batch.images, batch.tokens, batch.lengths, batch.image_of_caption):
+        part.record_stream(here)
+    return batch
 
 
 def _pinned(batch: Batch) -> Batch:
