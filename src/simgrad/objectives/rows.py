@@ -116,7 +116,7 @@ def in_one_piece(work: Work, x: Tensor, y: Tensor) -> Gradients:
         dx, dy = _zeros(x, y)
         on_W, on_V = _apply(W, x, y, (dx, dy), i_factor), _apply(V, y, x, (dy, dx), t_factor)
         bias = None if work.bias is None else i_factor * on_W.sum() + t_factor * on_V.sum()
-    outside = _times(i2t.outside, i_factor), _times(t2i.outside, t_factor)
+    outside = times(i2t.outside, i_factor), times(t2i.outside, t_factor)
     return Gradients(i2t.value * i_factor + t2i.value * t_factor, dx, dy, outside, bias)
 
 
@@ -165,7 +165,7 @@ def _direction(
         if part.outside is not None:
             outer.append(part.outside)
     result = torch.cat(outer) if outer else None
-    return _Sums(value * factor, _times(result, factor), bias * factor)
+    return _Sums(value * factor, times(result, factor), bias * factor)
 
 
 def _apply(
@@ -192,5 +192,5 @@ def _apply(
     return weights
 
 
-def _times(x: Tensor | None, factor: "float | Tensor") -> Tensor | None:
+def times(x: Tensor | None, factor: "float | Tensor") -> Tensor | None:
     return None if x is None else x * factor

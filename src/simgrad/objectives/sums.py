@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from simgrad.objectives.rows import Gradients, Work
+from simgrad.objectives.rows import Gradients, Work, times
 from simgrad.objectives.streamed import Verdict
 from simgrad.objectives.tensors import add_product, at_least_float32, product
 
@@ -61,7 +61,7 @@ class Sums:
         share = work.share
         if work.objective.mean:
             value, bias = value * share, None if bias is None else bias * share
-            outside = (_shared(outside[0], share), _shared(outside[1], share))
+            outside = times(outside[0], share), times(outside[1], share)
         return Gradients(value, dx, dy, outside, bias, share)
 
     def _add_positives(self, weight: Tensor) -> None:
@@ -89,10 +89,6 @@ class Sums:
 
 def _times(x: Tensor, factor: "float | Tensor") -> Tensor:
     return x if isinstance(factor, float) and factor == 1.0 else x * factor
-
-
-def _shared(x: Tensor | None, share: "float | Tensor") -> Tensor | None:
-    return None if x is None else x * share
 
 
 def _weighed(values: Tensor, first: int, ratio: "float | Tensor") -> Tensor:
