@@ -332,3 +332,20 @@ def test_words_stay_words() -> None:
     assert isinstance(prepare(recipe(_CLIP)).tokenizer, Vocabulary)
     assert isinstance(prepare(recipe(_XVLM)).tokenizer, WordPieces)
     assert build(_CLIP, prepare(recipe(_CLIP)).model.inputs).longest == 77
+
+
+def test_damaged_data_are_trained_on_without_what_the_skip_list_names(tmp_path: Path) -> None:
+    from simgrad.data.command import datasets
+
+    images: list[dict[str, Any]] = [
+        {"filename": f"{i}.jpg", "split": split, "sentences": [{"raw": f"picture {i}"}]}
+        for i, split in enumerate(["train", "train", "val", "test"])
+    ]
+    del images[1]["sentences"]
+    data, skip = tmp_path / "dataset_flickr30k.json", tmp_path / "skip.json"
+    data.write_text(json.dumps({"images": images}))
+    bare = Recipe().replace(data=str(data))
+    with pytest.raises(InputError, match="no 'sentences'"):
+        bare.dataset()
+    datasets(str(data), fix=True, output=skip)
+    assert list(bare.replace(skip=str(skip)).dataset().split("train").image_names) == ["0.jpg"]

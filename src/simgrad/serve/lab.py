@@ -141,7 +141,7 @@ class Lab:
 
     def dataset(self, run: Run) -> "Dataset":
         recipe = run.recipe
-        return self._datasets.get((recipe.data, recipe.features), run.dataset)
+        return self._datasets.get((recipe.data, recipe.features, recipe.skip), run.dataset)
 
     def split(self, run_id: str, name: str) -> "Split":
         """A split of a run's data."""

@@ -109,7 +109,7 @@ class Plan:
             model = self.model(row).offline()
             settings = {"features": model.reads, **sizes}
             spec = ", ".join(f"{k}={v}" for k, v in settings.items())
-            place = {"data": f"scenes({spec})", "features": None, "model": str(model)}
+            place = {"data": f"scenes({spec})", "features": None, "skip": None, "model": str(model)}
             changes = {**row.changes, **place}
             rows.append(dataclasses.replace(row, changes=changes))
         return dataclasses.replace(self, rows=tuple(rows))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from simgrad.data import Dataset, Split, open_dataset
+from simgrad.data import Dataset, Split
 from simgrad.data.batches import Source
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.features import cached_features
@@ -66,8 +66,8 @@ def prepare(
         torch.set_float32_matmul_precision("high")
     kept = {} if shared is None else shared
     with building:  # also: initial weights come from the global generator
-        key: Any = ("dataset", recipe.data, recipe.features)
-        dataset = dataset or kept.get(key) or open_dataset(recipe.data, features=recipe.features)
+        key: Any = ("dataset", recipe.data, recipe.features, recipe.skip)
+        dataset = dataset or kept.get(key) or recipe.dataset()
         kept[key] = dataset
         train, val = dataset.split("train"), dataset.split("val")
         if not len(train.captions) or not len(val.captions):

@@ -10,13 +10,16 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from simgrad.errors import InputError
 from simgrad.files import atomic_write
 from simgrad.objectives.spec import setting
+
+if TYPE_CHECKING:
+    from simgrad.data import Dataset
 
 # A recipe is a page of text; longer is a mistake, or an attack on the parser.
 _LARGEST, _DEEPEST = 1 << 20, 40
@@ -38,9 +41,8 @@ class Recipe:
         "scenes(features=global)",
         "Data set: `scenes(...)`, or a file or folder in any layout of the field",
     )
-    features: str | None = setting(
-        None, "Folder written by `simgrad features`, to be used instead of pictures"
-    )
+    features: str | None = setting(None, "Folder from `simgrad features`, used instead of pictures")
+    skip: str | None = setting(None, "List of what to leave out, from `simgrad datasets --fix`")
     model: str = setting(
         "vse++",
         "Model spec, e.g. `vsrn(dimension=2048)`: "
@@ -192,6 +194,12 @@ class Recipe:
             f.name: list(v) if isinstance(v := getattr(self, f.name), tuple) else v
             for f in dataclasses.fields(self)
         }
+
+    def dataset(self) -> "Dataset":
+        """The data it names."""
+        from simgrad.data import open_dataset
+
+        return open_dataset(self.data, features=self.features, skip=self.skip)
 
     def replace(self, **changes: Any) -> "Recipe":
         """Another recipe with some fields changed, checked like one that was read."""

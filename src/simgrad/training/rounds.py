@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from simgrad.data import Dataset, open_dataset
+from simgrad.data import Dataset
 from simgrad.evaluation.encoded import encode_source
 from simgrad.files import lock, sweep
 from simgrad.models import weights_hash
@@ -28,7 +28,7 @@ def train_two_rounds(
     changes = dict(recipe.second_round or {})
     go_on = bool(changes.pop("from_round_one", False))
     recipe.replace(**{**changes, "second_round": None})  # a mistake is told before the first round
-    dataset = dataset or open_dataset(recipe.data, features=recipe.features)
+    dataset = dataset or recipe.dataset()
     first = train(
         recipe.replace(second_round=None),
         folder / "round1",

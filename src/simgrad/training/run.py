@@ -112,9 +112,7 @@ class Run:
 
     def dataset(self) -> "Dataset":
         """The data it was trained on."""
-        from simgrad.data import open_dataset
-
-        return open_dataset(self.recipe.data, features=self.recipe.features)
+        return self.recipe.dataset()
 
 
 def _mapping(path: Path) -> dict[str, Any]:
