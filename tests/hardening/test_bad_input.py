@@ -7,8 +7,10 @@ import pytest
 
 from simgrad.cli import main
 from simgrad.errors import InputError
+from tests.data.damages import Damage
 from tests.data.damages_of_tables import DAMAGES
 from tests.hardening.bad_inputs import attempts
+from tests.hardening.bad_requests import REQUESTS
 from tests.hardening.bad_texts import COMMANDS
 from tests.hardening.jobs import run_job
 from tests.hardening.memory import at_most
@@ -59,11 +61,20 @@ def test_commands_exit_with_2(name: str, place: Path, capsys: pytest.CaptureFixt
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+def test_damaged_data_take_little(damage: Damage, place: Path, tmp_path: Path) -> None:
+    started = time.process_time()
+    (tmp_path / "data").mkdir()
+    with at_most(MEBIBYTES), pytest.raises(InputError):
+        damage.make(tmp_path / "data")
+    assert time.process_time() - started < SECONDS
+    assert list(place.iterdir()) == []
+
+
 def test_memory_would_be_noticed() -> None:
     with pytest.raises(AssertionError, match="MiB"), at_most(50):
         assert len(b"x" * (100 << 20)) == 100 << 20
 
 
-def test_there_are_more_than_a_hundred_kinds() -> None:
-    assert len(ATTEMPTS) + len(COMMANDS) > 150
-    assert len(DAMAGES) > 50
+def test_there_are_more_than_three_hundred_kinds() -> None:
+    assert len(ATTEMPTS) + len(COMMANDS) + len(DAMAGES) + len(REQUESTS) > 300
