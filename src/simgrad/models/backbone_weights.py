@@ -149,4 +149,6 @@ def _what_to_do(name: str, source: Source) -> str:
             f"put https://huggingface.co/{source.hub}/resolve/main/model.safetensors at {at}"
         )
     ways.append("give weights=FILE")
+    if name != "efficientnet-lite0":
+        ways.append("take backbone efficientnet-lite0, which is installed with simgrad")
     return f"the weights of {name} are not here and could not be fetched: {', or '.join(ways)}."
