@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from simgrad.data import Dataset, Sampler
+from simgrad.data import Dataset, IndexBatch, Sampler, Split
+from simgrad.data.batches import Batch
 from simgrad.training.graph import GraphSteps, _Layout, padded_length
 from simgrad.training.loop import train
 from simgrad.training.mining import Candidates
-from simgrad.training.offline import Draw, own_size
+from simgrad.training.offline import Draw, Drawn, own_size
 from simgrad.training.recipe import Recipe
 from simgrad.training.rounds import mine_run
+from tests.training.test_step import SCAN, VSE, gradients, make
 
 
-def lists(dataset: Dataset) -> Candidates:
-    split, random = dataset.split("train"), np.random.default_rng(0)
+def lists(split: Split) -> Candidates:
+    random = np.random.default_rng(0)
     i2t = random.integers(0, split.num_captions, (split.num_images, 30), dtype=np.int32)
     t2i = random.integers(0, split.num_images, (split.num_captions, 30), dtype=np.int32)
     return Candidates(i2t, t2i, {})
@@ -27,7 +29,7 @@ def lists(dataset: Dataset) -> Candidates:
 @pytest.mark.parametrize("objective", ["off-tri", "adap-off-quin"])
 def test_a_row_of_numbers_says_what_the_batch_says(objective: str, scenes: Dataset) -> None:
     split = scenes.split("train")
-    draw = Draw(split, lists(scenes), Recipe(objective=objective, depth=30))
+    draw = Draw(split, lists(split), Recipe(objective=objective, depth=30))
     layout = _Layout(16, 16, 16 * draw.for_each)
     plan = Sampler("pairs", 16, drop_last=True).epoch(split, 0)
     for index, plain in zip(draw.epoch(plan, 0), plan, strict=True):
@@ -49,6 +51,37 @@ def test_a_row_of_a_batch_without_draws(scenes: Dataset) -> None:
     assert [len(part) for part in parts] == [16, 16, 16, 16, 0]
     assert np.array_equal(parts[0][: len(index.images)], index.images)
     assert np.array_equal(parts[1], index.captions)
+
+
+@pytest.mark.parametrize("positives", ["images", "pairs"])
+@pytest.mark.parametrize("objective", ["goal", "nt-xent", "off-tri", "adap-off-quin"])
+@pytest.mark.parametrize("model", [VSE, SCAN])
+def test_a_row_of_numbers_gives_the_gradient_of_the_batch(
+    model: str, objective: str, positives: Any
+) -> None:
+    """What a captured step does, on a CPU: padded images, draws behind a full batch."""
+    recipe = Recipe(objective=objective, depth=20, batch=32, positives=positives)
+    step, source = make(model, recipe)
+    plan = Sampler("pairs", 32).epoch(source.split, 0)[:1]
+    layout, index, drawn = _Layout(32, 32, 0), plan[0], None
+    assert len(index.images) < 32
+    if step.objectives[objective].needs_offline:
+        draw = Draw(source.split, lists(source.split), recipe)
+        layout, index = _Layout(32, 32, 32 * draw.for_each), draw.epoch(plan, 0)[0]
+    row = torch.from_numpy(layout.row(index))
+    image, caption, position, present, places = torch.split(row, layout.parts())
+    if layout.drawn:
+        drawn = Drawn(32, 32, places.view(4, -1))
+    features = source.gather(image, caption, source.longest(index.captions) + 2)
+    nothing = IndexBatch(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+    batch = Batch(*features, position, nothing)
+    there = present.bool() if positives == "images" else None
+    value = step.gradient(batch, objective, there, drawn)
+    found = gradients(step)
+    step.model.zero_grad()
+    torch.testing.assert_close(value, step.gradient(source.fetch(index), objective))
+    for name, wanted in gradients(step).items():
+        assert (found[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6, name
 
 
 def test_what_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
