@@ -63,8 +63,8 @@ def test_printed_figures_stand_under_their_names(capsys: pytest.CaptureFixture[s
     _, ways, kinds, first, second = capsys.readouterr().out.splitlines()
     assert ways.split() == ["i2t", "t2i"]
     assert kinds.split() == ["R@1", "R@1", "i2t", "map5", "hits", "rsum"]
-    assert first.split() == ["a", "11.0", "13.0", "12.0", "14.0"]
-    assert second.split() == ["published", "(f30k)", "21.0", "23.0", "22.0", "24.0"]
+    assert first.split() == ["a", "11.0", "13.0", "12.000", "14.0"]
+    assert second.split() == ["published", "(f30k)", "21.0", "23.0", "22.000", "24.0"]
 
 
 def test_a_table_names_the_data_of_published_numbers(tmp_path: Path) -> None:
@@ -157,9 +157,10 @@ def test_what_is_wrong_with_a_plan_is_said_before_anything_runs(
 
 
 def test_numbers() -> None:
-    assert number((12.345, 0.67)) == "12.3 ± 0.7"
-    assert number((0.1234, None)) == "0.123"
-    assert number((float("nan"), None)) == "–"
+    assert number((12.345, 0.67), "rsum") == "12.3 ± 0.7"
+    assert number((0.1234, None), "i2t_map5_hits") == "0.123"
+    assert number((0.5, None), "t2i_r1") == "0.5"  # a small recall is still percent
+    assert number((float("nan"), None), "rsum") == "–"
 
 
 def test_ray(tmp_path: Path) -> None:

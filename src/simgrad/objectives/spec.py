@@ -79,7 +79,8 @@ class Registry(Generic[T]):
             near = difflib.get_close_matches(name, self._declared, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise InputError(
-                f"there is no {self.kind} '{name[:80]}'.{hint} `{self.command}` lists them all."
+                f"there is no {self.kind} '{name[:80]}'.{hint} `{self.command}` lists them all; "
+                "one of your own needs `simgrad --with FILE.py`."
             )
         return self._declared[name]
 

@@ -5,6 +5,7 @@ import math
 from simgrad.report.blocks import Cell, Column, Paragraph, Row, Section, Table
 from simgrad.report.material import Material, System
 from simgrad.report.standings import Estimate, Standing, corrected, printed_p, signed
+from simgrad.studies.table import decimals
 
 _WAYS = {"i2t": "image → text", "t2i": "text → image"}
 _LOW_IS_GOOD = ("medr", "meanr")
@@ -55,7 +56,7 @@ def _rows(
     rows = [Row(cells)]
     if system.published:
         beside = [Cell("as published")]
-        beside += [_published(system.published.get(m)) for m in metrics]
+        beside += [_published(system.published.get(m), m) for m in metrics]
         beside += [Cell("")] * (len(cells) - len(beside))
         rows.append(Row(beside, "aside"))
     return rows
@@ -72,18 +73,18 @@ def _leads(standing: Standing, system: System, metric: str) -> bool:
 def _number(estimate: Estimate | None, metric: str, strong: bool) -> Cell:
     if estimate is None or math.isnan(estimate.mean):
         return Cell("–")
-    digits = 3 if any(part in metric for part in ("map", "mrr", "precision")) else 1
+    digits = decimals(metric)
     note = ""
     if estimate.low is not None and estimate.high is not None:
         note = f"{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
     return Cell(f"{estimate.mean:.{digits}f}", note, strong)
 
 
-def _published(value: tuple[float, float | None] | None) -> Cell:
+def _published(value: tuple[float, float | None] | None, metric: str) -> Cell:
     if value is None:
         return Cell("–")
-    mean, deviation = value
-    return Cell(f"{mean:.1f}", f"± {deviation:.1f}" if deviation is not None else "")
+    (mean, deviation), digits = value, decimals(metric)
+    return Cell(f"{mean:.{digits}f}", f"± {deviation:.{digits}f}" if deviation is not None else "")
 
 
 def _difference(standing: Standing, system: System) -> Cell:

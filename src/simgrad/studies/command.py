@@ -132,11 +132,11 @@ def show(table: Table) -> None:
         cells = []
         for metric in metrics:
             mean, std = row.cells.get(metric, (nan, None))
-            text = number((mean, std if metric == "rsum" else None))
+            text = number((mean, std if metric == "rsum" else None), metric)
             cells.append(f"[bold]{text}[/bold]" if metric in row.best else text)
         rows.append([row.label, *cells])
         if row.published:
-            there = [number((row.published.get(m, (nan, None))[0], None)) for m in metrics]
+            there = [number((row.published.get(m, (nan, None))[0], None), m) for m in metrics]
             rows.append([f"  {table.published}", *there])
     print_table(head, rows, title=table.title)
     if table.claim:

@@ -105,12 +105,17 @@ def _differences(
         return {}
 
 
-def number(cell: Cell) -> str:
-    """12.3 ± 0.4; shares between 0 and 1 with three digits."""
+def decimals(metric: str) -> int:
+    """Three for what lies between 0 and 1; one for percent, ranks and sums."""
+    return 3 if any(part in metric for part in ("map", "mrr", "precision")) else 1
+
+
+def number(cell: Cell, metric: str) -> str:
+    """12.3 ± 0.4"""
     mean, std = cell
     if math.isnan(mean):
         return "–"
-    digits = 3 if abs(mean) <= 1 else 1
+    digits = decimals(metric)
     return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if std is not None else "")
 
 
@@ -138,12 +143,12 @@ def lines(table: Table, bold: tuple[str, str] = ("", "")) -> list[list[str]]:
     for row in table.rows:
         cells = []
         for metric in table.metrics:
-            text = number(row.cells.get(metric, (math.nan, None)))
+            text = number(row.cells.get(metric, (math.nan, None)), metric)
             cells.append(f"{bold[0]}{text}{bold[1]}" if metric in row.best else text)
         versus = "baseline" if row.baseline else significance(row.difference)
         out.append([row.label, *cells, versus, str(row.seeds)])
         if row.published:
-            there = [number(row.published.get(m, (math.nan, None))) for m in table.metrics]
+            there = [number(row.published.get(m, (math.nan, None)), m) for m in table.metrics]
             out.append([f"  {table.published}", *there, "", ""])
     return out
 
