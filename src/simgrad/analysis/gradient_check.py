@@ -8,7 +8,7 @@ For somebody who writes an objective. Each check compares two computations that 
     upstream     what comes from above (loss scaling) multiplies the gradient
     order        permuting the batch permutes the weights
     directions   swapping images and captions swaps the two directions
-    extremes     weights stay finite with ties, duplicates and extreme similarities
+    extremes     weights stay finite with ties, duplicates and the ends of what a cosine can be
 
 An objective may write weights down that are the gradient of nothing (most cells of GOAL): then
 `value` fails and all the others hold. `integrability` says more about that.
@@ -211,7 +211,7 @@ def _extremes(
         "all similarities 1": torch.ones_like(S),
         "all similarities -1": -torch.ones_like(S),
         "all similarities 0": torch.zeros_like(S),
-        "similarities of 30": 30 * S.sign(),
+        "similarities of -1 and 1": S.sign(),
         "rounded to ties": (4 * S).round() / 4,
     }
     for name, extreme in cases.items():
