@@ -1,9 +1,12 @@
 """The command line as a stranger meets it: help without riddles, mistakes answered plainly."""
 
 import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simgrad import cli
@@ -91,3 +94,17 @@ def test_mined_negatives_are_asked_for_before_anything_is_written(
     assert "--candidates" in text
     assert "simgrad mine" in text
     assert not (tmp_path / "run").exists()
+
+
+def test_a_warning_is_told_without_code(
+    tmp_path: Path,
+) -> None:
+    vectors = np.arange(24.0).reshape(6, 4)
+    file = tmp_path / "embeddings.npz"
+    np.savez(file, images=vectors, texts=vectors, image_of_caption=np.arange(6))
+    done = subprocess.run(
+        [sys.executable, "-m", "simgrad.cli", "evaluate", str(file)], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert done.stderr.startswith("simgrad: these vectors differ in length")
+    assert ".py" not in done.stderr

@@ -5,6 +5,7 @@ Only the chosen command's module is imported, so `simgrad --help` answers at onc
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; errors a user can mend are printed in plain words."""
     rest = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        sys.exit(_run(rest))
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            sys.exit(_run(rest))
     except InputError as error:
         print(f"simgrad: {_plain(str(error))}", file=sys.stderr)
         sys.exit(2)
@@ -68,6 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         where = f"{error.filename}: " if error.filename else ""
         print(f"simgrad: {_plain(f'{where}{error.strerror or error}')}.", file=sys.stderr)
         sys.exit(2)
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """What a warning says, without the line of code that it comes from."""
+    print(f"simgrad: {_plain(str(message))}", file=sys.stderr)
 
 
 def _plain(text: str) -> str:
