@@ -228,6 +228,14 @@ def test_many_problems_are_counted_and_all_on_request(
     assert "29.jpg" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("layout", ["precomp", "webdataset"])
+def test_a_layout_that_is_not_there_is_no_data_set_without_problems(
+    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(tmp_path), "--layout", layout) == 2
+    assert f"nothing there is of the layout {layout}" in capsys.readouterr().err
+
+
 @real
 def test_flickr8k(capsys: pytest.CaptureFixture[str]) -> None:
     started = time.process_time()

@@ -44,8 +44,12 @@ def read(path: Path, log: Log, *, layout: str | None, published: bool) -> Datase
             f"{path}: there is no such file or folder. `simgrad datasets` lists what can be read; "
             "'scenes' needs no files."
         )
-    module = _module(_named(layout) if layout else recognise(path))
-    dataset: Dataset = module.read(path, log, published)
+    chosen = _named(layout) if layout else recognise(path)
+    dataset: Dataset = _module(chosen).read(path, log, published)
+    if not dataset.splits and not log.problems:
+        raise InputError(
+            f"{path}: nothing there is of the layout {chosen.name} ({chosen.description})."
+        )
     if not any(split.num_captions for split in dataset.splits.values()) and not log.collect:
         raise InputError(f"{path}: recognised as {dataset.layout}, but it has no captions.")
     return dataset
