@@ -71,6 +71,8 @@ def test_a_script_sees_that_training_was_stopped(
     assert "stopped at step" in text
     assert "the same command goes on" in text
     assert said(words, capsys)[0] == 0
+    monkeypatch.setenv("RANK", "1")  # the second of torchrun's processes says nothing
+    assert said(words, capsys) == (0, "")
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\0" * 100, b"root:x:0:0", b""])

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import re
 import typing
 from pathlib import Path
@@ -71,7 +72,8 @@ def train(
         if new:
             _withdraw(folder)
         raise
-    summarise(run)
+    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+        summarise(run)
     if not run.finished:
         raise SystemExit(130)  # scripts see that it was stopped
 
