@@ -23,8 +23,8 @@ from simgrad.files import atomic_path, open_array, read_json, write_json
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 
 Lists = npt.NDArray[np.int32]
-# Entries of a block of similarities: 64 MiB on a CPU, 2 GiB of half precision on a GPU.
-_BLOCK = {"cpu": 2**24, "cuda": 2**30}
+# Entries of a block of similarities: 32 MiB on a CPU, 2 GiB of half precision on a GPU.
+_BLOCK = {"cpu": 2**23, "cuda": 2**30}
 # Half precision may swap neighbours at the cut: keep a few more, and drop them after re-scoring.
 _SLACK = 24
 
@@ -138,11 +138,12 @@ def _one_way(
     # Rows of a round length: tensor cores need them aligned, and groups leave no rest.
     padded = -(-count // (8 * _group(count, keep))) * 8 * _group(count, keep)
     right = torch.nn.functional.pad(right, (0, 0, 0, padded - count))
-    rows = max(1, _BLOCK.get(queries.device.type, 2**24) // padded)
+    rows = max(1, _BLOCK.get(queries.device.type, 2**23) // padded)
     result = np.full((len(queries), min(depth, count)), -1, dtype=np.int32)
+    room = left.new_empty(min(rows, len(queries)), padded)  # the same memory for every block
     for a in range(0, len(queries), rows):
         b = min(a + rows, len(queries))
-        scores = left[a:b] @ right.t()
+        scores = torch.mm(left[a:b], right.t(), out=room[: b - a])
         scores[:, count:] = -torch.inf
         scores[own_of(a, b)] = -torch.inf
         if cut.margin is not None:
@@ -177,16 +178,16 @@ def largest(scores: Tensor, keep: int) -> tuple[Tensor, Tensor]:
         return values, where
     groups = count // group
     whole = scores[:, : groups * group].view(rows, group, groups)
-    chosen = whole.amax(1).topk(min(keep, groups), sorted=False).indices[:, None]  # (rows, 1, keep)
-    members = whole.gather(2, chosen.expand(-1, group, -1)).view(rows, -1)
-    starts = torch.arange(0, groups * group, groups, device=scores.device)
-    place = (chosen + starts[:, None]).view(rows, -1)
+    kept = min(keep, groups)
+    chosen = whole.amax(1).topk(kept, sorted=False).indices  # (rows, kept)
+    members = whole.gather(2, chosen[:, None].expand(-1, group, -1)).view(rows, -1)
     if groups * group < count:  # what the groups left over
         members = torch.cat([members, scores[:, groups * group :]], 1)
-        rest = torch.arange(groups * group, count, device=scores.device).expand(rows, -1)
-        place = torch.cat([place, rest], 1)
     values, where = members.topk(keep)
-    return values, place.gather(1, where)
+    # Member k of the chosen ones is the (k // kept)-th of group chosen[k % kept].
+    place = chosen.gather(1, where % kept) + where // kept * groups
+    rest = where - group * kept
+    return values, torch.where(rest < 0, place, rest + groups * group)
 
 
 def _score_again(
