@@ -1,5 +1,6 @@
 """`simgrad bench`: finds benchmarks, prints one table, says what moved."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
