@@ -8,6 +8,7 @@ always better. `floor` is the least time that the arithmetic, or the bytes, of o
 not, or where a peer is faster.
 """
 
+import argparse
 import contextlib
 import importlib.util
 import json
@@ -151,3 +152,21 @@ def print_rows(rows: Iterable[Row]) -> None:
     from simgrad.bench import show
 
     show([{"benchmark": "", **row} for row in rows])
+
+
+def command(
+    text: str | None,
+    run: Callable[[bool], list[Row]],
+    run_cuda: Callable[[bool], list[Row]],
+    worker: Callable[[dict[str, Any]], Any] | None = None,
+) -> None:
+    """A benchmark's own command line; `worker` does one job in a process of its own."""
+    parser = argparse.ArgumentParser(description=text)
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller sizes")
+    parser.add_argument("--cuda", action="store_true", help="on a GPU instead of the CPU")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker and worker is not None:
+        print(json.dumps(worker(json.loads(options.worker))))
+    else:
+        print_rows(run_cuda(options.quick) if options.cuda else run(options.quick))

@@ -9,8 +9,6 @@ DataLoader over Pillow with a process per core, and the network as it is in floa
 COCO's 33 GB of region features are a file of holes: it has the size, and no space is taken.
 """
 
-import argparse
-import json
 import math
 import os
 import random
@@ -26,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
 import torch
-from common import MIB, Row, goal, in_turn, in_worker, peak_above, print_rows, row, timed
+from common import MIB, Row, command, goal, in_turn, in_worker, peak_above, row, timed
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -257,17 +255,5 @@ def run_cuda(quick: bool = False) -> list[Row]:
         return features_rows(files, kind, cores, "cuda")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--cuda", action="store_true")
-    parser.add_argument("--worker")
-    options = parser.parse_args()
-    if options.worker:
-        print(json.dumps(worker(json.loads(options.worker))))
-        return
-    print_rows(run_cuda(options.quick) if options.cuda else run(options.quick))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, run_cuda, worker)

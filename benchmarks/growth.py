@@ -10,8 +10,6 @@ a fixed cost makes an exponent smaller, never larger. On the CPU each line of si
 process of its own.
 """
 
-import argparse
-import json
 import math
 import os
 import sys
@@ -26,11 +24,11 @@ import torch
 from common import (
     Row,
     best_time,
+    command,
     cuda_peak_above,
     goal,
     in_worker,
     peak_above,
-    print_rows,
     row,
     timed,
 )
@@ -260,17 +258,5 @@ def run_cuda(quick: bool = False) -> list[Row]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--cuda", action="store_true")
-    parser.add_argument("--worker")
-    options = parser.parse_args()
-    if options.worker:
-        print(json.dumps(worker(json.loads(options.worker))))
-        return
-    print_rows(run_cuda(options.quick) if options.cuda else run(options.quick))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, run_cuda, worker)

@@ -8,7 +8,6 @@ torch.topk, a full sort, and faiss. The slow ones do one query in SHARE, after w
 multiplied.
 """
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,16 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
-from common import (
-    Row,
-    cuda_peak_above,
-    goal,
-    in_turn,
-    installed,
-    print_rows,
-    row,
-    timed,
-)
+from common import Row, command, cuda_peak_above, goal, in_turn, installed, row, timed
 from floor import floor
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -126,8 +116,4 @@ def _slow(x: Tensor, y: Tensor, depth: int, setting: str, ours: float) -> list[R
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--cuda", action="store_true")
-    options = parser.parse_args()
-    print_rows(run_cuda(options.quick) if options.cuda else run(options.quick))
+    command(__doc__, run, run_cuda)

@@ -7,8 +7,6 @@ Time is the best of several forward + backward passes; memory is the peak above 
 gradients, each in a process of its own.
 """
 
-import argparse
-import json
 import math
 import sys
 from collections.abc import Callable
@@ -19,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import plain
 import torch
-from common import MIB, Row, best_time, in_worker, peak_above, print_rows, row
+from common import MIB, Row, best_time, command, in_worker, peak_above, row
 
 DIMENSION = 512
 EVERYTHING = 2**62  # a block this large: the direct path
@@ -148,17 +146,5 @@ def run_cuda(quick: bool = False) -> list[Row]:
     return objectives_gpu.run_cuda(step, quick)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="fewer sizes")
-    parser.add_argument("--cuda", action="store_true", help="on a GPU instead of the CPU")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        print(json.dumps(worker(json.loads(options.worker))))
-        return
-    print_rows(run_cuda(options.quick) if options.cuda else run(options.quick))
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, run, run_cuda, worker)

@@ -9,7 +9,6 @@ the process, data and model included; its floor is the first step of the same mo
 on random numbers.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from common import Row, goal, installed, print_rows, row
+from common import Row, command, goal, installed, row
 
 # What a peer needs to have a loss at hand.
 PEERS = {
@@ -127,8 +126,4 @@ def run_cuda(quick: bool = False) -> list[Row]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--cuda", action="store_true")
-    options = parser.parse_args()
-    print_rows(run_cuda(options.quick) if options.cuda else run(options.quick))
+    command(__doc__, run, run_cuda)

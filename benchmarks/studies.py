@@ -9,7 +9,6 @@ of a full schedule follow. The plain loop's time is its steps alone: in its favo
 for start-up or validation.
 """
 
-import argparse
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
-from common import Row, goal, print_rows, row, timed
+from common import Row, command, goal, row, timed
 from plain_models import VsePlusPlus
 from synthetic import split as make_split
 from synthetic import write_precomputed
@@ -143,8 +142,4 @@ def run_cuda(quick: bool = False) -> list[Row]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--cuda", action="store_true")
-    options = parser.parse_args()
-    print_rows(run_cuda(options.quick) if options.cuda else run(options.quick))
+    command(__doc__, run, run_cuda)
