@@ -12,7 +12,7 @@ from simgrad.objectives import objective
 from simgrad.studies.papers import published_for
 from simgrad.studies.plan import Row, read_plan
 from simgrad.training.prepare import prepare
-from simgrad.training.schedule import moment
+from simgrad.training.schedule import moment, total_epochs
 from simgrad.training.step import Step
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
@@ -53,6 +53,19 @@ def test_the_head_says_how_and_what(path: Path) -> None:
     assert "simgrad study recipes/" in text.split("title:")[0]
     for word in ("Published:", "Ours:", "Time:"):
         assert word in text.split("title:")[0]
+
+
+def test_fine_tuning_reads_pictures_and_thaws_the_network_last() -> None:
+    plan = read_plan(RECIPES[0].parent / "flickr8k-finetune.yaml").on_data("flickr8k")
+    stages = {}
+    for row in plan.rows:
+        recipe = plan.recipe(row, 0)
+        assert (recipe.data, recipe.features, recipe.augment) == ("flickr8k", None, None)
+        assert models.parse(recipe.model).reads == ("global" if row.group == "frozen" else "pixels")
+        epochs = range(total_epochs(recipe))
+        stages[row.group] = [moment(recipe, e, 0, 9).train_backbone for e in epochs]
+    assert stages["fine-tuned"] == [False] * 30 + [True] * 4
+    assert len(stages["frozen"]) == 30
 
 
 MODELS = read_plan(RECIPES[0].parent / "flickr8k-models.yaml")

@@ -183,6 +183,27 @@ def test_a_network_is_trained_in_the_second_stage_alone(
     assert not torch.equal(both, start)
 
 
+def test_before_it_is_thawed_a_network_sees_each_training_picture_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = f"vse++({_SMALL}, finetune=true)"
+    stages = recipe(spec, epochs=3, finetune_epochs=1)
+    prepared = prepare(stages)
+    assert prepared.frozen is not None
+    assert (prepared.frozen.image_shape, prepared.train.image_shape) == ((6,), (3, 20, 20))
+    assert prepared.train.resident
+    assert all(p.requires_grad for p in prepared.model.parameters())  # the optimiser takes them
+    done = train(stages, tmp_path / "run", quiet=True)
+    seen = Tiny.seen
+    monkeypatch.setattr("simgrad.training.prepare._frozen", lambda *_: None)
+    without = train(stages, tmp_path / "without", quiet=True)
+    assert Tiny.seen - seen >= seen + (3 - 1) * 24  # each epoch shows every picture at least once
+    assert [e["loss"] for e in without.history] == pytest.approx(
+        [e["loss"] for e in done.history], rel=1e-3
+    )
+    assert prepare(recipe(spec, finetune_epochs=1, augment="vse++")).frozen is None
+
+
 def test_features_are_read_where_there_are_any_and_pictures_where_they_are_wanted() -> None:
     both = "scenes(train=8, val=4, test=4, size=16, features=global)"
     assert prepare(recipe(_CLIP, data=both)).model.inputs.images == "pixels"

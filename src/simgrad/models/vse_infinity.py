@@ -154,7 +154,7 @@ class VseInfinityModel(RetrievalModel):
         return Encoded(l2norm(self.text_pool(features, mask)))
 
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":
-        if self.tower is None or self.config.finetune:
+        if self.tower is None or self.tower.finetune:
             return None
         return self.tower.body, self.config.cells
 

@@ -87,7 +87,7 @@ class VseModel(RetrievalModel):
         return Encoded(vectors.abs() if self.config.absolute else vectors)
 
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":
-        if self.tower is None or self.config.finetune:
+        if self.tower is None or self.tower.finetune:
             return None
         return self.tower.body, None
 

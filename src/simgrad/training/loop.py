@@ -92,10 +92,14 @@ class _Training:
         self.draw = None
         if recipe.candidates is not None:
             self.draw = Draw(self.split, Candidates.load(recipe.candidates), recipe)
-        self.graphs = None
-        if GraphSteps.possible(prepared.train, recipe, prepared.device):
-            more = 0 if self.draw is None else self.draw.for_each
-            self.graphs = GraphSteps(self.step, prepared.train, recipe, more)
+        # For a frozen and for a thawed network: a step that is captured would not notice the thaw.
+        self.sources = {False: prepared.frozen or prepared.train, True: prepared.train}
+        more = 0 if self.draw is None else self.draw.for_each
+        self.graphs = {
+            trained: GraphSteps(self.step, source, recipe, more)
+            for trained, source in self.sources.items()
+            if GraphSteps.possible(source, recipe, prepared.device)
+        }
         self.watch = Watch()
         self.display = Display(recipe, quiet or distributed.rank() > 0)
         self.records = Records(folder, recipe, writes=distributed.rank() == 0)
@@ -134,18 +138,20 @@ class _Training:
         steps = len(plan)
         if self.draw is not None:
             plan = list(self.draw.epoch(plan, epoch))
-        set_backbone(self.it.model, moment(recipe, epoch, 0, steps).train_backbone)
+        trained = moment(recipe, epoch, 0, steps).train_backbone
+        set_backbone(self.it.model, trained)
         self.it.model.train()
 
         def moment_of(place: int) -> Any:
             return moment(recipe, epoch, place, steps)
 
         start = self.at["place"]
-        if self.graphs is not None:
-            losses = self.graphs(plan, start, moment_of)
+        if trained in self.graphs:
+            losses = self.graphs[trained](plan, start, moment_of)
         else:
             seed = recipe.seed * 100_003 + epoch
-            losses = plain_steps(self.step, self.it.train, plan, start, seed, moment_of)
+            source = self.sources[trained]
+            losses = plain_steps(self.step, source, plan, start, seed, moment_of)
         for place, loss in enumerate(losses, start):
             self.total += loss
             self.at["losses"] += 1

@@ -23,6 +23,7 @@ from simgrad.files import sha256
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.models.parts import WITH_TOKENIZER, pretrained_folder
 from simgrad.objectives import objective
+from simgrad.training.backbone import set_backbone
 from simgrad.training.recipe import Recipe
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
@@ -41,6 +42,7 @@ class Prepared:
     device: torch.device
     train: Source
     val: Source
+    frozen: Source | None = None  # training features, until the network that makes them is thawed
 
 
 def _check_candidates(recipe: Recipe) -> None:
@@ -85,7 +87,8 @@ def prepare(
                 if model.inputs.images != "pixels":  # of pictures every model sees something else
                     kept[key] = source
             sources.append(source)
-    return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1])
+        frozen = _frozen(train, tokenizer, model, device, recipe)
+    return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1], frozen)
 
 
 def pick_device(name: str) -> torch.device:
@@ -161,15 +164,31 @@ def source_of(
         if training and recipe.augment is not None:
             transform = named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
             return Source(split, tokenizer, transform, device=device, workers=recipe.workers)
-        # A step that is captured would not notice that a network is thawed on the way.
-        thawed = training and bool(recipe.freeze_epochs or recipe.finetune_epochs)
         split, size = _seen(split, model, device, recipe.workers, room)
-        resident = size <= room and not thawed
+        resident = size <= room
     elif split.features is None:
         raise InputError(f"{split.dataset}: the model reads features, but the data has none.")
     else:
         resident = 4 * split.num_images * math.prod(split.features.shape) <= room
     return Source(split, tokenizer, device=device, resident=resident, workers=recipe.workers)
+
+
+def _frozen(
+    train: Split, tokenizer: Any, model: RetrievalModel, device: torch.device, recipe: Recipe
+) -> Source | None:
+    """What a network that is trained later makes of the training pictures until then."""
+    staged = recipe.freeze_epochs or recipe.finetune_epochs
+    if not staged or recipe.augment is not None or model.inputs.images != "pixels":
+        return None
+    set_backbone(model, False)
+    try:
+        if model.fixed_network() is None:
+            return None
+        made = source_of(train, tokenizer, model, device, recipe)
+    finally:
+        set_backbone(model, True)
+    # Where features have no place, the source reads pictures, as the one for later does.
+    return made if made.image_shape != model.inputs.image_shape else None
 
 
 def _seen(
