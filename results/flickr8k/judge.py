@@ -7,10 +7,14 @@ to a test image, the share that people call correct. FLICKR8K holds the pictures
 
 import csv
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from simgrad.data import Split
 from simgrad.data.judgments import read_judgments
 from simgrad.evaluation.judgments import APPROVED, evaluate_judgments
 from simgrad.evaluation.systems import open_system
@@ -45,18 +49,30 @@ def judge(run: Run, data: Path) -> dict[str, object]:
     similarities = np.concatenate([block.cpu().numpy() for _, _, block in scores.blocks()])
     similarities[split.image_of_caption, np.arange(split.num_captions)] = -np.inf
     hardest = np.argsort(-similarities, axis=1)[:, : max(DEPTHS)]
+    return found | correct_shares(hardest, split, data, DEPTHS)
+
+
+def correct_shares(
+    hardest: npt.NDArray[Any], split: Split, data: Path, depths: Sequence[int], *, t2i: bool = False
+) -> dict[str, object]:
+    """How many of the first negatives people judged, and the share they call correct.
+
+    `hardest` lists captions for each image, most similar first (`t2i`: images for each caption).
+    """
+    found: dict[str, object] = {}
     for kind, judgments in read_judgments(data).items():
         image, caption, judged = judgments.rows(split)
+        query, candidate = (caption, image) if t2i else (image, caption)
         level = APPROVED if kind == "crowd" else DESCRIBES
         correct = dict(
             zip(
-                zip(image.tolist(), caption.tolist(), strict=True),
+                zip(query.tolist(), candidate.tolist(), strict=True),
                 (judgments.relevance()[judged] >= level).tolist(),
                 strict=True,
             )
         )
-        for depth in DEPTHS:
-            pairs = ((i, int(c)) for i, row in enumerate(hardest[:, :depth]) for c in row)
+        for depth in depths:
+            pairs = ((q, int(c)) for q, row in enumerate(hardest[:, :depth]) for c in row)
             answers = [correct[pair] for pair in pairs if pair in correct]
             found[f"{kind}_judged_top{depth}"] = len(answers)
             found[f"{kind}_correct_top{depth}"] = f"{np.mean(answers):.4f}" if answers else ""

@@ -1,9 +1,10 @@
 """Makes this folder's tables and figure: python results/flickr8k/make.py FOLDER [COMMIT]
 
 FOLDER holds finished studies made by the recipes/flickr8k-*.yaml, each in a folder of its recipe's
-name without `flickr8k-` (`objectives`, `goal`, `models`), and, where there are such, cocos.json
-(`simgrad cocos`), judgments.csv (judge.py) and gpu.txt (one `nvidia-smi` line every two seconds).
-COMMIT is what was run, for runs that could not know. Only finished runs count.
+name without `flickr8k-` (`objectives`, `goal`, `models`), and, where there are such, cocos.json and
+cocos-vsrn.json (`simgrad cocos`), judgments.csv (judge.py), mined.json (mined.py) and gpu.txt (one
+`nvidia-smi` line every two seconds). COMMIT is what was run, for runs that could not know. Only
+finished runs count; what is here of studies that are not in FOLDER stays.
 """
 
 import csv
@@ -13,16 +14,19 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from writing import (
     HERE,
     OBJECTIVES,
     PUBLISHED,
     Rows,
+    by_label,
     figure,
     markdown,
     plan,
     published,
+    read_csv,
     spread,
     write_csv,
     write_md,
@@ -32,27 +36,36 @@ from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, comma_separated
 from simgrad.studies.table import markdown as study_markdown
 
+COCOS = {"cocos.json": "VSE++", "cocos-vsrn.json": "VSRN"}
+
 
 def main() -> None:
     folder, commit = Path(sys.argv[1]), (sys.argv[2:] or ["not recorded"])[0]
-    studies = {
-        path.name: Study.open(path)
-        for path in sorted(folder.iterdir())
-        if (path / "study.yaml").is_file()
+    found = {
+        p.name: Study.open(p) for p in sorted(folder.iterdir()) if (p / "study.yaml").is_file()
     }
-    write_csv("runs.csv", [row for name, s in studies.items() for row in run_rows(name, s, commit)])
+    studies = {name: study for name, study in found.items() if any(study.groups.values())}
+    rows = [row for row in read_csv("runs.csv") if row["study"] not in studies]
+    rows += [row for name, study in studies.items() for row in run_rows(name, study, commit)]
+    write_csv("runs.csv", sorted(rows, key=lambda row: str(row["study"])))
     for name, study in studies.items():
         table = build_table(study)
         text = study_markdown(table).removeprefix("### ")
         (HERE / f"table-{name}.md").write_text(f"# {text}")
         (HERE / f"table-{name}.csv").write_text(comma_separated(table))
     keep_ranks(studies)
-    figure(studies)
-    if (folder / "cocos.json").is_file():
-        counts(folder / "cocos.json")
-    if (folder / "judgments.csv").is_file():
-        judgments(folder / "judgments.csv")
-    times(studies, folder / "gpu.txt")
+    runs = by_label(read_csv("runs.csv"))
+    figure(runs)
+    times(runs, folder / "gpu.txt")
+    for file, make in (("judgments.csv", judgments), ("mined.json", mined)):
+        if (folder / file).is_file():
+            shutil.copyfile(folder / file, HERE / file)
+            make(HERE / file)
+    for file in COCOS:
+        if (folder / file).is_file():
+            told = json.loads((folder / file).read_text())
+            (HERE / file).write_text(json.dumps(told, indent=1) + "\n")
+    counts({model: HERE / file for file, model in COCOS.items() if (HERE / file).is_file()})
 
 
 def run_rows(name: str, study: Study, commit: str) -> Rows:
@@ -78,8 +91,8 @@ def run_rows(name: str, study: Study, commit: str) -> Rows:
 
 def keep_ranks(studies: dict[str, Study]) -> None:
     """The per-query ranks of each row's best run, chosen on validation."""
-    shutil.rmtree(HERE / "ranks", ignore_errors=True)
     for name, study in studies.items():
+        shutil.rmtree(HERE / "ranks" / name, ignore_errors=True)
         (HERE / "ranks" / name).mkdir(parents=True)
         for runs in study.groups.values():
             if runs:
@@ -88,21 +101,34 @@ def keep_ranks(studies: dict[str, Study]) -> None:
                 shutil.copyfile(best.path / "ranks.parquet", target)
 
 
-def counts(path: Path) -> None:
-    found = json.loads(path.read_text())
-    (HERE / "cocos.json").write_text(json.dumps(found, indent=1) + "\n")
-    paper = [
-        row
-        for file in sorted(PUBLISHED.glob("bleeker_table[234]*.csv"))
-        for row in published(file.name, dataset="f30k", method="VSE++")
-    ]
+def counts(files: dict[str, Path]) -> None:
+    """COCOS of each model beside the paper's."""
+    parts = []
+    for model, path in files.items():
+        rows = count_rows(model, json.loads(path.read_text()))
+        parts += [f"## {model}", markdown(rows, list(rows[0]))] if rows else []
+    write_md(
+        "table-cocos.md",
+        "What contributes to the gradient (COCOS) on Flickr8k, seed 0, best checkpoint",
+        "Mean ± standard deviation over training batches of 128 captions (SmoothAP: 128 images "
+        "with 640 captions). *As defined* in the paper's text; *as released* by its code.",
+        "\n\n".join(parts),
+    )
+
+
+def count_rows(model: str, found: list[dict[str, object]]) -> Rows:
     values = {
-        (e["objective"].partition("(")[0], e["direction"], e["figure"], e["counting"]): (
+        (str(e["objective"]).partition("(")[0], e["direction"], e["figure"], e["counting"]): (
             f"{e['mean']:.2f} ± {e['std']:.2f}"
         )
         for e in found
     }
-    rows: Rows = [
+    paper = [
+        row
+        for file in sorted(PUBLISHED.glob("bleeker_table[234]*.csv"))
+        for row in published(file.name, dataset="f30k", method=model)
+    ]
+    return [
         {
             "objective": label,
             "direction": way,
@@ -115,22 +141,15 @@ def counts(path: Path) -> None:
         for way in ("i2t", "t2i")
         for row in paper
         if (row["loss"], row["direction"]) == (loss, way)
+        if (label, way, row["metric"], "corrected") in values
     ]
-    write_md(
-        "table-cocos.md",
-        "What contributes to the gradient (COCOS), VSE++ on Flickr8k, seed 0, best checkpoint",
-        "Mean ± standard deviation over training batches of 128 captions (SmoothAP: 128 images "
-        "with 640 captions). *As defined* in the paper's text; *as released* by its code.",
-        markdown(rows, list(rows[0])),
-    )
 
 
 def judgments(path: Path) -> None:
-    shutil.copyfile(path, HERE / "judgments.csv")
     groups: dict[str, list[dict[str, str]]] = defaultdict(list)
     with path.open() as file:
-        for row in csv.DictReader(file):
-            groups[row["label"]].append(row)
+        for line in csv.DictReader(file):
+            groups[line["label"]].append(line)
     columns = {
         "expert_kendall_c": "Kendall's tau-c, experts",
         "expert_kendall_c_others": "... own captions left out",
@@ -164,34 +183,78 @@ def judgments(path: Path) -> None:
     )
 
 
-def times(studies: dict[str, Study], gpu: Path) -> None:
+def mined(path: Path) -> None:
+    """Mean over the seeds of each row: ranks of true pairs, and negatives that are none."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for entry in json.loads(path.read_text()):
+        groups[entry["study"], entry["run"]].append(entry)
+    ranks: Rows = []
+    shares: Rows = []
+    for (study, run), found in groups.items():
+        who: dict[str, object] = {"study": study, "run": run, "seeds": len(found)}
+        intervals = {
+            name: spread([entry["cross_ranks"][name] for entry in found], 0)
+            for name in found[0]["cross_ranks"]
+        }
+        ranks.append({**who, **intervals})
+        row = dict(who)
+        for way, kind, depth in (
+            *(("i2t", "crowd", depth) for depth in (1, 10, 60)),
+            *(("t2i", "crowd", depth) for depth in (1, 10, 60)),
+            *(("i2t", "expert", depth) for depth in (10, 60)),
+        ):
+            told = [e[way][f"{kind}_correct_top{depth}"] for e in found]
+            values = [100 * float(value) for value in told if value != ""]
+            row[f"{way} {kind} {depth}"] = f"{spread(values, 0)} %" if values else "none judged"
+        alike = [1000 * entry["train"]["same_words_top300"] for entry in found]
+        row["same words, of 1,000"] = spread(alike, 2)
+        shares.append(row)
+    write_md(
+        "table-mined.md",
+        "What mining finds on Flickr8k",
+        "Mean ± standard deviation over seeds.",
+        "## True pairs by cross-retrieval rank, test split\n\n"
+        "The worse of a pair's two ranks, max(5 r_i - 4, r_t), as AOQ counts it.\n\n"
+        f"{markdown(ranks, list(ranks[0]))}\n\n"
+        "## Mined negatives that are correct\n\n"
+        "Of the 1, 10 and 60 hardest negatives of each test image (i2t) or caption (t2i) that "
+        "people judged, the share they call correct: at least half of the crowd, or a mean of 3 of "
+        "4 from the experts. Last: of the 300 mined for a training image, those that read word for "
+        f"word like one of its own.\n\n{markdown(shares, list(shares[0]))}",
+    )
+
+
+def times(runs: dict[str, dict[str, Rows]], gpu: Path) -> None:
     rows: Rows = []
-    for name, study in studies.items():
-        for label, runs in study.groups.items():
-            took = [run.info["seconds"] for run in runs]
-            if took:
-                steps = runs[0].info["steps"]
-                rows.append(
-                    {
-                        "study": name,
-                        "label": label,
-                        "runs": len(runs),
-                        "steps": steps,
-                        "seconds": f"{min(took):.0f} to {max(took):.0f}",
-                        "ms a step": f"{1000 * mean(took) / steps:.1f}",
-                    }
-                )
+    for name, labels in runs.items():
+        for label, found in labels.items():
+            took = [float(str(run["seconds"])) for run in found]
+            steps = int(str(found[0]["steps"]))
+            rows.append(
+                {
+                    "study": name,
+                    "label": label,
+                    "runs": len(found),
+                    "steps": steps,
+                    "seconds": f"{min(took):.0f} to {max(took):.0f}",
+                    "ms a step": f"{1000 * mean(took) / steps:.1f}",
+                }
+            )
     text = markdown(rows, list(rows[0]))
+    before = HERE / "times.md"
+    told = [t for t in before.read_text().splitlines() if t.startswith("GPU ")]  # of other studies
     if gpu.is_file():
         samples = [[float(cell.split()[0]) for cell in row] for row in csv.reader(gpu.open())]
         full = [sample for sample in samples if sample[0] == 100]
-        text += (
-            f"\n\nGPU during `objectives` and `goal`: {len(samples)} samples; {len(full)} of them "
-            f"at 100 % utilisation (mean power then {mean(s[2] for s in full):.0f} W), mean of all "
-            f"{mean(s[0] for s in samples):.0f} %; most memory {max(s[1] for s in samples):.0f} "
-            "MiB."
+        line = (
+            f"GPU during {gpu.parent.name}: {len(samples)} samples; {len(full)} of them at 100 % "
+            f"utilisation, mean of all {mean(s[0] for s in samples):.0f} % and "
+            f"{mean(s[2] for s in samples):.0f} W; most memory "
+            f"{max(s[1] for s in samples):.0f} MiB."
         )
-    expected = plan(studies)
+        told = [t for t in told if not t.startswith(f"GPU during {gpu.parent.name}:")] + [line]
+    text += "".join(f"\n\n{line}" for line in told)
+    expected = plan(runs)
     text += "\n\nExtrapolated by steps, as many runs at once on one GPU; a lower bound, as wider "
     text += f"features and more words cost more:\n\n{markdown(expected, list(expected[0]))}"
     note = "Seconds of a run with evaluation and checkpoints, while others shared the GPU."

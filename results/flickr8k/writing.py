@@ -4,9 +4,9 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import simgrad.studies
-from simgrad.studies.study import Study
 
 HERE = Path(__file__).parent
 PUBLISHED = Path(simgrad.studies.__path__[0]) / "published"
@@ -18,61 +18,95 @@ OBJECTIVES = {
 }
 TRIPLET = ("con", "nca", "cir")
 PAIR = ("con", "lin", "sig", "lin-ms", "sig-ms")
+CELLS = [f"T={triplet} P={pair}" for triplet in TRIPLET for pair in PAIR]
 AT_ONCE = 16  # runs that shared the GPU
 Rows = list[dict[str, object]]
 
 
-def figure(studies: dict[str, Study]) -> None:
+def figure(studies: dict[str, dict[str, Rows]]) -> None:
+    """A panel for each study: GOAL's cells as a map, all else row by row."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    drawing, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 3))
-    four = studies["objectives"].groups
-    for place, runs in enumerate(four.values()):
-        values = [run.test["rsum"] for run in runs]
-        left.errorbar(place, mean(values), stdev(values), fmt="o", capsize=4, color="C0")
-        left.plot([place + 0.15] * len(values), values, "k.", markersize=4)
-    left.set_xticks(range(len(four)), four, fontsize=8)
-    left.set_ylabel("test rsum")
-    left.set_title("Four objectives (mean ± std, 5 seeds)", fontsize=9)
-    cells = studies["goal"].groups
-    grid = [[mean(r.test["rsum"] for r in cells[f"T={t} P={p}"]) for p in PAIR] for t in TRIPLET]
-    image = right.imshow(grid, cmap="viridis", aspect="auto")
-    middle = (min(map(min, grid)) + max(map(max, grid))) / 2
-    for y, row in enumerate(grid):
-        for x, value in enumerate(row):
-            tests = [r.test["rsum"] for r in cells[f"T={TRIPLET[y]} P={PAIR[x]}"]]
-            color = "white" if value < middle else "black"
-            text = f"{value:.1f}\n± {stdev(tests):.1f}"
-            right.text(x, y, text, ha="center", va="center", color=color, fontsize=8)
-    right.set_xticks(range(len(PAIR)), PAIR)
-    right.set_yticks(range(len(TRIPLET)), TRIPLET)
-    right.set_xlabel("pair weights P")
-    right.set_ylabel("triplet weight T")
-    right.set_title("GOAL's cells as printed (mean test rsum, 3 seeds)", fontsize=9)
-    drawing.colorbar(image)
+    maps = {name for name, labels in studies.items() if set(CELLS) <= set(labels)}
+    sizes = [8 if name in maps else 3 + len(labels) for name, labels in studies.items()]
+    lines = [max(sizes[i : i + 2]) for i in range(0, len(sizes), 2)]
+    drawing, axes = plt.subplots(
+        len(lines), 2, figsize=(11, 0.4 * sum(lines)), height_ratios=lines, squeeze=False
+    )
+    for panel in axes.flat[len(studies) :]:
+        panel.axis("off")
+    for panel, (name, labels) in zip(axes.flat, studies.items(), strict=False):
+        values = {label: [float(str(r["rsum"])) for r in rows] for label, rows in labels.items()}
+        if name in maps:
+            drawing.colorbar(_cells(panel, values))
+        else:
+            models = [_model(rows) for rows in labels.values()]
+            _rows(panel, values, [f"C{sorted(set(models)).index(model)}" for model in models])
+        title = (HERE / f"table-{name}.md").read_text().splitlines()[0].removeprefix("# ")
+        panel.set_title(title.partition(", Flickr8k")[0], fontsize=9)
     drawing.tight_layout()
     drawing.savefig(HERE / "rsum.png", dpi=110, metadata={"Software": None})
 
 
-def plan(studies: dict[str, Study]) -> Rows:
+def _model(rows: Rows) -> str:
+    return str(rows[0]["model"])
+
+
+def _rows(panel: Any, values: dict[str, list[float]], colors: list[str]) -> None:
+    for place, (tests, color) in enumerate(zip(values.values(), colors, strict=True)):
+        deviation = stdev(tests) if len(tests) > 1 else 0
+        panel.errorbar(mean(tests), place, xerr=deviation, fmt="o", capsize=3, color=color)
+        panel.plot(tests, [place + 0.2] * len(tests), "k.", markersize=3)
+    panel.set_yticks(range(len(values)), values, fontsize=8)
+    panel.invert_yaxis()
+    panel.set_ylim(len(values) - 0.5, -0.5)
+    panel.set_xlabel("test rsum, mean ± std over seeds", fontsize=8)
+    panel.grid(axis="x", alpha=0.3)
+
+
+def _cells(panel: Any, values: dict[str, list[float]]) -> Any:
+    grid = [[mean(values[f"T={t} P={p}"]) for p in PAIR] for t in TRIPLET]
+    image = panel.imshow(grid, cmap="viridis", aspect="auto")
+    middle = (min(map(min, grid)) + max(map(max, grid))) / 2
+    for y, row in enumerate(grid):
+        for x, value in enumerate(row):
+            text = spread(values[f"T={TRIPLET[y]} P={PAIR[x]}"], 1).replace(" ", "\n", 1)
+            color = "white" if value < middle else "black"
+            panel.text(x, y, text, ha="center", va="center", color=color, fontsize=8)
+    panel.set_xticks(range(len(PAIR)), PAIR)
+    panel.set_yticks(range(len(TRIPLET)), TRIPLET)
+    panel.set_xlabel("pair weights P, test rsum", fontsize=8)
+    panel.set_ylabel("triplet weight T", fontsize=8)
+    return image
+
+
+def plan(studies: dict[str, dict[str, Rows]]) -> Rows:
     """GPU hours by steps, if a run takes its share of the GPU as here."""
-    spent = {
-        name: sum(run.info["seconds"] / AT_ONCE for runs in s.groups.values() for run in runs)
-        for name, s in studies.items()
+    every = {
+        name: [r for rows in labels.values() for r in rows] for name, labels in studies.items()
     }
+    full = {name: rows for name, rows in every.items() if len(rows) >= AT_ONCE}
     rows: Rows = []
     for data, images in (("Flickr8k", 6_000), ("Flickr30k", 29_000), ("COCO", 113_287)):
-        row: dict[str, object] = {"data": data, "steps of a run": 30 * -(-images * 5 // 128)}
-        for name, seconds in spent.items():
-            count = sum(map(len, studies[name].groups.values()))
-            row[f"{name}, {count} runs, hours"] = f"{seconds * images / 6_000 / 3600:.2f}"
+        row: dict[str, object] = {"data": data, "steps of 30 epochs": 30 * -(-images * 5 // 128)}
+        for name, runs in full.items():
+            seconds = sum(float(str(run["seconds"])) for run in runs) / AT_ONCE
+            row[f"{name}, {len(runs)} runs, hours"] = f"{seconds * images / 6_000 / 3600:.2f}"
         row["features of 1,280 numbers, GB"] = f"{images * 1280 * 4 / 1e9:.2f}"
         row["36 regions of 2,048, half precision, GB"] = f"{images * 36 * 2048 * 2 / 1e9:.1f}"
         rows.append(row)
     return rows
+
+
+def by_label(rows: Rows) -> dict[str, dict[str, Rows]]:
+    """runs.csv by study and row of its table."""
+    found: dict[str, dict[str, Rows]] = {}
+    for row in rows:
+        found.setdefault(str(row["study"]), {}).setdefault(str(row["label"]), []).append(row)
+    return found
 
 
 def spread(values: Sequence[float], digits: int) -> str:
@@ -83,6 +117,13 @@ def spread(values: Sequence[float], digits: int) -> str:
 def published(file: str, **where: str) -> list[dict[str, str]]:
     with (PUBLISHED / file).open() as lines:
         return [r for r in csv.DictReader(lines) if all(r[k] == v for k, v in where.items())]
+
+
+def read_csv(name: str) -> Rows:
+    if not (HERE / name).is_file():
+        return []
+    with (HERE / name).open() as file:
+        return [dict(row) for row in csv.DictReader(file)]
 
 
 def write_csv(name: str, rows: Rows) -> None:
