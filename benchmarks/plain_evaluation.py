@@ -80,11 +80,12 @@ def coco_ids() -> tuple[list[int], list[int]]:
     return list(dict.fromkeys(images)), captions
 
 
-def eccv_caption(images: Tensor, captions: Tensor, pairing: Tensor) -> dict[str, Any]:
+def eccv_caption(
+    images: Tensor, captions: Tensor, image_ids: list[int], caption_ids: list[int]
+) -> dict[str, Any]:
     """COCO, CxC and ECCV Caption metrics from lists of the first hundred, which it is given."""
     gold = _eccv()
     scores = images @ captions.T
-    image_ids, caption_ids = coco_ids()
     lists = []
     for matrix, own, other in (
         (scores, image_ids, caption_ids),

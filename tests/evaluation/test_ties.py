@@ -86,14 +86,14 @@ def test_block_size_does_not_matter():
 class Misled(Embeddings):
     """Guesses that are off by more than they admit."""
 
-    def guess_own(self, image_of_caption):
-        own, tolerance = super().guess_own(image_of_caption)
+    def guess_own(self, image, caption):
+        own, tolerance = super().guess_own(image, caption)
         return own + 0.1, tolerance
 
 
 class Clueless(Embeddings):
-    def guess_own(self, image_of_caption):
-        return Scores.guess_own(self, image_of_caption)
+    def guess_own(self, image, caption):
+        return Scores.guess_own(self, image, caption)
 
 
 @pytest.mark.parametrize("kind", [Misled, Clueless])

@@ -13,9 +13,11 @@ import torch
 
 from simgrad.errors import InputError
 from simgrad.evaluation.evaluator import evaluate_scores
-from simgrad.evaluation.metrics import DIRECTIONS, HEADLINE_RECALLS
+from simgrad.evaluation.metrics import DIRECTIONS, HEADLINE_RECALLS, metrics_of, summary
+from simgrad.evaluation.pool import Pool
+from simgrad.evaluation.ranks import ranks_from_counts
 from simgrad.evaluation.scores import Scores
-from simgrad.evaluation.truth import Truth, truth_metrics
+from simgrad.evaluation.truth import Truth
 
 
 def evaluate_coco(
@@ -46,19 +48,21 @@ def evaluate_coco(
     caption_row = {caption: row for row, caption in enumerate(ordered_captions)}
     pairing = np.array([image_row[image_of[c]] for c in ordered_captions])
     recalls = tuple(recalls)
-    values: dict[str, float] = {}
-    for name in ("coco-1k", "coco-5k"):
-        found = evaluate_scores(scores, pairing, protocol=name, recalls=recalls).to_dict()
-        values |= {f"{name.replace('-', '_')}_{key}": value for key, value in found.items()}
-    flipped = scores.transposed()
-    for name, lists in (("cxc", gold.cxc_gts), ("eccv", gold.eccv_gts)):
-        for direction in DIRECTIONS:
-            ours = (scores, image_row, caption_row)
-            if direction == "t2i":
-                ours = (flipped, caption_row, image_row)
-            truth = Truth.of_lists(lists[direction], ours[1], ours[2])
-            for key, value in truth_metrics(ours[0], truth, recalls).items():
-                values[f"{name}_{direction}_{key}"] = value
+    found = evaluate_scores(scores, pairing, protocol="coco-1k", recalls=recalls).to_dict()
+    values = {f"coco_1k_{key}": value for key, value in found.items()}
+    rows_of = {"i2t": (image_row, caption_row), "t2i": (caption_row, image_row)}
+    truths = {
+        (name, direction): Truth.of_lists(lists[direction], *rows_of[direction])
+        for name, lists in (("cxc", gold.cxc_gts), ("eccv", gold.eccv_gts))
+        for direction in DIRECTIONS
+    }
+    pool = Pool.of(scores, pairing, [(way, truth) for (_, way), truth in truths.items()])
+    ids = ([str(i) for i in ordered_images], [str(c) for c in ordered_captions])
+    found = metrics_of(ranks_from_counts(pool.counts, pairing, *ids), recalls).to_dict()
+    values |= {f"coco_5k_{key}": value for key, value in found.items()}
+    for (name, direction), truth in truths.items():
+        found = summary(pool.positions(truth, direction), recalls)
+        values |= {f"{name}_{direction}_{key}": value for key, value in found.items()}
     return values
 
 

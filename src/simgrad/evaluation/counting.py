@@ -37,25 +37,50 @@ class Counts:
     t2i: Tensor  # (captions,) other images that the caption scores at least as high
     i2t_tied: Tensor  # (images,) of the rivals of its best caption, those with an equal score
     t2i_tied: Tensor  # (captions,) of its rivals, those with an equal score
+    others: "OtherCounts | None" = None
+
+
+@dataclass(frozen=True)
+class OtherCounts:
+    """The same for pairs of an image and another image's caption."""
+
+    scores: Tensor  # (pairs,)
+    i2t: Tensor  # (pairs,) captions of other images that score at least as high, itself included
+    t2i: Tensor  # (pairs,) images, not the caption's own, that do, itself included
 
 
 @torch.no_grad()
-def count(scores: Scores, image_of_caption: Tensor, rows: int | None = None) -> Counts:
-    """Count the rivals of every true pair, in both directions; `rows` images at a time."""
-    guess = scores.guess_own(image_of_caption)
-    columns = None if guess is None else _Columns(*guess)
-    state = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
+def count(
+    scores: Scores,
+    image_of_caption: Tensor,
+    rows: int | None = None,
+    others: tuple[Tensor, Tensor] | None = None,
+) -> Counts:
+    """Count the rivals of every true pair, in both directions; `rows` images at a time.
+
+    `others`, (images, captions), are pairs to count in the same pass.
+    """
+    own = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
+    groups = [own] if others is None else [own, _Rows(*others, scores.num_images)]
+    guesses = [scores.guess_own(group.row, group.column) for group in groups]
+    captions = [None if group is own else group.column for group in groups]  # None: each, in order
+    columns = [_Columns(c, *g) for c, g in zip(captions, guesses, strict=True) if g is not None]
     for start, block in _strips(scores, rows):
-        pairs = state.blank_own(block, start)
-        state.count(block, pairs, start)
-        if columns is not None:
-            columns.count(block, state.mask)
-    if columns is None or not columns.settle(state.own):
-        columns = _Columns(state.own, None)
+        for group in groups:
+            group.read(block, start, blank=group is own)
+            group.count(block, start)
+        own.count_tied(block, start)
+        for column in columns:
+            column.count(block)
+    exact = [group.own for group in groups]
+    if not columns or not all(c.settle(e) for c, e in zip(columns, exact, strict=True)):
+        columns = [_Columns(c, e, None) for c, e in zip(captions, exact, strict=True)]
         for start, block in _strips(scores, rows):
-            state.blank_own(block, start)
-            columns.count(block, state.mask)
-    return Counts(state.own, state.rivals, columns.rivals, state.tied, columns.tied)
+            own.read(block, start, blank=True)
+            for column in columns:
+                column.count(block)
+    more = None if others is None else OtherCounts(exact[1], groups[1].rivals, columns[1].rivals)
+    return Counts(own.own, own.rivals, columns[0].rivals, own.tied, columns[0].tied, more)
 
 
 @torch.no_grad()
@@ -63,7 +88,8 @@ def count_rows(scores: Scores, query: Tensor, candidate: Tensor) -> tuple[Tensor
     """For true pairs of any pattern: their scores, and the rivals each has in its row."""
     state = _Rows(query, candidate, scores.num_images)
     for start, block in _strips(scores, None):
-        state.count(block, state.blank_own(block, start), start)
+        state.read(block, start, blank=True)
+        state.count(block, start)
     return state.own, state.rivals
 
 
@@ -76,7 +102,7 @@ def _strips(scores: Scores, rows: int | None) -> Iterator[tuple[int, Tensor]]:
 
 
 class _Rows:
-    """The rivals of true pairs (row, column) within their rows."""
+    """The rivals of pairs (row, column) within their rows."""
 
     own: Tensor  # (pairs,) scores, as the blocks gave them
     mask: "Mask"
@@ -100,50 +126,64 @@ class _Rows:
         self.own = block.new_empty(len(self.row))
         self.mask = Mask(block)
 
-    def blank_own(self, block: Tensor, start: int) -> Tensor:
-        """Take the scores of the true pairs out of a block; returns which pairs they are."""
+    def _pairs(self, block: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """The pairs that a block holds, and their rows in it."""
+        pairs = self.order[self.offsets[start] : self.offsets[start + len(block)]]
+        return pairs, self.row[pairs] - start
+
+    def read(self, block: Tensor, start: int, *, blank: bool) -> None:
+        """Read the scores of the pairs in a block, and blank them out or not."""
         if start == 0:
             self._start(block)
-        pairs = self.order[self.offsets[start] : self.offsets[start + len(block)]]
-        rows, columns = self.row[pairs] - start, self.column[pairs]
-        self.own[pairs] = block[rows, columns]
-        block[rows, columns] = torch.nan
-        return pairs
+        pairs, rows = self._pairs(block, start)
+        self.own[pairs] = block[rows, self.column[pairs]]
+        if blank:
+            block[rows, self.column[pairs]] = torch.nan
 
-    def count(self, block: Tensor, pairs: Tensor, start: int) -> None:
-        best = block.new_full((len(block),), -torch.inf)
-        fewest = torch.zeros(len(block), dtype=torch.int64, device=block.device)
+    def count(self, block: Tensor, start: int) -> None:
+        """Count what scores at least as high as each pair."""
+        pairs, rows = self._pairs(block, start)
         turns = self.turn[pairs]
         for turn in range(int(turns.max()) + 1 if len(turns) else 0):
-            chosen = pairs[turns == turn]
-            rows, own = self.row[chosen] - start, self.own[chosen]
-            # Where every row has such a pair, rows is 0, 1, 2, ...
-            part = block if len(rows) == len(block) else block[rows]
-            rivals = self.mask.per_row(part, own)
-            self.rivals[chosen] = rivals
-            fewest[rows] = rivals if turn == 0 else torch.minimum(fewest[rows], rivals)
-            best[rows] = torch.maximum(best[rows], own)
-        above = self.mask.per_row(block, best, strict=True)
-        self.tied[start : start + len(block)] = fewest - above
+            chosen, some = pairs[turns == turn], rows[turns == turn]
+            # Where every row has such a pair, the rows are 0, 1, 2, ...
+            whole = len(some) == len(block)
+            self.rivals[chosen] = self.mask.per_row(
+                block, self.own[chosen], None if whole else some
+            )
+
+    def count_tied(self, block: Tensor, start: int) -> None:
+        """Of the rivals of each row's best pair, those with its score; every row has a pair."""
+        pairs, rows = self._pairs(block, start)
+        best = block.new_empty(len(block))
+        best.scatter_reduce_(0, rows, self.own[pairs], "amax", include_self=False)
+        fewest = self.tied[start : start + len(block)]
+        fewest.scatter_reduce_(0, rows, self.rivals[pairs], "amin", include_self=False)
+        fewest -= self.mask.per_row(block, best, strict=True)
 
 
 class _Columns:
     """The caption -> image direction, one block of images after the other."""
 
-    def __init__(self, own: Tensor, tolerance: Tensor | None) -> None:
+    def __init__(self, captions: Tensor | None, own: Tensor, tolerance: Tensor | None) -> None:
+        self.captions = captions if captions is None else captions.to(own.device)
+        self.mask: Mask | None = None
         self.exact = tolerance is None
         self.low = own if tolerance is None else own - tolerance
         self.high = own if tolerance is None else own + tolerance
         self.rivals = torch.zeros(len(own), dtype=torch.int64, device=own.device)
         self.tied = torch.zeros_like(self.rivals)
-        self.undecided: list[tuple[Tensor, Tensor]] = []  # (captions, scores)
+        self.undecided: list[tuple[Tensor, Tensor]] = []  # (columns, scores)
         self.kept = 0
 
-    def count(self, block: Tensor, mask: "Mask") -> None:
+    def count(self, block: Tensor) -> None:
         if self.kept > _UNDECIDED:
             return
-        above = mask.per_column(block, self.high, strict=True)
-        near = mask.per_column(block, self.low) - above
+        if self.captions is not None:
+            block = block.index_select(1, self.captions)
+        self.mask = self.mask or Mask(block)
+        above = self.mask.per_column(block, self.high, strict=True)
+        near = self.mask.per_column(block, self.low) - above
         self.rivals += above
         if self.exact:
             self.rivals += near
@@ -153,11 +193,11 @@ class _Columns:
             self.kept += len(self.undecided[-1][0])
 
     def _close_calls(self, block: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
-        """Captions and scores of the rivals that are too close to call."""
-        captions = near.nonzero()[:, 0]
-        part = block[:, captions]
-        close = (part >= self.low[captions]) & (part <= self.high[captions])
-        return captions[close.nonzero()[:, 1]], part[close]
+        """Columns and scores of the rivals that are too close to call."""
+        columns = near.nonzero()[:, 0]
+        part = block[:, columns]
+        close = (part >= self.low[columns]) & (part <= self.high[columns])
+        return columns[close.nonzero()[:, 1]], part[close]
 
     def settle(self, own: Tensor) -> bool:
         """Judge the undecided rivals by the true scores; False: count again."""
@@ -165,9 +205,9 @@ class _Columns:
             return True
         if self.kept > _UNDECIDED or not bool(((own >= self.low) & (own <= self.high)).all()):
             return False
-        for captions, values in self.undecided:
-            self.rivals.index_add_(0, captions, (values >= own[captions]).long())
-            self.tied.index_add_(0, captions, (values == own[captions]).long())
+        for columns, values in self.undecided:
+            self.rivals.index_add_(0, columns, (values >= own[columns]).long())
+            self.tied.index_add_(0, columns, (values == own[columns]).long())
         return True
 
 
@@ -185,14 +225,20 @@ class Mask:
         shape = (len(block), -(-self.columns // 8) * 8) if self.on_cpu else (0, 0)
         self.space = np.zeros(shape, dtype=bool)
 
-    def per_row(self, block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
-        """How many entries of each row are at least (`strict`: above) the row's threshold."""
+    def per_row(
+        self, block: Tensor, thresholds: Tensor, rows: Tensor | None = None, *, strict: bool = False
+    ) -> Tensor:
+        """How many entries of each row are at least (`strict`: above) the row's threshold.
+
+        `rows`: of these rows only.
+        """
         if not self.on_cpu:
-            return _compare(block, thresholds[:, None], strict).sum(dim=1)
-        words = self._compare(block, thresholds[:, None], strict).view(np.int64)
+            part = block if rows is None else block[rows]
+            return _compare(part, thresholds[:, None], strict).sum(dim=1)
+        words = self._compare(block, thresholds[:, None], strict, rows).view(np.int64)
         # Eight entries, a byte each, are added at once, 255 times at most: no byte overflows.
         whole = words.shape[1] // 255 * 255
-        sums = np.add.reduce(words[:, :whole].reshape(len(block), -1, 255), axis=2)
+        sums = np.add.reduce(words[:, :whole].reshape(len(words), -1, 255), axis=2)
         rest = np.add.reduce(words[:, whole:], axis=1, keepdims=True)
         lanes = np.concatenate([sums, rest], axis=1).view(np.uint8)
         return torch.from_numpy(lanes.sum(axis=1, dtype=np.int64))
@@ -206,11 +252,18 @@ class Mask:
         sums = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
         return torch.from_numpy(sums[: self.columns].astype(np.int64))
 
-    def _compare(self, block: Tensor, thresholds: Tensor, strict: bool) -> npt.NDArray[np.bool_]:
+    def _compare(
+        self, block: Tensor, thresholds: Tensor, strict: bool, rows: Tensor | None = None
+    ) -> npt.NDArray[np.bool_]:
         operation = np.greater if strict else np.greater_equal
+        values, limits = block.numpy(), thresholds.numpy()
+        mask = self.space[: len(block) if rows is None else len(rows)]
         with np.errstate(invalid="ignore"):  # NaN compares false: that is what it is there for
-            mask = self.space[: len(block)]
-            operation(block.numpy(), thresholds.numpy(), out=mask[:, : self.columns])
+            if rows is None:
+                operation(values, limits, out=mask[:, : self.columns])
+            else:  # one by one: to copy the rows would take longer than to compare them
+                for place, row in enumerate(rows.tolist()):
+                    operation(values[row], limits[place], out=mask[place, : self.columns])
         return mask
 
 

@@ -153,17 +153,16 @@ class ModelScores(Scores):
         return ModelScores(self.model, self.images, self.captions, not self.flipped)
 
     @torch.no_grad()
-    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        """Small blocks of images and their own captions; rounding depends on a block's shape."""
-        order = torch.argsort(image_of_caption, stable=True)
+    def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """Small blocks of images and their captions; rounding depends on a block's shape."""
+        order = torch.argsort(image, stable=True)
         own: Tensor | None = None
-        for start in range(0, len(order), 64):
-            columns = order[start : start + 64]
-            rows, place = np.unique(image_of_caption[columns].numpy(), return_inverse=True)
-            block = self._similarities(torch.from_numpy(rows), columns)
+        for pairs in torch.split(order, 64):
+            rows, place = np.unique(image[pairs].numpy(), return_inverse=True)
+            block = self._similarities(torch.from_numpy(rows), caption[pairs])
             own = block.new_empty(len(order)) if own is None else own
             at = torch.from_numpy(place).to(block.device)
-            own[columns.to(block.device)] = block[at, torch.arange(len(columns), device=at.device)]
+            own[pairs.to(block.device)] = block[at, torch.arange(len(pairs), device=at.device)]
         assert own is not None
         return own, 1e-5 * (1 + own.abs())
 

@@ -41,8 +41,8 @@ class Scores(ABC):
     def transposed(self) -> "Scores":
         """Captions as rows, images as columns."""
 
-    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        """Each caption's score with its own image, and how far off it may be (None: exact).
+    def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """The score of each pair, and how far off it may be (None: exact).
 
         The guess may come from another kernel than `compute`: it only says where to look.
         Without one (None) the blocks have to be made twice.
@@ -108,16 +108,12 @@ class Embeddings(Scores):
     def transposed(self) -> "Embeddings":
         return Embeddings(self.captions, self.images)
 
-    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        image_of_caption = image_of_caption.to(self.images.device)
+    def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        image, caption = image.to(self.images.device), caption.to(self.images.device)
         step = 256 if self.images.device.type == "cpu" else 1 << 16  # stay in the CPU's cache
-        own = torch.cat(
-            [
-                (self.images[image_of_caption[i : i + step]] * self.captions[i : i + step]).sum(1)
-                for i in range(0, self.num_captions, step)
-            ]
-        )
-        lengths = self.lengths[0][image_of_caption] * self.lengths[1]
+        parts = zip(torch.split(image, step), torch.split(caption, step), strict=True)
+        own = torch.cat([(self.images[i] * self.captions[c]).sum(1) for i, c in parts])
+        lengths = self.lengths[0][image] * self.lengths[1][caption]
         return own, 8 * torch.finfo(own.dtype).eps * lengths
 
 
@@ -140,10 +136,9 @@ class Matrix(Scores):
     def transposed(self) -> "Matrix":
         return Matrix(self.similarities.T)
 
-    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+    def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
         device = self.similarities.device
-        columns = torch.arange(self.num_captions, device=device)
-        return _full(self.similarities[image_of_caption.to(device), columns]), None
+        return _full(self.similarities[image.to(device), caption.to(device)]), None
 
 
 class Blocks(Scores):
@@ -197,8 +192,8 @@ class Average(Scores):
     def transposed(self) -> "Average":
         return Average([m.transposed() for m in self.members])
 
-    def guess_own(self, image_of_caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        guesses = [m.guess_own(image_of_caption) for m in self.members]
+    def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        guesses = [m.guess_own(image, caption) for m in self.members]
         known = [guess for guess in guesses if guess is not None]
         if len(known) < len(guesses):
             return None

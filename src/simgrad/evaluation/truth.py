@@ -16,7 +16,7 @@ from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats, summary
 from simgrad.evaluation.ranks import Integers, Positions, places
 from simgrad.evaluation.scores import Scores
 
-_NEVER = 1 << 60  # the place of a true item that is not among the candidates
+NEVER = 1 << 60  # the place of a true item that is not among the candidates
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _place_truth(scores: Scores, truth: Truth) -> tuple[Integers, Integers]:
     there = truth.candidate >= 0
     pairs = (torch.from_numpy(query[there]), torch.from_numpy(truth.candidate[there]))
     own, rivals = (result.cpu().numpy() for result in count_rows(part, *pairs))
-    place = np.full(len(query), _NEVER)
+    place = np.full(len(query), NEVER)
     place[there] = places(query[there], own, rivals, truth.gain[there])
     return query, place
 
