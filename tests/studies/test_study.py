@@ -16,6 +16,7 @@ from simgrad.studies.study import Study
 from simgrad.studies.table import Cell, Table, TableRow, build_table, number, write_tables
 from simgrad.studies.worker import work
 from simgrad.training import Run
+from simgrad.training.loop import train
 
 SMALL: dict[str, Any] = {
     "title": "small",
@@ -52,6 +53,28 @@ def test_every_run_is_done_once(done: Study) -> None:
     before = {run.path: (run.path / "run.json").stat().st_mtime_ns for run in done.runs}
     work(done)
     assert before == {r.path: (r.path / "run.json").stat().st_mtime_ns for r in done.runs}
+
+
+def test_a_first_round_is_trained_once_for_all_rows(tmp_path: Path) -> None:
+    second = {"epochs": 1, "depth": 20}
+    rows = [
+        {"label": "tri", "set": {"second_round": {"objective": "off-tri", **second}}},
+        {"label": "quin", "set": {"second_round": {"objective": "off-quin", **second}}},
+        {"label": "online"},
+        {"label": "other", "set": {"lr": 1e-3, "second_round": {"objective": "off-tri", **second}}},
+    ]
+    fields = {**SMALL["recipe"], "objective": "triplet-sh"}
+    study = Study.create(plan(recipe=fields, grid={}, rows=rows, seeds=1), tmp_path / "study")
+    places = [study.round_one(recipe) for _, recipe in study.jobs()]
+    online = study.path / "runs" / "online-s0"
+    assert places[:3] == [online, online, None]
+    assert places[3] is not None
+    assert places[3].parent == study.path / "round1"
+    run_local(study, processes=2, quiet=True)
+    assert [run.finished for run in study.runs] == [True] * 4
+    assert not list(study.path.glob("runs/*/round1"))
+    alone = train(study.jobs()[0][1], tmp_path / "alone", quiet=True)
+    assert Run(study.path / "runs" / "tri-s0").test == alone.test
 
 
 def test_printed_figures_stand_under_their_names(capsys: pytest.CaptureFixture[str]) -> None:

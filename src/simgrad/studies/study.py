@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from simgrad.errors import InputError
-from simgrad.files import atomic_write
+from simgrad.files import atomic_write, sha256
 from simgrad.studies.plan import Plan, Row, plan_from_dict, slug
 from simgrad.training.recipe import Recipe, read_yaml
 from simgrad.training.run import Run
@@ -65,6 +65,16 @@ class Study:
     def jobs(self) -> list[tuple[Path, Recipe]]:
         """Every run: where, and what."""
         return [(self.path / RUNS / name, recipe) for name, _, recipe in self.plan.runs()]
+
+    def round_one(self, recipe: Recipe) -> Path | None:
+        """Where the first of two rounds is trained: once for all rows that begin the same way."""
+        if recipe.second_round is None:
+            return None
+        first = recipe.replace(second_round=None)
+        for path, other in self.jobs():
+            if other == first:
+                return path
+        return self.path / "round1" / sha256(repr(first.to_dict()))[:12]
 
     @property
     def runs(self) -> list[Run]:

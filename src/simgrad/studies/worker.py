@@ -49,7 +49,7 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
                 if Run(folder).info.get("status") == "failed":  # there, and noted there
                     continue
                 time.sleep(_PATIENCE)
-            problem = _train(folder, recipe, shared)
+            problem = _train(folder, recipe, shared, study.round_one(recipe))
             if problem is not None and BUSY in problem:
                 # Come back when all else is done: whoever has it may be killed.
                 taken.add(folder)
@@ -75,12 +75,14 @@ def _through(folder: Path) -> bool:
     return Run(folder).finished and not remembered(folder / LAST)
 
 
-def _train(folder: Path, recipe: Recipe, shared: dict[Any, Any]) -> str | None:
+def _train(
+    folder: Path, recipe: Recipe, shared: dict[Any, Any], round_one: Path | None = None
+) -> str | None:
     """Train one run; what went wrong, if anything did."""
     from simgrad.training.loop import train
 
     try:
-        train(recipe, folder, quiet=True, shared=shared)
+        train(recipe, folder, quiet=True, shared=shared, round_one=round_one)
     except InputError as error:
         if BUSY not in str(error):
             _note_failure(folder, str(error))

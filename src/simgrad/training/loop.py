@@ -48,17 +48,20 @@ def train(
     quiet: bool = False,
     stop_after: float | None = None,
     shared: dict[Any, Any] | None = None,
+    round_one: Path | None = None,
 ) -> Run:
     """Train, or go on training, in `folder`; a finished run is returned as it is.
 
     `stop_after` ends the run early after so many seconds, ready to be resumed. Runs side by side in
-    one process share what they read through `shared`.
+    one process share what they read through `shared`. Of a recipe of two rounds, the first is
+    trained in `round_one`, which other runs may share; in `folder/round1` if left out.
     """
     folder = Path(folder)
     if recipe.second_round is not None:
         from simgrad.training.rounds import train_two_rounds
 
-        return train_two_rounds(recipe, folder, dataset=dataset, quiet=quiet, shared=shared)
+        place = round_one or folder / "round1"
+        return train_two_rounds(recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared)
     with distributed.together():
         chief = distributed.rank() == 0
         held = lock(folder / ".lock", wait=False, what=f"the run {folder}")

@@ -19,19 +19,20 @@ from simgrad.training.run import BEST, Run
 def train_two_rounds(
     recipe: Recipe,
     folder: Path,
+    round_one: Path,
     *,
     dataset: Dataset | None = None,
     quiet: bool = False,
     shared: dict[Any, Any] | None = None,
 ) -> Run:
-    """Round one in `folder/round1`, candidates in `folder/candidates`, round two in `folder`."""
+    """Round one and what is mined with it in `round_one`, round two in `folder`."""
     changes = dict(recipe.second_round or {})
     go_on = bool(changes.pop("from_round_one", False))
     recipe.replace(**{**changes, "second_round": None})  # a mistake is told before the first round
     dataset = dataset or recipe.dataset()
     first = train(
         recipe.replace(second_round=None),
-        folder / "round1",
+        round_one,
         dataset=dataset,
         quiet=quiet,
         shared=shared,
@@ -39,7 +40,7 @@ def train_two_rounds(
     if not first.finished:
         return first
     depth = int(changes.get("depth", recipe.depth))
-    candidates = mine_run(first, folder / "candidates", depth, dataset=dataset)
+    candidates = mine_run(first, round_one / f"candidates-{depth}", depth, dataset=dataset)
     changes |= {"second_round": None, "candidates": str(candidates)}
     if go_on:
         changes["start_from"] = str(first.path / BEST)
