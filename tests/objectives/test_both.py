@@ -72,9 +72,10 @@ def test_all_ways_agree(o: Objective, name: str, monkeypatch: pytest.MonkeyPatch
     taken = _ways(monkeypatch)
     direct = _gradients(o, name)
     blocked = [_gradients(o, name, block) for block in (13, 30, 57)]  # one row; uneven last blocks
-    several = name != "diagonal" and o.per_pair  # a row for every pair: worked row by row
-    expected = ["in_one_piece", "in_blocks"] if several else ["weigh_in_one", "weigh_in_blocks"]
-    assert taken == [expected[0], *[expected[1]] * 3]
+    square = name == "diagonal"
+    several = not square and o.per_pair  # a row for every pair: worked row by row
+    in_blocks = "in_blocks" if several else "weigh_in_blocks"
+    assert taken == ["weigh_in_one" if square else "in_one_piece", *[in_blocks] * 3]
     monkeypatch.setattr(type(o), "stream", lambda self: None)
     taken.clear()
     by_rows = [_gradients(o, name), _gradients(o, name, 30)]

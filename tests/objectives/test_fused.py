@@ -89,7 +89,8 @@ def test_a_hardest_negative_beyond_the_edge_is_none() -> None:
     o, x = objective("triplet-sh"), torch.randn(5, 4)
     stream, pairs = o.stream(), Positives.diagonal(5, x.device)
     assert stream is not None
-    tiles = fused.FusedTiles(Work(o, None, pairs, (None, None), 25, x.dtype), stream, x, x)
+    z = torch.cat([x, x])
+    tiles = fused.FusedTiles(Work(o, None, pairs, (None, None), 25, z, z), stream)
     parts = torch.tensor([[[0.5, -torch.inf]], [[3.0, 127.0]]])  # (summaries, tiles, queries)
     assert tiles._merged(parts, 5)[1].tolist() == [3, 4]
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simgrad.objectives.base import Batch, Objective, Sparse, Whole, affine_of, dense, weigh_rows
+from simgrad.objectives.base import Objective, affine_of, dense, weigh_rows
+from simgrad.objectives.batch import Batch, Sparse, Whole
 from simgrad.objectives.positives import Side
 
 # Above any similarity: such a positive pair is in nobody's relative set, and is no minimum.

@@ -1,6 +1,7 @@
 """Objectives: rules from similarities to weights. One family per file; `base.py` is the frame."""
 
-from simgrad.objectives.base import Batch, Objective, Sparse, Weights, objectives
+from simgrad.objectives.base import Objective, Weights, objectives
+from simgrad.objectives.batch import Batch, Sparse
 from simgrad.objectives.goal import Goal
 from simgrad.objectives.ntxent import NTXent
 from simgrad.objectives.offline import AdapOffQuin, OffQuin, OffTri

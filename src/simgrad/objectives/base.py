@@ -7,14 +7,13 @@ place. Both directions, several positives, blocks, half precision, learned tempe
 from above, queries without a negative and input checks come from here.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from simgrad.errors import InputError
+from simgrad.objectives.batch import Batch, Sparse, Whole
 from simgrad.objectives.outside import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives, Side
 from simgrad.objectives.spec import Registry, print_spec
@@ -24,18 +23,11 @@ from simgrad.objectives.tensors import (
     check_finite,
     check_overflow,
     may_check,
+    without_autocast,
 )
 
 if TYPE_CHECKING:
     from simgrad.objectives.streamed import Streamed
-
-
-class Sparse(NamedTuple):
-    """Weights of which few are not zero: an objective that looks at the hardest negative alone."""
-
-    query: Tensor  # (entries,) row in the block
-    candidate: Tensor  # (entries,)
-    weight: Tensor  # (entries,)
 
 
 class Weights(NamedTuple):
@@ -45,49 +37,6 @@ class Weights(NamedTuple):
     t2i: Tensor  # (images, captions) dL/dS, caption queries
     value: Tensor  # the loss, for logging
     offline: Offline | None = None  # dL/d(the four offline similarities)
-
-
-class Whole:
-    """What a rule may need to know of the whole batch while it sees some of its rows."""
-
-    def __init__(self, positive_similarities: Tensor) -> None:
-        self.positive_similarities = positive_similarities  # (all pairs,), sorted by query
-
-    @cached_property
-    def sorted_positives(self) -> Tensor:
-        return self.positive_similarities.sort().values
-
-    @cached_property
-    def smallest_positive(self) -> Tensor:
-        return self.positive_similarities.min()
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The positive pairs of the rows a rule sees, and what lies outside of them."""
-
-    query: Tensor  # (pairs,) row in the block
-    candidate: Tensor  # (pairs,)
-    one_each: bool  # pair k belongs to row k
-    similarity: Tensor  # (pairs,) of each positive pair
-    whole: Whole
-    outside: Tensor | None = None  # (pairs, 2) offline similarities of this direction
-
-    def per_pair(self, rows: Tensor) -> Tensor:
-        """(rows, ...) -> (pairs, ...): each pair sees its query's row."""
-        return rows if self.one_each else rows[self.query]
-
-    def per_query(self, pairs: Tensor, rows: int) -> Tensor:
-        """(pairs, ...) -> (rows, ...): sum over the pairs of a query."""
-        if self.one_each:
-            return pairs
-        return pairs.new_zeros((rows, *pairs.shape[1:])).index_add_(0, self.query, pairs)
-
-    def fill(self, matrix: Tensor, value: "Tensor | float") -> Tensor:
-        """In place: entries (rows, candidates) of the positive pairs become `value`."""
-        if not isinstance(value, Tensor):
-            value = matrix.new_full((), value)  # a kernel, not a copy: a CUDA graph can hold it
-        return matrix.index_put_((self.query, self.candidate), value)
 
 
 RuleResult = tuple[Tensor, "Tensor | Sparse"] | tuple[Tensor, "Tensor | Sparse", Tensor]
@@ -179,7 +128,7 @@ class Objective(nn.Module):
         if similarities.dim() != 2:
             shape = tuple(similarities.shape)
             raise InputError(f"similarities have shape {shape}; they must be images x captions.")
-        with torch.autocast(similarities.device.type, enabled=False):
+        with without_autocast(similarities.device.type):
             S = at_least_float32(similarities.detach())
             checking = may_check(S)
             check_finite(S, "similarities", checking)
@@ -244,7 +193,10 @@ def affine_of(objective: Objective, S: Tensor) -> Tensor:
 
 def weigh_whole(objective: Objective, seen: Tensor, side: Side, outside: Tensor | None) -> Part:
     """`weigh_block` of all rows: the positives' similarities are read from the matrix."""
-    whole = Whole(seen[side.query_of_pair, side.candidate_of_pair])
+    if side.diagonal:
+        whole = Whole(seen.diagonal().clone())
+    else:
+        whole = Whole(seen[side.query_of_pair, side.candidate_of_pair])
     return weigh_block(objective, seen, side, whole, (0, len(seen), slice(None)), outside)
 
 
@@ -264,9 +216,11 @@ def weigh_block(
     if side.candidate_present is not None:
         # A candidate that is not there is infinitely dissimilar: no rule gives it weight.
         seen.masked_fill_(~side.candidate_present, -torch.inf)
-    query, candidate = side.query_of_pair[pairs] - start, side.candidate_of_pair[pairs]
+    query, candidate = side.query_of_pair[pairs], side.candidate_of_pair[pairs]
     own, outer = whole.positive_similarities[pairs], None if outside is None else outside[pairs]
-    batch = Batch(query, candidate, side.one_each, own, whole, outer)
+    diagonal = side.diagonal and len(seen) == side.queries
+    query = query - start if start else query
+    batch = Batch(query, candidate, side.one_each, own, whole, outer, diagonal)
     mask = side.mask(start, stop, pairs) if objective.reads_mask else _NOT_READ
     values, weights, outer = (*objective.rule(seen, mask, batch), None)[:3]
     assert values is not None

@@ -7,8 +7,8 @@
    both directions, added, are multiplied into the gradients of images and texts.
 
 That is three products for most rules, four for those that need step 3, and one for those that give
-weight to the hardest negative alone. One direction at a time there would be six. A batch that is
-small enough is one block, which is kept.
+weight to the hardest negative alone. One direction at a time there would be six. A small square
+batch needs no blocks, and three products or one: `weigh_in_one`.
 """
 
 from typing import Protocol
@@ -16,8 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from simgrad.objectives.base import Batch, Whole
-from simgrad.objectives.rows import Gradients, Work
+from simgrad.objectives.batch import Batch, Whole
+from simgrad.objectives.rows import Gradients, Work, add_times
 from simgrad.objectives.streamed import Streamed, Summary, Verdict
 from simgrad.objectives.sums import Sums
 
@@ -41,11 +41,8 @@ class Tiles(Protocol):
 class PlainTiles:
     """The tiles of any device: one operation of PyTorch after the other."""
 
-    def __init__(
-        self, work: Work, stream: Streamed, x: Tensor, y: Tensor, kept: Tensor | None = None
-    ) -> None:
-        self.work, self.stream, self.x, self.y = work, stream, x, y
-        self.kept = kept  # all similarities, where they fit
+    def __init__(self, work: Work, stream: Streamed) -> None:
+        self.work, self.stream = work, stream
 
     def first(self, block: Block, before: Both) -> tuple[Summary, Summary, Tensor | None]:
         negatives, (start, stop, _) = self._negatives(block), block
@@ -54,61 +51,56 @@ class PlainTiles:
             return by_row, (), weights
         by_column, more = self.stream.summarise(negatives.t(), before[1], start)
         if weights is not None and more is not None:
-            weights = self._add(weights, more)
+            weights = add_times(weights, more.t(), self.work.ratio)
         return by_row, by_column, weights
 
     def second(self, block: Block, given: Both) -> Tensor:
         start, stop, _ = block
-        negatives = self._negatives(block) if self.kept is None else self.kept
+        negatives = self._negatives(block)
         weights = self.stream.spread(negatives, rows_of(given[0], start, stop))
-        return self._add(weights, self.stream.spread(negatives.t(), given[1]))
+        return add_times(weights, self.stream.spread(negatives.t(), given[1]).t(), self.work.ratio)
 
     def _negatives(self, block: Block) -> Tensor:
         """A block of similarities, -inf where there is no negative."""
         (start, stop, pairs), absent = block, self.work.pairs.i2t.absent
-        S = self.kept
-        if S is None:
-            S = self.work.similarities(self.x[start:stop], self.y)
+        S = self.work.similarities(self.work.images[start:stop], self.work.texts)
         if absent is not None:
             S.masked_fill_(absent[start:stop, None], -torch.inf)
         return self.work.pairs.fill(S, -torch.inf, start, pairs)
-
-    def _add(self, weights: Tensor, of_columns: Tensor) -> Tensor:
-        ratio = self.work.ratio
-        if isinstance(ratio, Tensor):
-            return weights.addcmul_(of_columns.t(), ratio)
-        return weights.add_(of_columns.t(), alpha=ratio)
 
 
 def rows_of(summary: Summary, start: int, stop: int) -> Summary:
     return tuple(x[start:stop] for x in summary)
 
 
-def weigh_in_one(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> Gradients:
-    """A batch whose similarities fit: they are made once, and kept."""
-    S, sums = work.similarities(x, y), Sums(work, x, y)
-    own, every = work.pairs.pick(S).clone(), (0, len(x), slice(None))
-    if work.pairs.i2t.absent is None:
-        batch = joint(work, own)
-        known = stream.at_once(S, batch, work.pairs, work.ratio)
-        if known is not None:
-            sums.add(every, work.pairs.fill(known[1], 0.0))
-            return sums.finish(silenced(known[0], work, batch))
-    return weigh_tiles(work, stream, own, PlainTiles(work, stream, x, y, S), [every], sums)
+def weigh_in_one(work: Work, stream: Streamed) -> Gradients:
+    """A square batch whose similarities fit, every query with negatives: one matrix has them all.
+
+    Its rows are the image queries and, below them, the caption queries.
+    """
+    S, sums, images = work.similarities(work.images, work.texts), Sums(work), len(work.images)
+    batch = joint(work, S.diagonal())
+    every = S if work.alone else torch.cat([S, S.t()])
+    del S
+    verdict, weights = stream.in_one(every, batch)
+    if weights is None:
+        return sums.finish(verdict)
+    if not work.alone:
+        weights = weights[:images].add_(weights[images:].t())
+    sums.add((0, images, slice(None)), weights)
+    return sums.close(verdict, None if work.bias is None else weights.sum())
 
 
-def weigh_in_blocks(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> Gradients:
+def weigh_in_blocks(work: Work, stream: Streamed) -> Gradients:
     """A batch of any size."""
-    tiles, blocks = PlainTiles(work, stream, x, y), work.pairs.i2t.blocks(work.size)
-    return weigh_tiles(work, stream, work.own(x, y), tiles, blocks, Sums(work, x, y))
+    return weigh_tiles(work, stream, PlainTiles(work, stream), work.pairs.i2t.blocks(work.size))
 
 
-def weigh_tiles(
-    work: Work, stream: Streamed, own: Tensor, tiles: Tiles, blocks: list[Block], sums: "Sums"
-) -> Gradients:
-    """The three steps. `own` are the similarities of the positive pairs, sorted by image."""
+def weigh_tiles(work: Work, stream: Streamed, tiles: Tiles, blocks: list[Block]) -> Gradients:
+    """The three steps."""
     images, texts = work.pairs.i2t.queries, work.pairs.t2i.queries
-    batch = joint(work, own)
+    sums = Sums(work)
+    batch = joint(work, work.own(work.unit[:images], work.unit[images:], work.pairs.i2t))
     known = stream.before(batch, images + texts)
     before = rows_of(known, 0, images), rows_of(known, images, images + texts)
     summaries = _Summaries(stream, images, texts)
@@ -157,19 +149,23 @@ class _Summaries:
 
 
 def joint(work: Work, own: Tensor) -> Batch:
-    """Both directions as one: the image queries, then the caption queries."""
+    """Both directions as one: the image queries, then the caption queries.
+
+    `own` are the similarities of the positive pairs, sorted by image.
+    """
     pairs = work.pairs
     i2t, t2i = pairs.i2t, pairs.t2i
     if work.alone:
-        return Batch(i2t.query_of_pair, i2t.candidate_of_pair, i2t.one_each, own, Whole(own))
-    query = torch.cat([i2t.query_of_pair, t2i.query_of_pair + i2t.queries])
-    candidate = torch.cat([i2t.candidate_of_pair, t2i.candidate_of_pair])
+        query, candidate, similarity = i2t.query_of_pair, i2t.candidate_of_pair, own.clone()
+        whole, one_each = Whole(similarity), i2t.one_each
+    else:
+        query, candidate = pairs.together
+        similarity = torch.cat([own, pairs.by_caption(own)])
+        whole, one_each = Whole(similarity[: len(own)]), i2t.one_each and t2i.one_each
     outside = None
     if work.outside[0] is not None and work.outside[1] is not None:
         outside = torch.cat([work.outside[0], work.outside[1]])
-    similarity = torch.cat([own, pairs.by_caption(own)])
-    one_each = i2t.one_each and t2i.one_each
-    return Batch(query, candidate, one_each, similarity, Whole(own), outside)
+    return Batch(query, candidate, one_each, similarity, whole, outside, i2t.diagonal)
 
 
 def silenced(verdict: Verdict, work: Work, batch: Batch) -> Verdict:

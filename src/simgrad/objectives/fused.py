@@ -16,7 +16,6 @@ from torch import Tensor
 from simgrad.objectives.both import Block, Both, rows_of, weigh_tiles
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary
-from simgrad.objectives.sums import Sums
 
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
@@ -57,9 +56,9 @@ def _installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def suits(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> bool:
+def suits(work: Work, stream: Streamed) -> bool:
     """Whether this batch is one for the kernels."""
-    pairs = work.pairs
+    pairs, x, y = work.pairs, work.images, work.texts
     return (
         x.is_cuda
         and stream.tile is not None
@@ -79,13 +78,12 @@ def _tf32(x: Tensor) -> bool:
     return x.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-def weigh_fused(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> Gradients | None:
+def weigh_fused(work: Work, stream: Streamed) -> Gradients | None:
     """The loss and its gradients; None if the kernels do not run here."""
     assert stream.tile is not None
     try:
-        tiles = FusedTiles(work, stream, x, y)
-        blocks = work.pairs.i2t.blocks(tiles.size)
-        return weigh_tiles(work, stream, work.own(x, y), tiles, blocks, Sums(work, x, y))
+        tiles = FusedTiles(work, stream)
+        return weigh_tiles(work, stream, tiles, work.pairs.i2t.blocks(tiles.size))
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler may raise: the plain way still works
@@ -101,9 +99,10 @@ def weigh_fused(work: Work, stream: Streamed, x: Tensor, y: Tensor) -> Gradients
 class FusedTiles:
     """The tiles of a GPU."""
 
-    def __init__(self, work: Work, stream: Streamed, x: Tensor, y: Tensor) -> None:
+    def __init__(self, work: Work, stream: Streamed) -> None:
         assert stream.tile is not None
-        self.work, self.stream, self.x, self.y = work, stream, x.contiguous(), y.contiguous()
+        x, y = work.images, work.texts
+        self.work, self.stream, self.x, self.y = work, stream, x, y
         self.owner = work.pairs.t2i.candidate_of_pair.int()
         self.bias = x.new_zeros((), dtype=torch.float32)
         if work.bias is not None:

@@ -38,7 +38,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, objectives
+from simgrad.objectives.base import objectives
+from simgrad.objectives.batch import Batch
 from simgrad.objectives.hardest import Hardest, lying
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Summary, Verdict, columns

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, objectives
-from simgrad.objectives.positives import Positives
+from simgrad.objectives.base import objectives
+from simgrad.objectives.batch import Batch
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
+from simgrad.objectives.tensors import constant
 
 # As in CLIP: a learned temperature may not fall below 1/100.
 _LARGEST_SCALE = 100.0
@@ -45,7 +46,7 @@ class NTXent(Streamed):
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         if self.learned:
             return self.log_scale.exp().clamp(max=_LARGEST_SCALE), None
-        return torch.tensor(1 / self.tau, dtype=torch.float64), None
+        return constant(1 / self.tau), None
 
     def summarise(
         self, negatives: Tensor, before: Summary, first: int = 0
@@ -57,30 +58,24 @@ class NTXent(Streamed):
 
     def judge(self, summary: Summary, batch: Batch) -> Verdict:
         normaliser = _with_positives(summary[0], batch)  # log of the sum over all candidates
-        surprise = batch.per_pair(normaliser) - batch.similarity
-        return self._verdict(surprise, batch, len(normaliser), (normaliser,))
+        log_probability = batch.similarity - batch.per_pair(normaliser)
+        return self._verdict(log_probability, batch, len(normaliser), (normaliser,))
 
-    def _verdict(self, surprise: Tensor, batch: Batch, rows: int, given: Summary = ()) -> Verdict:
-        own = torch.expm1(-surprise)  # probability - 1, however close to 0 that is
+    def _verdict(self, log_own: Tensor, batch: Batch, rows: int, given: Summary = ()) -> Verdict:
+        own = torch.expm1(log_own)  # probability - 1, however close to 0 that is
         if batch.one_each:
-            return Verdict(surprise, own, given)
-        ones = torch.ones_like(surprise)
+            return Verdict(-log_own, own, given)
+        ones = torch.ones_like(own)
         share = ones / batch.per_pair(batch.per_query(ones, rows))  # 1 / |positives|
-        return Verdict(batch.per_query(surprise * share, rows), own + (1 - share), given)
+        return Verdict(batch.per_query(-log_own * share, rows), own + (1 - share), given)
 
     def spread(self, negatives: Tensor, given: Summary) -> Tensor:
         return (negatives - columns(*given)[0]).exp_()  # softmax
 
-    def at_once(
-        self, similarities: Tensor, batch: Batch, pairs: Positives, ratio: "float | Tensor"
-    ) -> tuple[Verdict, Tensor] | None:
-        by_image, by_caption = similarities.log_softmax(1), similarities.log_softmax(0)
-        own = pairs.pick(by_image), pairs.by_caption(pairs.pick(by_caption))
-        verdict = self._verdict(torch.cat(own).neg_(), batch, sum(similarities.shape))
-        weights = by_image.exp_()
-        if isinstance(ratio, Tensor):
-            return verdict, weights.addcmul_(by_caption.exp_(), ratio)
-        return verdict, weights.add_(by_caption.exp_(), alpha=ratio)
+    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Verdict, Tensor | None]:
+        log_probability = similarities.log_softmax(1)
+        verdict = self._verdict(batch.pick(log_probability), batch, len(similarities))
+        return verdict, batch.fill(log_probability.exp_(), verdict.on_positive)
 
 
 def _with_positives(of_negatives: Tensor, batch: Batch) -> Tensor:

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, objectives
+from simgrad.objectives.base import objectives
+from simgrad.objectives.batch import Batch
 from simgrad.objectives.hardest import Hardest
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Summary, Verdict

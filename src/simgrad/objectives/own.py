@@ -17,7 +17,8 @@ from typing import Any
 from torch import Tensor
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, Objective, RuleResult, objectives
+from simgrad.objectives.base import Objective, RuleResult, objectives
+from simgrad.objectives.batch import Batch
 from simgrad.objectives.spec import setting
 
 

@@ -6,7 +6,7 @@ block of rows is made only when it is needed, so a batch of 65,536 never holds 6
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ class Side:
     query_of_pair: Tensor  # (pairs,)
     candidate_of_pair: Tensor  # (pairs,)
     one_each: bool  # every query has exactly one positive: pair k belongs to query k
+    diagonal: bool = False  # and that positive is candidate k
     dense: Tensor | None = None  # (queries, candidates) bool, where the user gave a mask
     query_present: Tensor | None = None  # (queries,) bool; None: all of them
     candidate_present: Tensor | None = None  # (candidates,) bool
@@ -65,7 +66,9 @@ class Side:
 
     def blocks(self, elements: int) -> list[tuple[int, int, slice]]:
         """Row ranges (start, stop, pairs), each with about `elements` pair x candidate entries."""
-        pairs = max(1, elements // max(1, self.candidates))
+        pairs, count = max(1, elements // max(1, self.candidates)), len(self.query_of_pair)
+        if max(self.queries, count) <= pairs:
+            return [(0, self.queries, slice(0, count))]
         if self.one_each:
             starts = range(0, self.queries, pairs)
             return [
@@ -100,12 +103,6 @@ class Positives:
     t2i: Side
     order: Tensor | None  # i2t pair k is t2i pair order[k]; None: pair k is image k and caption k
 
-    def pick(self, matrix: Tensor) -> Tensor:
-        """(images, captions) -> the entries of the pairs, sorted by image."""
-        if self.order is None:
-            return matrix.diagonal()
-        return matrix[self.i2t.query_of_pair, self.i2t.candidate_of_pair]
-
     def fill(self, matrix: Tensor, value: float, start: int = 0, pairs: slice = _ALL) -> Tensor:
         """In place: the entries of these pairs; the matrix begins with image `start`."""
         if self.order is None:
@@ -114,6 +111,13 @@ class Positives:
         image, caption = self.i2t.query_of_pair[pairs], self.i2t.candidate_of_pair[pairs]
         given = matrix.new_full((), value)  # a kernel, not a copy: a CUDA graph can hold it
         return matrix.index_put_((image - start if start else image, caption), given)
+
+    @cached_property
+    def together(self) -> tuple[Tensor, Tensor]:
+        """Query and candidate of the pairs of both directions: image queries, then captions."""
+        one, other = self.i2t, self.t2i
+        query = torch.cat([one.query_of_pair, other.query_of_pair + one.queries])
+        return query, torch.cat([one.candidate_of_pair, other.candidate_of_pair])
 
     def by_caption(self, of_pairs: Tensor) -> Tensor:
         """What is sorted by image, sorted by caption."""
@@ -137,7 +141,7 @@ class Positives:
     def diagonal(size: int, device: torch.device) -> "Positives":
         """Pair k is image k and caption k."""
         every = torch.arange(size, device=device)
-        side = Side(size, size, every, every, True)
+        side = Side(size, size, every, every, True, diagonal=True)
         return Positives(side, side, None)
 
     @staticmethod
@@ -176,7 +180,8 @@ class Positives:
                     "be square, caption k belonging to image k. Give each caption's image, or a "
                     "boolean images x captions mask."
                 )
-            return Positives.diagonal(images, device)
+            # A CUDA graph must hold what it reads: it makes its own.
+            return (_diagonal if check else Positives.diagonal)(images, device)
         if not isinstance(positives, Tensor):
             raise InputError(
                 f"positives is a {type(positives).__name__}; give a tensor: boolean "
@@ -193,6 +198,9 @@ class Positives:
             )
         _check_index(positives, images, captions, check)
         return Positives.of_captions(positives.long(), images)
+
+
+_diagonal = lru_cache(maxsize=8)(Positives.diagonal)  # the same from step to step
 
 
 def _check_mask(mask: Tensor, images: int, captions: int, check: bool) -> None:

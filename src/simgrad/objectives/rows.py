@@ -12,17 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simgrad.objectives.base import (
-    Objective,
-    Sparse,
-    Whole,
-    dense,
-    factor_of,
-    weigh_block,
-    weigh_whole,
-)
+from simgrad.objectives.base import Objective, dense, factor_of, weigh_block, weigh_whole
+from simgrad.objectives.batch import Sparse, Whole
 from simgrad.objectives.positives import Positives, Side
-from simgrad.objectives.tensors import add_product, at_least_float32, product
+from simgrad.objectives.tensors import add_product, at_least_float32, dots, product
 
 Outside = tuple[Tensor | None, Tensor | None]
 
@@ -36,31 +29,48 @@ class Work:
     pairs: Positives
     outside: Outside
     size: int  # similarities in a block
-    exact: torch.dtype  # of everything but products
+    unit: Tensor  # (images and texts, width) what is multiplied, the scale in it
+    used: Tensor  # the same in the precision of products
+
+    @cached_property
+    def images(self) -> Tensor:
+        return self.used[: self.pairs.i2t.queries]
+
+    @cached_property
+    def texts(self) -> Tensor:
+        return self.used[self.pairs.i2t.queries :]
 
     def similarities(self, queries: Tensor, candidates: Tensor) -> Tensor:
-        """(queries, candidates) as the rule sees them; the scale is in the embeddings already."""
+        """(queries, candidates) as the rule sees them."""
         S = product(queries, candidates.t())
         return S if self.bias is None else S.add_(self.bias.detach())
 
-    def own(self, queries: Tensor, candidates: Tensor, side: Side | None = None) -> Tensor:
+    def own(self, queries: Tensor, candidates: Tensor, side: Side) -> Tensor:
         """The positive pairs alone, as many at a time as a block has room for."""
-        side, many = side or self.pairs.i2t, max(1, self.size // queries.shape[1])
-        parts = zip(
-            torch.split(side.query_of_pair, many),
-            torch.split(side.candidate_of_pair, many),
-            strict=True,
-        )
-        own = torch.cat([(at_least_float32(queries[q]) * candidates[c]).sum(1) for q, c in parts])
+        if side.diagonal:
+            own = dots(at_least_float32(queries), candidates)[:, 0]
+        else:
+            many = max(1, self.size // queries.shape[1])
+            parts = zip(
+                torch.split(side.query_of_pair, many),
+                torch.split(side.candidate_of_pair, many),
+                strict=True,
+            )
+            some = [(at_least_float32(queries[q]) * candidates[c]).sum(1) for q, c in parts]
+            own = some[0] if len(some) == 1 else torch.cat(some)
         return own if self.bias is None else own.add_(self.bias.detach())
-
-    def factor(self, side: Side) -> "float | Tensor":
-        return factor_of(self.objective, side, self.exact)
 
     @cached_property
     def ratio(self) -> "float | Tensor":
         """A caption query's factor, relative to an image query's."""
-        return self.factor(self.pairs.t2i) / self.factor(self.pairs.i2t)
+        kind = self.unit.dtype
+        one, other = (factor_of(self.objective, s, kind) for s in (self.pairs.i2t, self.pairs.t2i))
+        return other / one
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether the queries of both directions count alike."""
+        return isinstance(self.ratio, float) and self.ratio == 1.0
 
     @cached_property
     def silent(self) -> Tensor | None:
@@ -82,56 +92,54 @@ class Work:
     @cached_property
     def share(self) -> "float | Tensor":
         """An image query's factor, with a caption query's where they are worked as one."""
-        share = self.factor(self.pairs.i2t)
+        share = factor_of(self.objective, self.pairs.i2t, self.unit.dtype)
         return share * (1 + self.ratio) if self.alone else share
 
 
 class Gradients(NamedTuple):
-    """The loss and its derivatives by scaled images, texts, offline similarities and the bias."""
+    """The loss and its derivatives, relative to `Work.share`."""
 
     value: Tensor
-    images: Tensor
-    texts: Tensor
+    vectors: Tensor  # by the images and texts that are multiplied
     outside: Outside
     bias: Tensor | None
-    factor: "float | Tensor" = 1.0  # of the gradients of images and texts, still to be applied
 
 
-def in_one_piece(work: Work, x: Tensor, y: Tensor) -> Gradients:
+def in_one_piece(work: Work) -> Gradients:
     """Both directions share one similarity matrix: three matrix products."""
-    pairs, S = work.pairs, work.similarities(x, y)
-    transposed = S.t().clone(memory_format=torch.contiguous_format)
+    pairs, x, y = work.pairs, work.images, work.texts
+    S = work.similarities(x, y)
+    transposed = None if work.alone else S.t().clone(memory_format=torch.contiguous_format)
     i2t = weigh_whole(work.objective, S, pairs.i2t, work.outside[0])
-    t2i = weigh_whole(work.objective, transposed, pairs.t2i, work.outside[1])
-    i_factor, t_factor = work.factor(pairs.i2t), work.factor(pairs.t2i)
-    W, V = i2t.weights, t2i.weights
-    if isinstance(W, Tensor) and isinstance(V, Tensor):
-        if work.objective.mean:
-            W, V = W.mul_(i_factor), V.mul_(t_factor)
-        W = W.add_(V.t())
-        half = W.to(x.dtype)
-        dx, dy = product(half, y), product(half.t(), x)
-        bias = None if work.bias is None else W.sum()
+    W, value, outside = i2t.weights, i2t.value, (i2t.outside, i2t.outside)
+    V: Tensor | Sparse | None = None
+    if transposed is not None:
+        t2i = weigh_whole(work.objective, transposed, pairs.t2i, work.outside[1])
+        V, value = t2i.weights, value + times(t2i.value, work.ratio)
+        outside = i2t.outside, None if t2i.outside is None else times(t2i.outside, work.ratio)
+    if isinstance(W, Sparse) or isinstance(V, Sparse):
+        vectors = torch.zeros_like(work.unit)
+        dx, dy = vectors[: len(x)], vectors[len(x) :]
+        total = _apply(W, x, y, (dx, dy), 1.0).sum()
+        if V is not None:
+            total = total + work.ratio * _apply(V, y, x, (dy, dx), work.ratio).sum()
     else:
-        dx, dy = _zeros(x, y)
-        on_W, on_V = _apply(W, x, y, (dx, dy), i_factor), _apply(V, y, x, (dy, dx), t_factor)
-        bias = None if work.bias is None else i_factor * on_W.sum() + t_factor * on_V.sum()
-    outside = times(i2t.outside, i_factor), times(t2i.outside, t_factor)
-    return Gradients(i2t.value * i_factor + t2i.value * t_factor, dx, dy, outside, bias)
+        W = W if V is None else add_times(W, V.t(), work.ratio)
+        vectors, half = torch.empty_like(work.unit), W.to(x.dtype)
+        product(half, y, vectors[: len(x)])
+        product(half.t(), x, vectors[len(x) :])
+        total = W
+    return Gradients(value, vectors, outside, None if work.bias is None else total.sum())
 
 
-def _zeros(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    exact = at_least_float32(x).dtype
-    return torch.zeros_like(x, dtype=exact), torch.zeros_like(y, dtype=exact)
-
-
-def in_blocks(work: Work, x: Tensor, y: Tensor) -> Gradients:
+def in_blocks(work: Work) -> Gradients:
     """Six matrix products: three for each direction."""
-    dx, dy = _zeros(x, y)
-    i2t = _direction(work, x, y, dx, dy, work.pairs.i2t, work.outside[0])
-    t2i = _direction(work, y, x, dy, dx, work.pairs.t2i, work.outside[1])
+    vectors, x, y = torch.zeros_like(work.unit), work.images, work.texts
+    dx, dy = vectors[: len(x)], vectors[len(x) :]
+    i2t = _direction(work, (x, y), (dx, dy), work.pairs.i2t, work.outside[0], 1.0)
+    t2i = _direction(work, (y, x), (dy, dx), work.pairs.t2i, work.outside[1], work.ratio)
     bias = None if work.bias is None else i2t.bias + t2i.bias
-    return Gradients(i2t.value + t2i.value, dx, dy, (i2t.outside, t2i.outside), bias)
+    return Gradients(i2t.value + t2i.value, vectors, (i2t.outside, t2i.outside), bias)
 
 
 class _Sums(NamedTuple):
@@ -142,14 +150,14 @@ class _Sums(NamedTuple):
 
 def _direction(
     work: Work,
-    queries: Tensor,
-    candidates: Tensor,
-    query_gradients: Tensor,
-    candidate_gradients: Tensor,
+    vectors: tuple[Tensor, Tensor],  # of queries and candidates
+    gradients: tuple[Tensor, Tensor],
     side: Side,
     outside: Tensor | None,
+    factor: "float | Tensor",
 ) -> _Sums:
-    whole, factor = Whole(work.own(queries, candidates, side)), work.factor(side)
+    queries, candidates = vectors
+    whole = Whole(work.own(queries, candidates, side))
     value = whole.positive_similarities.new_zeros(())
     bias, outer = torch.zeros_like(value), []
     for block in side.blocks(work.size):
@@ -157,15 +165,15 @@ def _direction(
         q = queries[start:stop]
         S = work.similarities(q, candidates)  # (rows, candidates)
         part = weigh_block(work.objective, S, side, whole, block, outside)
-        into = (query_gradients[start:stop], candidate_gradients)
+        into = (gradients[0][start:stop], gradients[1])
         total = _apply(part.weights, q, candidates, into, factor)
         value += part.value
         if work.bias is not None:
             bias += total.sum()
         if part.outside is not None:
             outer.append(part.outside)
-    result = torch.cat(outer) if outer else None
-    return _Sums(value * factor, times(result, factor), bias * factor)
+    result = times(torch.cat(outer), factor) if outer else None
+    return _Sums(value * factor, result, bias * factor)
 
 
 def _apply(
@@ -192,5 +200,10 @@ def _apply(
     return weights
 
 
-def times(x: Tensor | None, factor: "float | Tensor") -> Tensor | None:
-    return None if x is None else x * factor
+def times(x: Tensor, factor: "float | Tensor") -> Tensor:
+    return x if isinstance(factor, float) and factor == 1.0 else x * factor
+
+
+def add_times(to: Tensor, x: Tensor, factor: "float | Tensor") -> Tensor:
+    """In place: to += factor * x."""
+    return to.addcmul_(x, factor) if isinstance(factor, Tensor) else to.add_(x, alpha=factor)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, objectives
+from simgrad.objectives.base import objectives
+from simgrad.objectives.batch import Batch
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict
 
@@ -54,3 +55,11 @@ class SigLIP(Streamed):
         on_negatives, pushed = summary
         own = batch.per_query(softplus(-batch.similarity), len(pushed))
         return Verdict(on_negatives + own, -torch.sigmoid(-batch.similarity), pushed=pushed)
+
+    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Verdict, Tensor | None]:
+        # With the sign of positives turned, they too are pushed.
+        turned = -batch.similarity
+        similarities = batch.fill(similarities, turned)
+        weights, values = similarities.sigmoid(), softplus(similarities).sum(1)
+        on_positive = -turned.sigmoid_()
+        return Verdict(values, on_positive), batch.fill(weights, on_positive)

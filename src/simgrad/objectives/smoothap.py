@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from simgrad.errors import InputError
-from simgrad.objectives.base import Batch, RuleResult, objectives
+from simgrad.objectives.base import RuleResult, objectives
+from simgrad.objectives.batch import Batch
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
+from simgrad.objectives.tensors import constant
 
 
 @objectives.declare(
@@ -41,7 +43,7 @@ class SmoothAP(Streamed):
             raise InputError(f"smooth-ap: tau must be greater than 0, not {self.tau}.")
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
-        return torch.tensor(1 / self.tau, dtype=torch.float64), None
+        return constant(1 / self.tau), None
 
     def before(self, batch: Batch, rows: int) -> Summary:
         return (batch.similarity,)
@@ -49,19 +51,32 @@ class SmoothAP(Streamed):
     def summarise(
         self, negatives: Tensor, before: Summary, first: int = 0
     ) -> tuple[Summary, Tensor | None]:
+        return self._ranked(negatives, before)[0], None
+
+    def _ranked(self, negatives: Tensor, before: Summary) -> tuple[Summary, Tensor]:
+        """The summary, and dG/ds."""
         above = (negatives - columns(*before)[0]).sigmoid_()  # G
         total = above.sum(1)
-        return (total, above.addcmul_(above, above, value=-1).sum(1)), None
+        slopes = above.addcmul_(above, above, value=-1)  # G (1 - G)
+        return (total, slopes.sum(1)), slopes
 
     def judge(self, summary: Summary, batch: Batch) -> Verdict:
         rank, slope = 1 + summary[0], summary[1]  # R; P is 1 where a query has one positive
-        factor = 1 / rank**2
-        return Verdict(1 - 1 / rank, -factor * slope, (batch.similarity, factor))
+        inverse = 1 / rank
+        factor = inverse * inverse
+        return Verdict(1 - inverse, -factor * slope, (batch.similarity, factor))
 
     def spread(self, negatives: Tensor, given: Summary) -> Tensor:
         own, factor = columns(*given)
         above = (negatives - own).sigmoid_()
-        return above.addcmul_(above, above, value=-1).mul_(factor)  # dG/ds = G (1 - G)
+        return above.addcmul_(above, above, value=-1).mul_(factor)
+
+    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Verdict, Tensor | None]:
+        negatives = batch.fill(similarities, -torch.inf)
+        summary, slopes = self._ranked(negatives, (batch.similarity,))
+        verdict = self.judge(summary, batch)
+        weights = slopes.mul_(columns(*verdict.given)[1])
+        return verdict, batch.fill(weights, verdict.on_positive)
 
     def rule_of_several(self, similarities: Tensor, batch: Batch) -> RuleResult:
         rows, pairs = len(similarities), torch.arange(len(batch.query), device=similarities.device)

@@ -9,7 +9,8 @@ open triplets, GOAL the hardest negative. Such an objective says
     judge(summary, batch)   the value, and the weights on positives
     spread(negatives, ...)  the weights on negatives
 
-and gets its `rule` from here. The frame can then make each block of similarities once for both
+and gets its `rule` from here; where all of a query's candidates are there at once, `in_one` may be
+shorter than the pieces. The frame can then make each block of similarities once for both
 directions: a block's rows and its columns are parts of the summaries of either. Judged are all
 queries of both directions together.
 """
@@ -19,8 +20,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from simgrad.objectives.base import Batch, Objective, RuleResult, Sparse
-from simgrad.objectives.positives import Positives
+from simgrad.objectives.base import Objective, RuleResult
+from simgrad.objectives.batch import Batch, Sparse
 
 Summary = tuple[Tensor, ...]  # each (queries,)
 
@@ -71,15 +72,20 @@ class Streamed(Objective):
         """Weights (rows, candidates) on negatives; 0 where they are -inf."""
         raise NotImplementedError
 
-    def at_once(
-        self, similarities: Tensor, batch: Batch, pairs: Positives, ratio: "float | Tensor"
-    ) -> tuple[Verdict, Tensor] | None:
-        """The whole batch in fewer operations than the pieces take, where there is a way.
+    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Verdict, Tensor | None]:
+        """All candidates of these queries: the pieces in turn, unless there is a shorter way.
 
-        `similarities` (images, captions) still hold the positives, and are used up; what becomes of
-        them in the weights does not matter. `batch` has the image queries, then the captions'.
+        Weights on positives and negatives; none where the verdict names the only negative.
+        `similarities` are used up.
         """
-        return None
+        negatives = batch.fill(similarities, -torch.inf)
+        summary, weights = self.summarise(negatives, self.before(batch, len(negatives)))
+        verdict = self.judge(summary, batch)
+        if verdict.negative is not None:
+            return verdict, None
+        if weights is None:
+            weights = self.spread(negatives, verdict.given)
+        return verdict, batch.fill(weights, verdict.on_positive)
 
     def constants(self) -> tuple[float, bool]:
         """What the fused kernels need to know of the parameters."""
@@ -92,35 +98,32 @@ class Streamed(Objective):
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
         if self.per_pair and not batch.one_each:
             return self.rule_of_several(similarities, batch)
-        return self._composed(batch.fill(similarities, -torch.inf), batch)
+        return self._answer(similarities, batch)
 
     def rule_of_several(self, similarities: Tensor, batch: Batch) -> RuleResult:
         """Queries with several positives, where summaries belong to pairs: a row for each."""
         rows, pairs = len(similarities), torch.arange(len(batch.query), device=batch.query.device)
         negatives = batch.fill(similarities, -torch.inf)[batch.query]
         each = Batch(pairs, batch.candidate, True, batch.similarity, batch.whole, batch.outside)
-        values, weights, *outside = self._composed(negatives, each)
+        values, weights, *outside = self._answer(negatives, each)
         assert isinstance(weights, Tensor)
         result = batch.per_query(values, rows), batch.per_query(weights, rows)
         return (*result, *outside)  # type: ignore[return-value]  # of either length
 
-    def _composed(self, negatives: Tensor, batch: Batch) -> RuleResult:
-        before = self.before(batch, len(negatives))
-        summary, weights = self.summarise(negatives, before)
-        verdict = self.judge(summary, batch)
-        if verdict.negative is not None:
-            assert verdict.on_negative is not None
-            sparse = Sparse(
-                torch.cat([batch.query, batch.query]),
-                torch.cat([batch.candidate, verdict.negative]),
-                torch.cat([verdict.on_positive, verdict.on_negative]),
-            )
-            if verdict.outside is None:
-                return verdict.values, sparse
-            return verdict.values, sparse, verdict.outside
-        if weights is None:
-            weights = self.spread(negatives, verdict.given)
-        return verdict.values, batch.fill(weights, verdict.on_positive)
+    def _answer(self, similarities: Tensor, batch: Batch) -> RuleResult:
+        verdict, weights = self.in_one(similarities, batch)
+        if weights is not None:
+            return verdict.values, weights
+        assert verdict.negative is not None
+        assert verdict.on_negative is not None
+        sparse = Sparse(
+            torch.cat([batch.query, batch.query]),
+            torch.cat([batch.candidate, verdict.negative]),
+            torch.cat([verdict.on_positive, verdict.on_negative]),
+        )
+        if verdict.outside is None:
+            return verdict.values, sparse
+        return verdict.values, sparse, verdict.outside
 
 
 def columns(*given: Tensor) -> list[Tensor]:

@@ -1,5 +1,7 @@
 """Small tensor helpers of the frame: precision, checks, and a value with given derivatives."""
 
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -7,33 +9,55 @@ from torch import Tensor
 
 from simgrad.errors import InputError
 
+_HALF = (torch.float16, torch.bfloat16)
+
 
 def at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return x.float() if x.dtype in _HALF else x
 
 
-def product_type(x: Tensor, y: Tensor) -> torch.dtype:
-    """In which precision similarities of x and y are multiplied; sums are float32 at least.
+@cache
+def constant(value: float) -> Tensor:
+    """A number as a tensor, made once: it is never changed."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def without_autocast(device: str) -> AbstractContextManager[None]:
+    """Everything inside has the precision it is written in."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else _NOTHING
+
+
+_NOTHING = nullcontext()
+
+
+def product_type(x: Tensor) -> torch.dtype:
+    """In which precision similarities of vectors x are multiplied; sums are float32 at least.
 
     Rounding unit vectors to bfloat16 moves a similarity by some 1e-5, while half-precision
     products kept in half precision, as autocast has them, move it by 1e-3.
     """
-    half = (torch.float16, torch.bfloat16)
-    if x.is_cuda and (x.dtype in half or y.dtype in half or torch.is_autocast_enabled("cuda")):
+    if x.is_cuda and (x.dtype in _HALF or torch.is_autocast_enabled("cuda")):
         return torch.bfloat16
-    return exact_type(x, y)
+    return exact_type(x)
 
 
-def exact_type(x: Tensor, y: Tensor) -> torch.dtype:
+def exact_type(x: Tensor) -> torch.dtype:
     """The precision of everything but products: that of the inputs, float32 at least."""
-    return torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
+    return torch.float32 if x.dtype in _HALF else x.dtype
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
+def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """a @ b, in float32 at least."""
     if a.dtype == torch.bfloat16:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return a @ b
+        return torch.mm(a, b, out_dtype=torch.float32, out=out)
+    return torch.mm(a, b, out=out)
+
+
+def dots(a: Tensor, b: Tensor) -> Tensor:
+    """(rows, 1) the product of each row of a with the same of b."""
+    if a.is_cuda:
+        return (a * b).sum(1, keepdim=True)
+    return torch.bmm(a[:, None], b[:, :, None])[:, 0]  # no third matrix in memory
 
 
 def add_product(to: Tensor, a: Tensor, b: Tensor, factor: float) -> None:
@@ -47,6 +71,22 @@ def add_product(to: Tensor, a: Tensor, b: Tensor, factor: float) -> None:
 def may_check(x: Tensor) -> bool:
     """Checks read values back, which a CUDA graph being captured cannot do."""
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+class Readback:
+    """A number on its way from a GPU. To read it is to wait for it, not for later work."""
+
+    def __init__(self, number: Tensor) -> None:
+        self.number = number.to("cpu", non_blocking=True)
+        self.arrived: torch.cuda.Event | None = None
+        if number.is_cuda:
+            self.arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.arrived.record(torch.cuda.current_stream(number.device))
+
+    def read(self) -> float:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return float(self.number)
 
 
 def check_finite(x: Tensor, what: str, check: bool) -> None:
@@ -65,10 +105,10 @@ class _Attach(torch.autograd.Function):
     """A value with given derivatives; what comes from above multiplies them."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, count: int, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, value: list[Tensor], count: int, *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*tensors[count:])
         ctx.dtypes = [x.dtype for x in tensors[:count]]
-        return value.clone()
+        return value[0]  # in a list it is no input, which would have to be copied
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -85,7 +125,7 @@ def attach(value: Tensor, inputs: list[Tensor | None], gradients: list[Tensor | 
     ]
     if not used or not torch.is_grad_enabled():
         return value
-    result: Tensor = _Attach.apply(value, len(used), *(x for x, _ in used), *(g for _, g in used))  # type: ignore[no-untyped-call]
+    result: Tensor = _Attach.apply([value], len(used), *(x for x, _ in used), *(g for _, g in used))  # type: ignore[no-untyped-call]
     return result
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from simgrad.objectives.base import Batch, objectives
+from simgrad.objectives.base import objectives
+from simgrad.objectives.batch import Batch
 from simgrad.objectives.hardest import Hardest
 from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
