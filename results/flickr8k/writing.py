@@ -57,9 +57,10 @@ def _model(rows: Rows) -> str:
 
 def _rows(panel: Any, values: dict[str, list[float]], colors: list[str]) -> None:
     for place, (tests, color) in enumerate(zip(values.values(), colors, strict=True)):
-        deviation = stdev(tests) if len(tests) > 1 else 0
+        deviation = stdev(tests) if len(tests) > 1 else None
         panel.errorbar(mean(tests), place, xerr=deviation, fmt="o", capsize=3, color=color)
-        panel.plot(tests, [place + 0.2] * len(tests), "k.", markersize=3)
+        if deviation is not None:
+            panel.plot(tests, [place + 0.2] * len(tests), "k.", markersize=3)
     panel.set_yticks(range(len(values)), values, fontsize=8)
     panel.invert_yaxis()
     panel.set_ylim(len(values) - 0.5, -0.5)
