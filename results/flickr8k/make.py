@@ -45,7 +45,7 @@ def main() -> None:
         p.name: Study.open(p) for p in sorted(folder.iterdir()) if (p / "study.yaml").is_file()
     }
     studies = {name: study for name, study in found.items() if any(study.groups.values())}
-    rows = [row for row in read_csv("runs.csv") if row["study"] not in studies]
+    rows = [row for row in read_csv(HERE / "runs.csv") if row["study"] not in studies]
     rows += [row for name, study in studies.items() for row in run_rows(name, study, commit)]
     write_csv("runs.csv", sorted(rows, key=lambda row: str(row["study"])))
     for name, study in studies.items():
@@ -54,13 +54,13 @@ def main() -> None:
         (HERE / f"table-{name}.md").write_text(f"# {text}")
         (HERE / f"table-{name}.csv").write_text(comma_separated(table))
     keep_ranks(studies)
-    runs = by_label(read_csv("runs.csv"))
+    runs = by_label(read_csv(HERE / "runs.csv"))
     figure(runs)
     times(runs, folder / "gpu.txt")
-    for file, make in (("judgments.csv", judgments), ("mined.json", mined)):
-        if (folder / file).is_file():
-            shutil.copyfile(folder / file, HERE / file)
-            make(HERE / file)
+    if (folder / "judgments.csv").is_file():
+        judgments(folder / "judgments.csv")
+    if (folder / "mined.json").is_file():
+        mined(folder / "mined.json")
     for file in COCOS:
         if (folder / file).is_file():
             told = json.loads((folder / file).read_text())
@@ -146,10 +146,13 @@ def count_rows(model: str, found: list[dict[str, object]]) -> Rows:
 
 
 def judgments(path: Path) -> None:
-    groups: dict[str, list[dict[str, str]]] = defaultdict(list)
-    with path.open() as file:
-        for line in csv.DictReader(file):
-            groups[line["label"]].append(line)
+    groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
+    new = read_csv(path)
+    judged = {line["study"] for line in new}
+    lines = [line for line in read_csv(HERE / "judgments.csv") if line["study"] not in judged] + new
+    write_csv("judgments.csv", lines)
+    for line in lines:
+        groups[line["study"], line["label"]].append(line)
     columns = {
         "expert_kendall_c": "Kendall's tau-c, experts",
         "expert_kendall_c_others": "... own captions left out",
@@ -162,8 +165,8 @@ def judgments(path: Path) -> None:
     }
     source = {"i2t_r1 of approved": "i2t_crowd_r1", "t2i_r1 of approved": "t2i_crowd_r1"}
     rows: Rows = []
-    for label, found in groups.items():
-        row: dict[str, object] = {"objective": label, "seeds": len(found)}
+    for (study, label), found in groups.items():
+        row: dict[str, object] = {"study": study, "objective": label, "seeds": len(found)}
         for key, title in columns.items():
             values = [float(f[source.get(key, key)]) for f in found]
             if "correct" in key:
@@ -171,12 +174,12 @@ def judgments(path: Path) -> None:
             else:
                 row[title] = spread(values, 1 if "r1" in key else 3)
         rows.append(row)
-    judged = mean(float(f["crowd_judged_top10"]) for found in groups.values() for f in found)
+    shown = mean(float(f["crowd_judged_top10"]) for found in groups.values() for f in found)
     write_md(
         "table-judgments.md",
-        "What people say, VSE++ on Flickr8k's test split",
+        "What people say, Flickr8k's test split",
         "Mean ± standard deviation over seeds. Shares are of the pairs that were judged: of 10,000 "
-        f"pairs of an image and one of its 10 hardest captions of other images, {judged:.0f} were "
+        f"pairs of an image and one of its 10 hardest captions of other images, {shown:.0f} were "
         "shown to the crowd. Correct: at least half of the crowd said yes, or the experts' "
         "mean was 3 of 4 or more.",
         markdown(rows, list(rows[0])),
@@ -185,6 +188,7 @@ def judgments(path: Path) -> None:
 
 def mined(path: Path) -> None:
     """Mean over the seeds of each row: ranks of true pairs, and negatives that are none."""
+    shutil.copyfile(path, HERE / "mined.json")
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for entry in json.loads(path.read_text()):
         groups[entry["study"], entry["run"]].append(entry)
@@ -228,8 +232,8 @@ def times(runs: dict[str, dict[str, Rows]], gpu: Path) -> None:
     rows: Rows = []
     for name, labels in runs.items():
         for label, found in labels.items():
-            took = [float(str(run["seconds"])) for run in found]
-            steps = int(str(found[0]["steps"]))
+            took = [float(run["seconds"]) for run in found]
+            steps = int(found[0]["steps"])
             rows.append(
                 {
                     "study": name,

@@ -20,7 +20,7 @@ TRIPLET = ("con", "nca", "cir")
 PAIR = ("con", "lin", "sig", "lin-ms", "sig-ms")
 CELLS = [f"T={triplet} P={pair}" for triplet in TRIPLET for pair in PAIR]
 AT_ONCE = 16  # runs that shared the GPU
-Rows = list[dict[str, object]]
+Rows = list[dict[str, Any]]
 
 
 def figure(studies: dict[str, dict[str, Rows]]) -> None:
@@ -39,7 +39,7 @@ def figure(studies: dict[str, dict[str, Rows]]) -> None:
     for panel in axes.flat[len(studies) :]:
         panel.axis("off")
     for panel, (name, labels) in zip(axes.flat, studies.items(), strict=False):
-        values = {label: [float(str(r["rsum"])) for r in rows] for label, rows in labels.items()}
+        values = {label: [float(r["rsum"]) for r in rows] for label, rows in labels.items()}
         if name in maps:
             drawing.colorbar(_cells(panel, values))
         else:
@@ -94,7 +94,7 @@ def plan(studies: dict[str, dict[str, Rows]]) -> Rows:
     for data, images in (("Flickr8k", 6_000), ("Flickr30k", 29_000), ("COCO", 113_287)):
         row: dict[str, object] = {"data": data, "steps of 30 epochs": 30 * -(-images * 5 // 128)}
         for name, runs in full.items():
-            seconds = sum(float(str(run["seconds"])) for run in runs) / AT_ONCE
+            seconds = sum(float(run["seconds"]) for run in runs) / AT_ONCE
             row[f"{name}, {len(runs)} runs, hours"] = f"{seconds * images / 6_000 / 3600:.2f}"
         row["features of 1,280 numbers, GB"] = f"{images * 1280 * 4 / 1e9:.2f}"
         row["36 regions of 2,048, half precision, GB"] = f"{images * 36 * 2048 * 2 / 1e9:.1f}"
@@ -120,11 +120,11 @@ def published(file: str, **where: str) -> list[dict[str, str]]:
         return [r for r in csv.DictReader(lines) if all(r[k] == v for k, v in where.items())]
 
 
-def read_csv(name: str) -> Rows:
-    if not (HERE / name).is_file():
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
         return []
-    with (HERE / name).open() as file:
-        return [dict(row) for row in csv.DictReader(file)]
+    with path.open() as file:
+        return list(csv.DictReader(file))
 
 
 def write_csv(name: str, rows: Rows) -> None:
