@@ -120,3 +120,19 @@ def test_captured_steps_train_like_plain_ones(
         run = train(chosen, tmp_path / str(graphs), dataset=scenes, quiet=True)
         losses.append([entry["loss"] for entry in run.history])
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_network_that_is_thawed_on_the_way_is_captured_again(small: Any, tmp_path: Path) -> None:
+    recipe = small(
+        data="scenes(train=48, val=8, test=8, size=64)",
+        model="vse++(dimension=16, word_dimension=16, backbone=random:efficientnet-lite0, "
+        "finetune=true)",
+        device="cuda", batch=16, epochs=2, finetune_epochs=2, finetune_lr=1e-4,
+    )  # fmt: skip
+    losses = []
+    for graphs in (False, True):
+        run = train(recipe.replace(graphs=graphs), tmp_path / str(graphs), quiet=True)
+        losses.append([entry["loss"] for entry in run.history])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
