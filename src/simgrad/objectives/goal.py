@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from simgrad.errors import InputError
 from simgrad.objectives.base import objectives
@@ -104,13 +104,13 @@ class Goal(Hardest):
                 return torch.ones_like(s_pos)
             return (self.margin + s_neg - s_pos > 0).to(s_pos.dtype)
         if self.triplet == "nca":  # eq. 7
-            return torch.sigmoid(-self.tau * (s_pos - s_neg))
+            return torch.sigmoid(self.tau * (s_neg - s_pos))
         return torch.sigmoid(-self.tau * self.circle(s_pos, s_neg))  # eq. 8
 
     def circle(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
         """The argument of the circle weight; its level lines are circles about (1, 0)."""
-        offset = 0.5 if self.released else 0.0
-        return s_pos * (2 - s_pos) - s_neg**2 - offset
+        argument = (s_pos * (2 - s_pos)).addcmul_(s_neg, s_neg, value=-1)
+        return argument - 0.5 if self.released else argument
 
     def pair_weights(
         self, s_pos: Tensor, s_neg: Tensor, relative: Relative | None = None
@@ -129,9 +129,9 @@ class Goal(Hardest):
         if self.pair == "lin-ms":  # eq. 13
             return (1 - relative.positive) * (1 - s_pos), (1 + relative.negative) * s_neg
         # eq. 12
-        pull = 1 / (relative.positive + torch.exp(self.alpha * (s_pos - self.lambda_)))
-        push = 1 / (relative.negative + torch.exp(-self.beta * (s_neg - self.lambda_)))
-        return pull, push
+        pull = relative.positive + torch.exp(self.alpha * (s_pos - self.lambda_))
+        push = relative.negative + torch.exp(-self.beta * (s_neg - self.lambda_))
+        return pull.reciprocal_(), push.reciprocal_()
 
     def value(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
         """The potential where there is one; otherwise s- - s+, which falls with progress.
@@ -177,8 +177,8 @@ class Goal(Hardest):
         if not self.is_relative:
             return (hardest, where), None
         (bound,) = columns(*before)
-        inside = negatives >= bound if self.released else negatives > bound
-        count = inside.sum(1).to(hardest.dtype)
+        outside = negatives < bound if self.released else negatives <= bound
+        count = negatives.shape[1] - outside.sum(1, dtype=hardest.dtype)
         if self.pair == "lin-ms":
             # What is above the bound, and the bound as often: no mask, and -inf does no harm.
             total = (negatives - bound).clamp_(min=0).sum(1).addcmul_(count, before[0])
@@ -186,7 +186,7 @@ class Goal(Hardest):
             # Exponents relative to the largest cannot overflow; -inf less -inf would be NaN.
             largest = hardest.clamp(min=torch.finfo(hardest.dtype).min)
             gap = (negatives - largest[:, None]).mul_(self.beta)
-            total = gap.masked_fill_(~inside, -torch.inf).exp_().sum(1)
+            total = gap.masked_fill_(outside, -torch.inf).exp_().sum(1)
             total = total.log_().add_(largest, alpha=self.beta)
         return (hardest, where, count, total), None
 
@@ -199,59 +199,54 @@ class Goal(Hardest):
         """The formulas, applied to the triplets of a batch."""
         hardest, where = summary[:2]
         s_pos, s_neg = batch.similarity, batch.per_pair(hardest)  # one triplet per pair
-        lone = s_neg == -torch.inf  # a query without a negative contributes nothing
-        s_neg = s_neg.masked_fill(lone, 0)
-
         T = self.triplet_weight(s_pos, s_neg)
         relative = None
         if self.is_relative:
-            m_pos = self._among_positives(batch, batch.per_pair(hardest))
+            m_pos = self._among_positives(batch, s_neg)
             m_neg = batch.per_pair(self._among_negatives(summary, batch))
             relative = Relative(m_pos, m_neg)
         P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
-
-        values = self.value(s_pos, s_neg).masked_fill(lone, 0)
         return Verdict(
-            batch.per_query(values, len(hardest)),
-            (-T * P_pos).masked_fill(lone, 0),
+            batch.per_query(self.value(s_pos, s_neg), len(hardest)),
+            -T * P_pos,
             negative=batch.per_pair(where),
-            on_negative=(T * P_neg).masked_fill(lone, 0),
+            on_negative=T * P_neg,
         )
 
     def _among_positives(self, batch: Batch, s_neg: Tensor) -> Tensor:
         """m+. What is below a bound is a prefix of the sorted positives, so that its sum is looked
         up: no pairs x pairs matrix. The pair itself is taken out."""
-        ordered = batch.whole.sorted_positives.double()  # sums over thousands, then differences
-        own, bound = batch.similarity.double(), s_neg.double() + self.epsilon
+        ordered, own, bound = batch.whole.sorted_positives, batch.similarity, s_neg + self.epsilon
         # The public code includes the bound itself.
         size = torch.searchsorted(ordered, bound, right=self.released)
         inside = own <= bound if self.released else own < bound
-        count = size - inside.to(size.dtype)
+        count = torch.add(size, inside, alpha=-1)
+        # Sums over thousands, then differences: in float64.
         if self.pair == "lin-ms":
-            total = _prefix_sums(ordered)[size] - torch.where(inside, own, 0.0)
-            mean = own - total / count.clamp(min=1)
+            others = _prefix_sums(ordered.double())[size].sub_(own * inside)
+            mean = own - others.div_(count.clamp(min=1))
         else:
             # exp(alpha (s+ - R)) as a factor of s+ and one of R, so that R can be summed up before
-            # s+ is known; both relative to the smallest, so that neither overflows.
-            base = ordered[0]
-            decay = _prefix_sums(torch.exp(-self.alpha * (ordered - base)))[size]
-            decay -= torch.where(inside, torch.exp(-self.alpha * (own - base)), 0.0)
-            growth = torch.exp(self.alpha * (own - base))
-            mean = growth * decay.clamp(min=0) / count.clamp(min=1)
-        return torch.where(count > 0, mean, self._empty).to(s_neg.dtype)
+            # s+ is known; both relative to the smallest, so that neither overflows. The pair's own
+            # is 1.
+            decay = _prefix_sums((ordered[0] - ordered).double().mul_(self.alpha).exp_())[size]
+            growth = (own - ordered[0]).double().mul_(self.alpha).exp_()
+            others = growth.mul_(decay).add_(inside, alpha=-1).clamp_(min=0)
+            mean = others.div_(count.clamp(min=1))
+        return mean.masked_fill_(count <= 0, self._empty).to(s_neg.dtype)
 
     def _among_negatives(self, summary: Summary, batch: Batch) -> Tensor:
         """m-, for each query. The hardest itself is in the summary, and taken out here."""
         hardest, _, count, total = summary
         bound = batch.whole.smallest_positive - self.epsilon
-        inside = (hardest >= bound if self.released else hardest > bound).to(hardest.dtype)
+        inside = hardest >= bound if self.released else hardest > bound
         if self.pair == "lin-ms":
             total = count * hardest - total  # sum of s- - R, where the hardest's own is 0
         else:
             # Sum of exp(-beta (s- - R)), where the hardest's own is 1.
-            total = torch.exp(total - self.beta * hardest) - inside
-        others = count - inside
-        return torch.where(others > 0, total / others.clamp(min=1), self._empty)
+            total = torch.sub(total, hardest, alpha=self.beta).exp_().add_(inside, alpha=-1)
+        others = torch.add(count, inside, alpha=-1)
+        return total.div_(others.clamp(min=1)).masked_fill_(others <= 0, self._empty)
 
     @property
     def tile(self) -> str:  # type: ignore[override]  # which kernel depends on the pair weight
@@ -269,7 +264,7 @@ class Goal(Hardest):
 
 def _prefix_sums(values: Tensor) -> Tensor:
     """Sums of the first 0, 1, ..., all values."""
-    return torch.cat([values.new_zeros(1), values.cumsum(0)])
+    return pad(values.cumsum(0), (1, 0))
 
 
 for _name, _triplet, _pair, _paper, _line in (

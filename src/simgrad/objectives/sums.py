@@ -84,7 +84,7 @@ class Sums:
         """The one negative of each pair: of the image queries, then of the captions'."""
         pairs = self.work.pairs
         count = len(pairs.i2t.query_of_pair)
-        rival[:count] += len(self.work.images)  # texts come after the images
+        rival[:count].add_(len(self.work.images))  # texts come after the images
         if not self.work.even:
             weight = torch.cat([weight[:count], times(weight[count:], self.work.ratio)])
         one_each = pairs.i2t.one_each and pairs.t2i.one_each

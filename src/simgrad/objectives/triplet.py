@@ -61,7 +61,6 @@ class TripletSH(Hardest):
 
     def judge(self, summary: Summary, batch: Batch) -> Verdict:
         hardest, where = summary[:2]
-        cost = self.margin + batch.per_pair(hardest) - batch.similarity
-        active = (cost > 0).to(cost.dtype)
-        values = batch.per_query(cost.clamp(min=0), len(hardest))
+        cost = (batch.per_pair(hardest) - batch.similarity).add_(self.margin).clamp_(min=0)
+        values, active = batch.per_query(cost, len(hardest)), cost.sign()
         return Verdict(values, -active, negative=batch.per_pair(where), on_negative=active)
