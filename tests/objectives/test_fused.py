@@ -1,5 +1,8 @@
 """The fused kernels of a GPU give what PyTorch's operations give; without them all still works."""
 
+import contextlib
+import sys
+import types
 import warnings
 
 import pytest
@@ -10,6 +13,7 @@ from simgrad.objectives import Objective, Offline, Positives, fused, objective
 from simgrad.objectives.rows import Work
 
 from .cases import everything, names
+from .emulated import Tile
 
 STREAMED = [o for o in everything() if o.stream() is not None]
 each_objective = pytest.mark.parametrize("o", STREAMED, ids=names(STREAMED))
@@ -66,6 +70,33 @@ def test_fused_equals_plain(
     assert len(taken) == (0 if several and stream.per_pair else 1)
     for one, other in zip(got, plain, strict=True):
         assert _close(one, other), f"{one} is not {other}"
+
+
+@pytest.mark.parametrize("rows", [128, 384])  # of a block: several blocks, and one
+@pytest.mark.parametrize("several", [False, True])
+@each_objective
+def test_what_surrounds_the_kernels(
+    o: Objective, several: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel emulated: what it is given, where its parts lie, and what is made of them."""
+    stream = o.stream()
+    assert stream is not None
+    if stream.tile is None or (several and stream.per_pair):
+        pytest.skip("no kernels for this")
+    positives = torch.arange(300) % 110 if several else None
+    plain = _gradients(o, "cpu", torch.float32, positives)
+    module = types.ModuleType("simgrad.objectives.kernels")
+    module.tile = Tile()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "simgrad.objectives.kernels", module)
+    monkeypatch.setattr(fused, "suits", lambda *_: True)
+    monkeypatch.setattr(fused, "_BLOCK", 300 * rows * 4)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    got = _gradients(o, "cpu", torch.float32, positives)
+    assert stream.tile not in fused._broken
+    blocks = -(-300 // rows)  # of about as many pairs as rows
+    assert module.tile.launches == blocks * (1 if fused._RULES[stream.tile][1] is None else 2)
+    for one, other in zip(got, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_kernels_that_do_not_run_are_said_once_and_done_without(

@@ -22,19 +22,22 @@ from simgrad.objectives.streamed import Streamed, Summary, Verdict
 from simgrad.objectives.sums import Sums
 
 Block = tuple[int, int, slice]  # rows start:stop, and their pairs
-Both = tuple[Summary, Summary]  # of the image queries, of the caption queries
 
 
 class Tiles(Protocol):
-    """How a block of similarities is summarised and weighed. The weights are of both directions."""
+    """How a block of similarities is summarised and weighed. The weights are of both directions.
 
-    def first(self, block: Block, before: Both) -> tuple[Summary, Summary, Tensor | None]:
+    What queries are given is of all of them, the image queries first.
+    """
+
+    def first(self, block: Block, before: Summary) -> tuple[Summary, Summary, Tensor | None]:
         """Summaries of a block's rows, of its columns, and its weights if known already.
 
-        None of the columns where one direction stands for both (`Work.alone`).
+        None of the columns where one direction stands for both (`Work.alone`), or where a block of
+        all rows has put them after those of the rows.
         """
 
-    def second(self, block: Block, given: Both) -> Tensor:
+    def second(self, block: Block, given: Summary) -> Tensor:
         """Weights of a block."""
 
 
@@ -44,21 +47,23 @@ class PlainTiles:
     def __init__(self, work: Work, stream: Streamed) -> None:
         self.work, self.stream = work, stream
 
-    def first(self, block: Block, before: Both) -> tuple[Summary, Summary, Tensor | None]:
+    def first(self, block: Block, before: Summary) -> tuple[Summary, Summary, Tensor | None]:
         negatives, (start, stop, _) = self._negatives(block), block
-        by_row, weights = self.stream.summarise(negatives, rows_of(before[0], start, stop))
+        by_row, weights = self.stream.summarise(negatives, rows_of(before, start, stop))
         if self.work.alone:
             return by_row, (), weights
-        by_column, more = self.stream.summarise(negatives.t(), before[1], start)
+        of_columns = rows_of(before, self.work.pairs.i2t.queries)
+        by_column, more = self.stream.summarise(negatives.t(), of_columns, start)
         if weights is not None and more is not None:
             weights = add_times(weights, more.t(), self.work.ratio)
         return by_row, by_column, weights
 
-    def second(self, block: Block, given: Both) -> Tensor:
-        start, stop, _ = block
-        negatives = self._negatives(block)
-        weights = self.stream.spread(negatives, rows_of(given[0], start, stop))
-        return add_times(weights, self.stream.spread(negatives.t(), given[1]).t(), self.work.ratio)
+    def second(self, block: Block, given: Summary) -> Tensor:
+        negatives, (start, stop, _) = self._negatives(block), block
+        weights = self.stream.spread(negatives, rows_of(given, start, stop))
+        of_columns = rows_of(given, self.work.pairs.i2t.queries)
+        more = self.stream.spread(negatives.t(), of_columns)
+        return add_times(weights, more.t(), self.work.ratio)
 
     def _negatives(self, block: Block) -> Tensor:
         """A block of similarities, -inf where there is no negative."""
@@ -69,7 +74,7 @@ class PlainTiles:
         return self.work.pairs.fill(S, -torch.inf, start, pairs)
 
 
-def rows_of(summary: Summary, start: int, stop: int) -> Summary:
+def rows_of(summary: Summary, start: int, stop: int | None = None) -> Summary:
     return tuple(x[start:stop] for x in summary)
 
 
@@ -102,18 +107,16 @@ def weigh_tiles(work: Work, stream: Streamed, tiles: Tiles, blocks: list[Block])
     sums = Sums(work)
     batch = joint(work, work.own(work.unit[:images], work.unit[images:], work.pairs.i2t))
     known = stream.before(batch, images + texts)
-    before = rows_of(known, 0, images), rows_of(known, images, images + texts)
     summaries = _Summaries(stream, images, texts)
     for block in blocks:
-        by_row, by_column, weights = tiles.first(block, before)
+        by_row, by_column, weights = tiles.first(block, known)
         summaries.add(block, by_row, by_column)
         if weights is not None:
             sums.add(block, weights)
     verdict = silenced(stream.judge(summaries.all, batch), work, batch)
     if verdict.given:
-        given = rows_of(verdict.given, 0, images), rows_of(verdict.given, images, images + texts)
         for block in blocks:
-            sums.add(block, tiles.second(block, given))
+            sums.add(block, tiles.second(block, verdict.given))
     return sums.finish(verdict)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from simgrad.objectives.both import Block, Both, rows_of, weigh_tiles
+from simgrad.objectives.both import Block, weigh_tiles
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary
 
@@ -31,10 +31,11 @@ class Shape(NamedTuple):
     warps: int
     stages: int
     group: int = 8
+    warps_of_light: int = 8
 
 
 SHAPES = {
-    torch.bfloat16: Shape(128, 128, 64, 8, 3),
+    torch.bfloat16: Shape(128, 128, 64, 8, 3, 16, 4),
     torch.float32: Shape(128, 128, 32, 8, 3),
 }
 # What a rule's kernels are called: of the first sweep, of the second, and how many summaries.
@@ -48,6 +49,7 @@ _RULES = {
     "hardest-exponential": ("hardest-exponential", None, 4),
 }
 _WITH_WEIGHTS = ("hinge", "sigmoid", "softmax", "rank")
+_LIGHT = ("softmax-summary", "hardest")  # a tile is little work: fewer warps do it faster
 _broken: set[str] = set()
 
 
@@ -83,7 +85,8 @@ def weigh_fused(work: Work, stream: Streamed) -> Gradients | None:
     assert stream.tile is not None
     try:
         tiles = FusedTiles(work, stream)
-        return weigh_tiles(work, stream, tiles, work.pairs.i2t.blocks(tiles.size))
+        with torch.cuda.device(work.used.device):
+            return weigh_tiles(work, stream, tiles, work.pairs.i2t.blocks(tiles.size))
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler may raise: the plain way still works
@@ -101,36 +104,37 @@ class FusedTiles:
 
     def __init__(self, work: Work, stream: Streamed) -> None:
         assert stream.tile is not None
-        x, y = work.images, work.texts
-        self.work, self.stream, self.x, self.y = work, stream, x, y
-        self.owner = work.pairs.t2i.candidate_of_pair.int()
-        self.bias = x.new_zeros((), dtype=torch.float32)
+        self.work, self.stream, self.x, self.y = work, stream, work.images, work.texts
+        self.rules, self.shape = _RULES[stream.tile], SHAPES[work.used.dtype]
+        self.bias = self.x  # not read
         if work.bias is not None:
-            self.bias = work.bias.detach().to(x.device, torch.float32)
-        self.rules = _RULES[stream.tile]
-        self.shape = SHAPES[x.dtype]
-        rows = max(self.shape.down, _BLOCK // (x.element_size() * len(y)))
-        self.size = rows // self.shape.down * self.shape.down * len(y)
+            self.bias = work.bias.detach().to(self.x.device, torch.float32)
+        rows = max(self.shape.down, _BLOCK // (self.x.element_size() * len(self.y)))
+        self.size = rows // self.shape.down * self.shape.down * len(self.y)
         self.weights: Tensor | None = None  # of one block after the other
 
-    def first(self, block: Block, before: Both) -> tuple[Summary, Summary, Tensor | None]:
+    def first(self, block: Block, before: Summary) -> tuple[Summary, Summary, Tensor | None]:
         start, stop, _ = block
         rule, _, count = self.rules
-        rows, columns, shape = stop - start, len(self.y), self.shape
-        by_row = self._parts(count, -(-columns // shape.across), rows)
-        alone = self.work.alone
-        by_column = self.bias if alone else self._parts(count, -(-rows // shape.down), columns)
-        given = rows_of(before[0], start, stop), before[1]
-        weights = self._launch(rule, block, given, by_row, by_column)
-        merged = self._merged(by_row, columns)
-        return merged, () if alone else self._merged(by_column, len(self.x)), weights
+        rows, columns = stop - start, len(self.y)
+        down, across = -(-rows // self.shape.down), -(-columns // self.shape.across)
+        if rows == len(self.x) == columns and down == across and not self.work.alone:
+            # All queries are there, each in as many parts: they are merged together.
+            parts = self._parts(count, across, rows + columns)
+            weights = self._launch(rule, block, before, parts, parts[:, :, rows:])
+            return self._merged(parts, columns), (), weights
+        by_row = self._parts(count, across, rows)
+        if self.work.alone:
+            weights = self._launch(rule, block, before, by_row, by_row)
+            return self._merged(by_row, columns), (), weights
+        by_column = self._parts(count, down, columns)
+        weights = self._launch(rule, block, before, by_row, by_column)
+        return self._merged(by_row, columns), self._merged(by_column, len(self.x)), weights
 
-    def second(self, block: Block, given: Both) -> Tensor:
-        start, stop, _ = block
+    def second(self, block: Block, given: Summary) -> Tensor:
         rule = self.rules[1]
         assert rule is not None
-        both = rows_of(given[0], start, stop), given[1]
-        weights = self._launch(rule, block, both, self.bias, self.bias)
+        weights = self._launch(rule, block, given, self.x, self.x)  # no summaries: not written
         assert weights is not None
         return weights
 
@@ -147,31 +151,31 @@ class FusedTiles:
         return (summary[0], where, *summary[2:])
 
     def _launch(
-        self, rule: str, block: Block, given: Both, by_row: Tensor, by_column: Tensor
+        self, rule: str, block: Block, given: Summary, by_row: Tensor, by_column: Tensor
     ) -> Tensor | None:
         from simgrad.objectives.kernels import tile
 
         start, stop, _ = block
-        rows, columns, (down, across, wide, warps, stages, group) = (
-            stop - start,
-            len(self.y),
-            self.shape,
-        )
+        rows, columns, width = stop - start, len(self.y), self.x.shape[1]
+        down, across, wide, warps, stages, group, warps_of_light = self.shape
         weights = self._room(rows) if rule in _WITH_WEIGHTS else None
-        of_rows, of_columns = (torch.stack(x) if x else self.bias for x in given)
+        every = of_rows = of_columns = self.x  # not read
+        if given:
+            every = torch.stack(given) if len(given) > 1 else given[0].contiguous()[None]
+            of_rows, of_columns = every[:, start:], every[:, len(self.x) :]
         steepness, closed = self.stream.constants()
-        width = self.x.shape[1]
         ratio = 0.0 if self.work.alone else float(self.work.ratio)
         launch: Any = tile[(-(-rows // down) * -(-columns // across),)]
-        with torch.cuda.device(self.x.device):
-            launch(
-                self.x[start:stop], self.y, self.owner, self.bias, of_rows, of_columns,
-                by_row, by_column, self.x if weights is None else weights,
-                start, rows, columns, width, ratio, float(steepness),
-                RULE=rule, CLOSED=closed, BIASED=self.work.bias is not None, PRECISION="tf32",
-                ALONE=self.work.alone, EVEN=width % wide == 0, DOWN=down, ACROSS=across,
-                WIDE=wide, GROUP=group, num_warps=warps, num_stages=stages,
-            )  # fmt: skip
+        launch(
+            self.x[start:stop], self.y, self.work.pairs.t2i.candidate_of_pair, self.bias,
+            of_rows, of_columns, by_row, by_column, self.x if weights is None else weights,
+            start, rows, columns, width, every.stride(0), by_row.stride(1), by_column.stride(1),
+            ratio, float(steepness),
+            RULE=rule, CLOSED=closed, BIASED=self.work.bias is not None, PRECISION="tf32",
+            ALONE=self.work.alone, EVEN=width % wide == 0, DOWN=down, ACROSS=across,
+            WIDE=wide, GROUP=group, num_warps=warps_of_light if rule in _LIGHT else warps,
+            num_stages=stages,
+        )  # fmt: skip
         return weights
 
     def _room(self, rows: int) -> Tensor:

@@ -47,21 +47,30 @@ def _part_of_set(s, bound, axis: tl.constexpr, RULE: tl.constexpr, steepness, CL
     return count, total
 
 
-@triton.jit(do_not_specialize=["first", "rows"])  # the last block needs no kernel of its own
+# An uneven block or batch needs no kernel of its own.
+@triton.jit(
+    do_not_specialize=[
+        "of_rows", "of_columns", "row_parts", "column_parts", "first", "rows", "beside",
+        "row_stride", "column_stride",
+    ]
+)  # fmt: skip
 def tile(
     x,  # (rows, width) images of this block
     y,  # (columns, width) texts
     owner,  # (columns,) the image each text belongs to
     bias,  # one number
     of_rows,  # (2, rows) what a query is given: of images,
-    of_columns,  # (2, columns) and of texts
-    row_parts,  # (4, tiles across, rows) summaries
+    of_columns,  # (2, columns) and of texts; the second number lies `beside` the first
+    row_parts,  # (4, tiles across, rows) summaries, the parts `row_stride` apart
     column_parts,  # (4, tiles down, columns)
     weights,  # (rows, columns)
     first,  # the number of the block's first image
     rows,
     columns,
     width,
+    beside,
+    row_stride,
+    column_stride,
     ratio,  # of a text query's weights to an image query's
     steepness,
     RULE: tl.constexpr,
@@ -101,13 +110,13 @@ def tile(
         y_at += WIDE
     if BIASED:
         s += tl.load(bias)
-    belongs = tl.load(owner + column, mask=here, other=-1)
+    belongs = tl.load(owner + column, mask=here, other=-1).to(tl.int32)
     negative = (row[:, None] + first != belongs[None, :]) & there[:, None] & here[None, :]
     s = tl.where(negative, s, -float("inf"))
 
-    row_at = row_parts + across * rows + row
-    column_at = column_parts + down * columns + column
-    next_row, next_column = tiles_across * rows, tiles_down * columns
+    row_at = row_parts + across * row_stride + row
+    column_at = column_parts + down * column_stride + column
+    next_row, next_column = tiles_across * row_stride, tiles_down * column_stride
     at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
     both = there[:, None] & here[None, :]
     kind = weights.dtype.element_ty
@@ -131,11 +140,11 @@ def tile(
         tl.store(column_at + next_column, tl.sum(g - g * g, 0), mask=here)
     elif RULE == "rank":
         r = tl.load(of_rows + row, mask=there, other=0.0)
-        r_factor = tl.load(of_rows + rows + row, mask=there, other=0.0)
+        r_factor = tl.load(of_rows + beside + row, mask=there, other=0.0)
         g = tl.sigmoid(s - r[:, None])
         w = (g - g * g) * r_factor[:, None]
         c = tl.load(of_columns + column, mask=here, other=0.0)
-        c_factor = tl.load(of_columns + columns + column, mask=here, other=0.0)
+        c_factor = tl.load(of_columns + beside + column, mask=here, other=0.0)
         g = tl.sigmoid(s - c[None, :])
         w += (g - g * g) * (ratio * c_factor)[None, :]
         tl.store(at, w.to(kind), mask=both)
