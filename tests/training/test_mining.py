@@ -12,8 +12,10 @@ import simgrad
 from simgrad.data import open_dataset
 from simgrad.errors import InputError
 from simgrad.models import Encoded
+from simgrad.training import mining_product
 from simgrad.training.loop import train
-from simgrad.training.mining import Candidates, largest, mine_encoded
+from simgrad.training.mining import Candidates, mine_encoded
+from simgrad.training.mining_product import largest
 from simgrad.training.rounds import mine_run
 from tests.models.small import small as small_model
 
@@ -38,6 +40,39 @@ def test_lists_equal_a_full_sort_without_own_pairs(n: int, m: int, depth: int, h
     S[owner, torch.arange(m)] = -torch.inf
     assert np.array_equal(found.i2t, S.argsort(1, descending=True)[:, :depth])
     assert np.array_equal(found.t2i, S.T.argsort(1, descending=True)[:, :depth])
+
+
+# Not half precision with a margin: what stands at the margin may fall on either side of it.
+@pytest.mark.parametrize(("half", "margin"), [(False, None), (False, 0.4), (True, None)])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_lists_over_many_blocks(
+    half: bool, margin: float | None, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images meet their candidates block after block; in the worst order the best come last."""
+    monkeypatch.setattr(mining_product, "_BLOCK", {"cpu": 40_000})  # 19 blocks
+    torch.manual_seed(0)
+    n, m, depth = 400, 1801, 15
+    owner = torch.randint(0, n, (m,))
+    owner[:n] = torch.arange(n)
+    x = torch.nn.functional.normalize(torch.randn(n, 12), dim=1)
+    y = x[owner] + 0.2 * torch.randn(m, 12)
+    if ordered:  # one direction of the space grows, in images and along the captions
+        x[:, 0] += 2
+        y[:, 0] += torch.linspace(-3, 3, m)
+    x, y = (torch.nn.functional.normalize(e, dim=1) for e in (x, y))
+    found = simgrad.mine(x, y, owner, depth=depth, skip=2, relative_margin=margin, half=half)
+    S = x @ y.T
+    own = S[owner, torch.arange(m)]
+    best = torch.full((n,), -2.0).scatter_reduce(0, owner, own, "amax")
+    S[owner, torch.arange(m)] = -torch.inf
+    for lists, scores, bound in ((found.i2t, S, best), (found.t2i, S.T, own)):
+        if margin is not None:
+            scores = scores.masked_fill(scores > margin * bound[:, None], -torch.inf)
+        wanted = scores.sort(1, descending=True).values[:, 2 : 2 + depth]
+        rows = torch.from_numpy(lists).long()
+        values = scores.gather(1, rows.clamp(min=0)).masked_fill(rows < 0, -torch.inf)
+        assert torch.allclose(values, wanted, rtol=0, atol=1e-6)
+        assert all(len(set(row)) == len(row) for row in (r[r >= 0].tolist() for r in rows))
 
 
 def test_filters() -> None:

@@ -19,7 +19,8 @@ from simgrad.data.base import Rows, Split
 from simgrad.data.sampling import IndexBatch
 from simgrad.errors import InputError
 from simgrad.objectives import objective
-from simgrad.training.mining import Candidates, Lists
+from simgrad.training.mining import Candidates
+from simgrad.training.mining_product import Lists
 from simgrad.training.recipe import Recipe
 
 

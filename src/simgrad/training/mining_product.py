@@ -1,0 +1,193 @@
+"""The most similar candidates of every image and caption, exactly, from one matrix product.
+
+A block of captions is multiplied with all images.
+
+- Caption -> image: a row of the block is complete. Its largest entries are found in two cheap
+  steps instead of one dear one: the row is cut into groups, the groups with the `keep` largest
+  maxima are kept (no other group can hold one of the `keep` largest entries), and only their
+  members are ranked.
+- Image -> caption: the columns go on through all blocks. Each remembers its best so far, and only
+  what exceeds the last of these is looked at: much in the first blocks, little after them.
+
+In half precision (on a GPU) the survivors are scored again in float32.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Lists = npt.NDArray[np.int32]
+# Entries of a block of similarities: 32 MiB on a CPU, 2 GiB of half precision on a GPU.
+_BLOCK = {"cpu": 2**23, "cuda": 2**30}
+# Half precision may swap neighbours at the cut: keep a few more, and drop them after re-scoring.
+_SLACK = 24
+_RUN = 8  # rows whose maximum is compared before they are
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What of a sorted list is kept."""
+
+    depth: int
+    skip: int
+    margin: float | None
+    half: bool
+
+    def keep(self, count: int) -> int:
+        """How many of `count` candidates are looked for."""
+        return min(self.depth + self.skip + (_SLACK if self.half else 0), count)
+
+    def lists(self, values: Tensor, where: Tensor, count: int) -> Lists:
+        """Sorted candidates cut; -1 where there are none."""
+        where = where.masked_fill(values == -torch.inf, -1)[:, self.skip : self.skip + self.depth]
+        result = np.full((len(where), min(self.depth, count)), -1, dtype=np.int32)
+        result[:, : where.shape[1]] = where.cpu().numpy()
+        return result
+
+
+def both_ways(
+    x: Tensor, y: Tensor, owner: Tensor, best: Tensor, own: Tensor, cut: Cut
+) -> tuple[Lists, Lists]:
+    """Lists of every image x (captions) and of every caption y (images).
+
+    `owner` is each caption's image, `own` its similarity to it, `best` the best of each image's.
+    """
+    n, m = len(x), len(y)
+    keep = cut.keep(n)
+    left, right = (e.half() if cut.half else e for e in (y, x))
+    # Rows of a round length: tensor cores need them aligned, and groups leave no rest.
+    step = 8 * _group(n, keep)
+    right = torch.nn.functional.pad(right, (0, 0, 0, -n % step))
+    rows = max(1, _BLOCK.get(x.device.type, 2**23) // len(right) // _RUN) * _RUN
+    room = left.new_empty(min(rows, m + -m % _RUN), len(right))  # the same memory for every block
+    columns = _Columns(n, cut.keep(m), room, None if cut.margin is None else cut.margin * best)
+    t2i = []
+    for a in range(0, m, rows):
+        b = min(a + rows, m)
+        scores = room[: b - a + (a - b) % _RUN]
+        torch.mm(left[a:b], right.t(), out=scores[: b - a])
+        scores[b - a :] = -torch.inf
+        scores[:, n:] = -torch.inf
+        scores[torch.arange(b - a, device=x.device), owner[a:b]] = -torch.inf
+        columns.add(scores, a)
+        scores = scores[: b - a]
+        if cut.margin is not None:
+            scores.masked_fill_(scores > cut.margin * own[a:b, None], -torch.inf)
+        values, where = largest(scores, keep)
+        if cut.half:
+            values, where = _score_again(y[a:b], x, values, where)
+        t2i.append(cut.lists(values, where, n))
+    values, where = columns.finish()
+    if cut.half:
+        values, where = _score_again(x, y, values, where)
+    return cut.lists(values, where, m), np.concatenate(t2i)
+
+
+class _Columns:
+    """The largest entries of every column, over blocks of rows."""
+
+    def __init__(self, count: int, keep: int, like: Tensor, bound: Tensor | None) -> None:
+        self.count, self.keep = count, keep
+        self.bound = bound  # nothing above it is kept
+        self.values = like.new_full((count, keep), -torch.inf)  # sorted
+        self.where = torch.zeros((count, keep), dtype=torch.int64, device=like.device)
+        # Found since the last merge: columns, rows, values; and how many in each column.
+        self.found: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.waiting = torch.zeros(count, dtype=torch.int64, device=like.device)
+
+    def add(self, scores: Tensor, start: int) -> None:
+        """Look at a block, of which row 0 is row `start` of all."""
+        scores = scores[:, : self.count]
+        if self.bound is not None:
+            scores = scores.masked_fill(scores > self.bound, -torch.inf)
+        threshold = self.values[:, -1]
+        runs = scores.view(-1, _RUN, self.count)
+        above = runs.amax(1) > threshold
+        if 2 * int(above.sum()) > above.numel():  # a first block, or one that is better than all
+            values, where = largest(scores.t().contiguous(), min(self.keep, len(scores)))
+            self._merge(values, start + where)
+            return
+        run, column = above.nonzero(as_tuple=True)
+        members = runs[run, :, column]  # (found, _RUN)
+        hit, place = (members > threshold[column, None]).nonzero(as_tuple=True)
+        column = column[hit]
+        self.found.append((column, start + run[hit] * _RUN + place, members[hit, place]))
+        self.waiting += torch.bincount(column, minlength=self.count)
+        if int(self.waiting.max()) > self.keep:
+            self._merge_found()
+
+    def _merge_found(self) -> None:
+        """Put what was found beside what was kept, column by column."""
+        column, row, value = (torch.cat(parts) for parts in zip(*self.found, strict=True))
+        order = column.argsort()
+        column = column[order]
+        first = self.waiting.cumsum(0) - self.waiting
+        place = torch.arange(len(column), device=column.device) - first[column]
+        values = self.values.new_full((self.count, int(self.waiting.max())), -torch.inf)
+        where = torch.zeros_like(values, dtype=torch.int64)
+        values[column, place] = value[order]
+        where[column, place] = row[order]
+        self._merge(values, where)
+        self.found.clear()
+        self.waiting.zero_()
+
+    def _merge(self, values: Tensor, where: Tensor) -> None:
+        self.values, order = torch.cat([self.values, values], 1).topk(self.keep)
+        self.where = torch.cat([self.where, where], 1).gather(1, order)
+
+    def finish(self) -> tuple[Tensor, Tensor]:
+        """(columns, keep) values, largest first, and their rows."""
+        if self.found:
+            self._merge_found()
+        return self.values, self.where
+
+
+def _group(count: int, keep: int) -> int:
+    """How many entries a group has: near sqrt(count / keep), where both steps cost the same."""
+    group = 1
+    while 2 * group * group * keep <= count:
+        group *= 2
+    return group
+
+
+def largest(scores: Tensor, keep: int) -> tuple[Tensor, Tensor]:
+    """`torch.topk(scores, keep)` by way of group maxima; several times faster for long rows.
+
+    Group g holds the entries g, g + groups, g + 2 * groups, ...: neighbours in memory belong to
+    neighbouring groups, which is the order in which a GPU reads fastest.
+    """
+    rows, count = scores.shape
+    group = _group(count, keep)
+    if group < 4:
+        values, where = scores.topk(keep)
+        return values, where
+    groups = count // group
+    whole = scores[:, : groups * group].view(rows, group, groups)
+    kept = min(keep, groups)
+    chosen = whole.amax(1).topk(kept, sorted=False).indices  # (rows, kept)
+    members = whole.gather(2, chosen[:, None].expand(-1, group, -1)).view(rows, -1)
+    if groups * group < count:  # what the groups left over
+        members = torch.cat([members, scores[:, groups * group :]], 1)
+    values, where = members.topk(keep)
+    # Member k of the chosen ones is the (k // kept)-th of group chosen[k % kept].
+    place = chosen.gather(1, where % kept) + where // kept * groups
+    rest = where - group * kept
+    return values, torch.where(rest < 0, place, rest + groups * group)
+
+
+def _score_again(
+    queries: Tensor, candidates: Tensor, coarse: Tensor, where: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The survivors' scores in float32, sorted."""
+    values = torch.empty_like(coarse, dtype=torch.float32)
+    where = where.clamp(max=len(candidates) - 1)  # padding is marked by its score
+    step = max(1, 2**28 // (where.shape[1] * candidates.shape[1]))
+    for a in range(0, len(queries), step):
+        chosen = candidates[where[a : a + step]]  # (rows, keep, d)
+        values[a : a + step] = torch.einsum("rkd,rd->rk", chosen, queries[a : a + step])
+    values.masked_fill_(coarse == -torch.inf, -torch.inf)
+    values, order = values.sort(1, descending=True)
+    return values, where.gather(1, order)
