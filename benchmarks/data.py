@@ -251,7 +251,7 @@ def run(quick: bool = False) -> list[Row]:
 def run_cuda(quick: bool = False) -> list[Row]:
     """Features through a GPU, which the decoders must keep busy."""
     cores = len(os.sched_getaffinity(0))
-    with pictures(512 if quick else 4096) as (files, kind):
+    with pictures(512 if quick else 2048) as (files, kind):
         return features_rows(files, kind, cores, "cuda")
 
 

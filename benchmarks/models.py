@@ -136,7 +136,7 @@ def our_step(name: str, batch: Batch) -> tuple[Step, str]:
     return graph.replay, "captured"
 
 
-def steady(step: Step, most: int = 30, budget: float = 1.0) -> tuple[float, float]:
+def steady(step: Step, most: int = 20, budget: float = 0.7) -> tuple[float, float]:
     """Seconds for a step, and the peak of GPU memory in MiB."""
     for _ in range(2):
         step()

@@ -46,7 +46,7 @@ class Size:
     runs: int | None = None  # None: as many as the machine trains at once
 
 
-FULL = Size(6000, 1280, 1024, 300, epochs=8)
+FULL = Size(6000, 1280, 1024, 300, epochs=5)
 SMALL = Size(600, 256, 256, 64, epochs=3, runs=4)
 
 
@@ -60,7 +60,7 @@ def make_study(folder: Path, size: Size, device: str, runs: int) -> Study:
         "title": "packed",
         "recipe": {
             "data": str(data), "epochs": size.epochs, "device": device, "min_count": 1,
-            "positives": "pairs",
+            "positives": "pairs", "precision": "bf16" if device == "cuda" else "float32",
             "model": f"vse++(dimension={size.dimension}, word_dimension={size.each})",
         },
         "grid": {"objective": list(OBJECTIVES)},

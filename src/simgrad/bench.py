@@ -41,21 +41,24 @@ def bench(
     folder = find_benchmarks()
     gpu = _gpu(device)
     found = load_benchmarks(folder, only)
-    measured = {name: measure(name, module, gpu, quick) for name, module in found}
-    rows = [row for one in measured.values() for row in one["rows"]]
+    kind = results.kind_of_machine(gpu)
+    recorded = results.read(folder)
+    command = " ".join(filter(None, ["simgrad bench", only, "--record"]))
+    rows = []
+    for name, module in found:
+        measured = measure(name, module, gpu, quick)
+        rows += measured["rows"]
+        if record and measured["rows"]:  # at once: what comes later may be interrupted
+            results.write(folder, kind, results.machine(gpu), command, {name: measured})
     if not rows:
         raise InputError(f"nothing to measure: '{only}' has no part for a GPU; give --device cpu.")
     show(rows)
-    kind = results.kind_of_machine(gpu)
-    recorded = results.read(folder)
     if kind in recorded:
         changes = moved(rows, results.rows_of(recorded[kind]))
         print("\n" + ("\n".join(changes) or "nothing moved against the recorded figures."))
     if record:
-        _keep_profiles(found, folder, gpu, kind)
-        command = " ".join(filter(None, ["simgrad bench", only, "--record"]))
-        results.write(folder, kind, results.machine(gpu), command, measured)
         print(f"recorded in {folder / results.RECORDED} and {folder / results.RESULTS}")
+        _keep_profiles(found, folder, gpu, kind)
 
 
 def _gpu(device: str) -> bool:
