@@ -15,7 +15,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold
 
 from simgrad.errors import InputError
 from simgrad.objectives import both, fused, rows
@@ -37,8 +36,8 @@ from simgrad.objectives.tensors import (
 # How many similarities a block holds: 3 MiB on a CPU, where several temporaries must stay near the
 # caches; 256 MiB on a GPU, where larger products are faster.
 _BLOCK = {"cpu": 3 * 2**18, "cuda": 2**26}
-# Up to how many a batch is worked in one piece, which makes them once: 16 MiB and 512 MiB.
-_DIRECT = {"cpu": 2**22, "cuda": 2**27}
+# Up to how many a batch is worked in one piece, which makes them once: 16 MiB and 1 GiB.
+_DIRECT = {"cpu": 2**22, "cuda": 2**28}
 _TINY = 1e-12
 
 
@@ -77,7 +76,8 @@ def _weigh(work: Work, block: int | None) -> Gradients:
     """The way of working that suits the rule and the size of the batch."""
     pairs, stream, images = work.pairs, work.objective.stream(), len(work.images)
     largest = len(pairs.t2i.query_of_pair) * max(images, len(work.texts))
-    in_one = largest <= (block or _DIRECT.get(work.unit.device.type, 2**22))
+    room = block or _DIRECT.get(work.unit.device.type, 2**22)
+    in_one = largest <= room
     one_each = pairs.i2t.one_each and pairs.t2i.one_each
     if stream is None or (stream.per_pair and not one_each):
         whole = in_one or not work.objective.separable
@@ -88,8 +88,10 @@ def _weigh(work: Work, block: int | None) -> Gradients:
             return result
     if not in_one:
         return both.weigh_in_blocks(work, stream)
-    square = pairs.order is None and work.silent is None
-    return both.weigh_in_one(work, stream) if square else rows.in_one_piece(work)
+    # Both directions in one matrix are twice as many similarities.
+    if pairs.order is None and work.silent is None and 2 * largest <= room:
+        return both.weigh_in_one(work, stream)
+    return rows.in_one_piece(work)
 
 
 class _Lengths:
@@ -105,11 +107,11 @@ class _Lengths:
             # A number where it can be one without waiting for a GPU.
             known = scale.device.type == "cpu" and not scale.requires_grad
             self.scale = float(scale) if known else scale.detach().to(exact_type(given))
-        self.learned = scale is not None and scale.requires_grad
+        self.scaled, self.learned = scale is not None, scale is not None and scale.requires_grad
         exact = exact_type(given)
         self.norms = torch.linalg.vector_norm(given, dim=1, keepdim=True, dtype=exact)
-        self.divisors = threshold(self.norms, _TINY, torch.inf)
-        if scale is not None:
+        self.divisors = torch.threshold(self.norms, _TINY, torch.inf)
+        if self.scaled:
             self.divisors.div_(self.scale**0.5)
         # `given` is a copy, and no longer needed: its memory is.
         if given.dtype == exact:
@@ -122,7 +124,7 @@ class _Lengths:
     def go_back(self, gradients: Tensor) -> Tensor | None:
         """In place: gradients by unit vectors become gradients by what was given; by the scale."""
         along = dots(gradients, self.unit)
-        if self.scale != 1.0:
+        if self.scaled:
             along.div_(self.scale)
         gradients.addcmul_(self.unit, along, value=-1).div_(self.divisors)
         return along.sum().div_(2) if self.learned else None  # images and texts: twice the same
