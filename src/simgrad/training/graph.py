@@ -155,13 +155,20 @@ class GraphSteps:
 
     def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
         length = padded_length(self.source.longest(index.captions), self.longest)
-        key = (length, objective)
-        if key not in self.captured:
-            self.captured[key] = self._capture(row, length, objective)
-        captured = self.captured[key]
+        if not self.captured:
+            torch.cuda.empty_cache()  # what the plain steps held
+            # The longest first: every other shape finds room in the memory that it leaves behind.
+            self._captured(row, self.longest, objective)
+        captured = self._captured(row, length, objective)
         captured.row.copy_(row)
         captured.graph.replay()
         return captured.value
+
+    def _captured(self, row: Tensor, length: int, objective: str) -> _Captured:
+        key = (length, objective)
+        if key not in self.captured:
+            self.captured[key] = self._capture(row, length, objective)
+        return self.captured[key]
 
     def _capture(self, row: Tensor, length: int, objective: str) -> _Captured:
         static = row.clone()
