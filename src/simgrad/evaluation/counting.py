@@ -195,9 +195,15 @@ class _Columns:
     def _close_calls(self, block: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
         """Columns and scores of the rivals that are too close to call."""
         columns = near.nonzero()[:, 0]
-        part = block[:, columns]
-        close = (part >= self.low[columns]) & (part <= self.high[columns])
-        return columns[close.nonzero()[:, 1]], part[close]
+        low, high = self.low[columns], self.high[columns]
+        if block.device.type != "cpu":
+            part = block[:, columns]
+            close = (part >= low) & (part <= high)
+            return columns[close.nonzero()[:, 1]], part[close]
+        chosen = block.numpy()[:, columns.numpy()]
+        with np.errstate(invalid="ignore"):
+            among = (chosen >= low.numpy()) & (chosen <= high.numpy())
+        return columns[torch.from_numpy(np.nonzero(among)[1])], torch.from_numpy(chosen[among])
 
     def settle(self, own: Tensor) -> bool:
         """Judge the undecided rivals by the true scores; False: count again."""

@@ -110,9 +110,15 @@ class Embeddings(Scores):
 
     def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
         image, caption = image.to(self.images.device), caption.to(self.images.device)
-        step = 256 if self.images.device.type == "cpu" else 1 << 16  # stay in the CPU's cache
+        on_cpu = self.images.device.type == "cpu"
+        step = 256 if on_cpu else 1 << 16  # stay in the CPU's cache
         parts = zip(torch.split(image, step), torch.split(caption, step), strict=True)
-        own = torch.cat([(self.images[i] * self.captions[c]).sum(1) for i, c in parts])
+        if on_cpu:  # in one go, where torch would multiply first and then add
+            left, right = self.images.numpy(), self.captions.numpy()
+            found = [np.einsum("ij,ij->i", left[i.numpy()], right[c.numpy()]) for i, c in parts]
+            own = torch.from_numpy(np.concatenate(found))
+        else:
+            own = torch.cat([(self.images[i] * self.captions[c]).sum(1) for i, c in parts])
         lengths = self.lengths[0][image] * self.lengths[1][caption]
         return own, 8 * torch.finfo(own.dtype).eps * lengths
 
