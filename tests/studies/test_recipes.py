@@ -27,8 +27,13 @@ def test_dry_run(path: Path) -> None:
         for _, _, recipe in made.runs():
             objective(recipe.objective)
             models.parse(recipe.model)
+            # Warming up is not all there is, in either round.
+            assert recipe.first_epochs < recipe.epochs
             if recipe.second_round:
                 assert objective(recipe.second_round["objective"]).needs_offline
+                both = {"first_epochs": recipe.first_epochs, "epochs": recipe.epochs}
+                both |= recipe.second_round
+                assert both["first_epochs"] < both["epochs"]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)

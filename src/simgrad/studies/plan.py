@@ -127,17 +127,18 @@ class Plan:
         for row in self.rows:
             recipe = self.recipe(row, 0)
             share = max(1, recipe.epochs // 4)
+            first = max(1, recipe.first_epochs)
             changes: dict[str, Any] = {
                 "model": str(self.model(row).narrow()), "lr": 1e-3, "finetune_epochs": 0,
                 "batch": max(2, recipe.batch // 2),
-                "epochs": max(1, recipe.epochs // 10), "decay_every": share,
-                "first_objective": recipe.first_objective or "triplet",
-                "first_epochs": max(1, recipe.first_epochs),
+                # At least one epoch with the objective that the row is about.
+                "epochs": max(first + 1, recipe.epochs // 10), "decay_every": share,
+                "first_objective": recipe.first_objective or "triplet", "first_epochs": first,
             }  # fmt: skip
             if recipe.second_round:
                 second = dict(recipe.second_round)
                 second["epochs"] = max(1, int(second.get("epochs", recipe.epochs)) // 10)
-                changes["second_round"] = {**second, "depth": 60}
+                changes["second_round"] = {**second, "depth": 60, "first_epochs": 0}
             rows.append(dataclasses.replace(row, changes={**row.changes, **changes}))
         title = f"{self.title} (fast: narrow models, a tenth of the epochs)"
         return dataclasses.replace(self, title=title, rows=tuple(rows), seeds=self.seeds[:2])
