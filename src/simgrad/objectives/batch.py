@@ -65,6 +65,13 @@ class Batch:
             value = matrix.new_full((), value)  # a kernel, not a copy: a CUDA graph can hold it
         return matrix.index_put_((self.query, self.candidate), value)
 
+    def turn(self, matrix: Tensor) -> Tensor:
+        """In place: the sign of the positive pairs' entries (rows, candidates)."""
+        if not self.diagonal:
+            return self.fill(matrix, -self.pick(matrix))
+        _diagonals(matrix).neg_()
+        return matrix
+
     def pick(self, matrix: Tensor) -> Tensor:
         """(rows, candidates) -> (pairs,) the entries of the positive pairs."""
         if self.diagonal:

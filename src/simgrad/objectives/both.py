@@ -87,13 +87,14 @@ def weigh_in_one(work: Work, stream: Streamed) -> Gradients:
     batch = joint(work, S.diagonal())
     every = S if work.alone else torch.cat([S, S.t()])
     del S
-    verdict, weights = stream.in_one(every, batch)
-    if weights is None:
+    verdict = stream.in_one(every, batch)
+    if isinstance(verdict, Verdict):
         return sums.finish(verdict)
+    values, weights = verdict
     if not work.alone:
         weights = weights[:images].add_(weights[images:].t())
     sums.add((0, images, slice(None)), weights)
-    return sums.close(verdict, None if work.bias is None else weights.sum())
+    return sums.close(values, None if work.bias is None else weights.sum())
 
 
 def weigh_in_blocks(work: Work, stream: Streamed) -> Gradients:

@@ -72,10 +72,10 @@ class NTXent(Streamed):
     def spread(self, negatives: Tensor, given: Summary) -> Tensor:
         return (negatives - columns(*given)[0]).exp_()  # softmax
 
-    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Verdict, Tensor | None]:
+    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         log_probability = similarities.log_softmax(1)
         verdict = self._verdict(batch.pick(log_probability), batch, len(similarities))
-        return verdict, batch.fill(log_probability.exp_(), verdict.on_positive)
+        return verdict.values, batch.fill(log_probability.exp_(), verdict.on_positive)
 
 
 def _with_positives(of_negatives: Tensor, batch: Batch) -> Tensor:

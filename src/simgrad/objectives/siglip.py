@@ -53,13 +53,11 @@ class SigLIP(Streamed):
 
     def judge(self, summary: Summary, batch: Batch) -> Verdict:
         on_negatives, pushed = summary
-        own = batch.per_query(softplus(-batch.similarity), len(pushed))
-        return Verdict(on_negatives + own, -torch.sigmoid(-batch.similarity), pushed=pushed)
-
-    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Verdict, Tensor | None]:
-        # With the sign of positives turned, they too are pushed.
         turned = -batch.similarity
-        similarities = batch.fill(similarities, turned)
-        weights, values = similarities.sigmoid(), softplus(similarities).sum(1)
-        on_positive = -turned.sigmoid_()
-        return Verdict(values, on_positive), batch.fill(weights, on_positive)
+        own = batch.per_query(softplus(turned), len(pushed))
+        return Verdict(on_negatives + own, -turned.sigmoid_(), pushed=pushed)
+
+    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        # With their sign turned, positives too are pushed; with that of their weights, pulled.
+        turned = batch.turn(similarities)
+        return softplus(turned).sum(1), batch.turn(turned.sigmoid())

@@ -71,12 +71,12 @@ class SmoothAP(Streamed):
         above = (negatives - own).sigmoid_()
         return above.addcmul_(above, above, value=-1).mul_(factor)
 
-    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Verdict, Tensor | None]:
+    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         negatives = batch.fill(similarities, -torch.inf)
         summary, slopes = self._ranked(negatives, (batch.similarity,))
         verdict = self.judge(summary, batch)
         weights = slopes.mul_(columns(*verdict.given)[1])
-        return verdict, batch.fill(weights, verdict.on_positive)
+        return verdict.values, batch.fill(weights, verdict.on_positive)
 
     def rule_of_several(self, similarities: Tensor, batch: Batch) -> RuleResult:
         rows, pairs = len(similarities), torch.arange(len(batch.query), device=similarities.device)

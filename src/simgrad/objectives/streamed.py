@@ -72,20 +72,20 @@ class Streamed(Objective):
         """Weights (rows, candidates) on negatives; 0 where they are -inf."""
         raise NotImplementedError
 
-    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Verdict, Tensor | None]:
+    def in_one(self, similarities: Tensor, batch: Batch) -> "Verdict | tuple[Tensor, Tensor]":
         """All candidates of these queries: the pieces in turn, unless there is a shorter way.
 
-        Weights on positives and negatives; none where the verdict names the only negative.
+        Values and weights, the positives' included; or a verdict that names the only negative.
         `similarities` are used up.
         """
         negatives = batch.fill(similarities, -torch.inf)
         summary, weights = self.summarise(negatives, self.before(batch, len(negatives)))
         verdict = self.judge(summary, batch)
         if verdict.negative is not None:
-            return verdict, None
+            return verdict
         if weights is None:
             weights = self.spread(negatives, verdict.given)
-        return verdict, batch.fill(weights, verdict.on_positive)
+        return verdict.values, batch.fill(weights, verdict.on_positive)
 
     def constants(self) -> tuple[float, bool]:
         """What the fused kernels need to know of the parameters."""
@@ -111,9 +111,9 @@ class Streamed(Objective):
         return (*result, *outside)  # type: ignore[return-value]  # of either length
 
     def _answer(self, similarities: Tensor, batch: Batch) -> RuleResult:
-        verdict, weights = self.in_one(similarities, batch)
-        if weights is not None:
-            return verdict.values, weights
+        verdict = self.in_one(similarities, batch)
+        if not isinstance(verdict, Verdict):
+            return verdict
         assert verdict.negative is not None
         assert verdict.on_negative is not None
         sparse = Sparse(

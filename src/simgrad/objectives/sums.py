@@ -38,16 +38,19 @@ class Sums:
         self._add_positives(verdict.on_positive)
         if verdict.negative is not None and verdict.on_negative is not None:
             self._add_rivals(verdict.negative, verdict.on_negative)
-        return self.close(verdict, None if self.work.bias is None else self._bias(verdict))
+        bias = None if self.work.bias is None else self._bias(verdict)
+        return self.close(verdict.values, bias, verdict.outside)
 
-    def close(self, verdict: Verdict, bias: Tensor | None) -> Gradients:
+    def close(
+        self, values: Tensor, bias: Tensor | None, outside: Tensor | None = None
+    ) -> Gradients:
         """The weights are in the sums already."""
-        work, count = self.work, len(self.work.pairs.i2t.query_of_pair)
-        outside: tuple[Tensor | None, Tensor | None] = None, None
-        if verdict.outside is not None:
-            outside = verdict.outside[:count], times(verdict.outside[count:], work.ratio)
-        value = self._total(verdict.values, work.pairs.i2t.queries)
-        return Gradients(value, self._so_far(), outside, bias)
+        side = self.work.pairs.i2t
+        value, count = self._total(values, side.queries), len(side.query_of_pair)
+        if outside is None:
+            return Gradients(value, self._so_far(), (None, None), bias)
+        by_direction = outside[:count], times(outside[count:], self.work.ratio)
+        return Gradients(value, self._so_far(), by_direction, bias)
 
     def _bias(self, verdict: Verdict) -> Tensor:
         """The sum of all weights."""
