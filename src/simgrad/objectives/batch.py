@@ -27,7 +27,7 @@ class Whole:
 
     @cached_property
     def smallest_positive(self) -> Tensor:
-        return self.positive_similarities.min()
+        return self.sorted_positives[0]
 
 
 @dataclass(frozen=True)

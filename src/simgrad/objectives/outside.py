@@ -46,9 +46,11 @@ def split_offline(
                 f"offline.{field} has shape {tuple(similarities.shape)}; one similarity for each "
                 f"of the {count} pairs is needed."
             )
-        check_finite(similarities.detach()[None], f"offline.{field}", may_check(S))
-    values = [at_least_float32(x.detach()) for x in offline]
-    i2t, t2i = torch.stack([values[0], values[2]], 1), torch.stack([values[1], values[3]], 1)
+    values = at_least_float32(torch.stack([x.detach() for x in offline], 1))  # (pairs, 4)
+    if may_check(S) and not torch.isfinite(values.sum()):
+        for field, similarities in offline._asdict().items():
+            check_finite(similarities.detach()[None], f"offline.{field}", True)
+    i2t, t2i = values[:, ::2], values[:, 1::2]
     return (i2t if pairs.order is None else i2t[pairs.order]), t2i
 
 
