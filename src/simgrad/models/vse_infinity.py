@@ -47,7 +47,6 @@ class VseInfinity(TextSettings):
     cells: int = setting(16, "grid cells a side that it makes of them")
     finetune: bool = setting(True, "train the image network too")
     backbone_lr: float = setting(0.1, "learning rate of the image network (WSL, BUTD: 0.01)")
-    weight_decay: float = setting(1e-4, "weight decay (AdamW)")
 
     def build(self, inputs: Inputs) -> "VseInfinityModel":
         return VseInfinityModel(self, inputs)
@@ -159,7 +158,6 @@ class VseInfinityModel(RetrievalModel):
         return self.tower.body, self.config.cells
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        decay = self.config.weight_decay
         slow: dict[str, list[nn.Parameter]] = {"bert": [], "tower": []}
         rest: list[nn.Parameter] = []
         for name, parameter in self.named_parameters():
@@ -167,9 +165,9 @@ class VseInfinityModel(RetrievalModel):
                 continue
             slow.get(name.split(".", 1)[0], rest).append(parameter)
         shares = {"bert": self.config.bert_lr, "tower": self.config.backbone_lr}
-        groups = [{"params": rest, "lr": lr, "weight_decay": decay}]
+        groups: list[dict[str, Any]] = [{"params": rest, "lr": lr}]
         groups += [
-            {"params": parameters, "lr": lr * shares[name], "weight_decay": decay}
+            {"params": parameters, "lr": lr * shares[name]}
             for name, parameters in slow.items()
             if parameters
         ]

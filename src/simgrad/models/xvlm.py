@@ -193,12 +193,12 @@ class XvlmModel(RetrievalModel):
         return F.cross_entropy(logits, target)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Weight decay everywhere but on biases and layer norms."""
+        """The recipe's weight decay everywhere but on biases and layer norms."""
         named = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
         plain = [p for name, p in named if p.dim() < 2]
         decayed = [p for name, p in named if p.dim() >= 2]
         return [
-            {"params": decayed, "lr": lr, "weight_decay": 0.01},
+            {"params": decayed, "lr": lr},
             {"params": plain, "lr": lr, "weight_decay": 0.0},
         ]
 
