@@ -83,7 +83,8 @@ def weigh_in_one(work: Work, stream: Streamed) -> Gradients:
 
     Its rows are the image queries and, below them, the caption queries.
     """
-    S, sums, images = work.similarities(work.images, work.texts), Sums(work), len(work.images)
+    S, sums = work.similarities(work.images, work.texts), Sums(work)
+    images = work.pairs.i2t.queries
     batch = joint(work, S.diagonal())
     every = S if work.alone else torch.cat([S, S.t()])
     del S
@@ -165,7 +166,7 @@ def joint(work: Work, own: Tensor) -> Batch:
     else:
         query, candidate = pairs.together
         similarity = torch.cat([own, pairs.by_caption(own)])
-        whole, one_each = Whole(similarity[: len(own)]), i2t.one_each and t2i.one_each
+        whole, one_each = Whole(similarity[: pairs.count]), i2t.one_each and t2i.one_each
     outside = None
     if work.outside[0] is not None and work.outside[1] is not None:
         outside = torch.cat([work.outside[0], work.outside[1]])

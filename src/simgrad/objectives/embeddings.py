@@ -57,7 +57,7 @@ def weigh_embeddings(
     with torch.no_grad(), without_autocast(images.device.type):
         lengths, checking = _Lengths(given.detach(), scale, kind), may_check(given)
         total = Readback(lengths.norms.sum()) if checking else None
-        pairs = Positives.read(positives, len(images), len(texts), given.device, checking)
+        pairs = Positives.read(positives, images.shape[0], texts.shape[0], given.device, checking)
         outside = split_offline(objective, offline, pairs, given)
         size = block or _BLOCK.get(given.device.type, 3 * 2**18)
         work = Work(objective, bias, pairs, outside, size, lengths.unit, lengths.used)
@@ -74,8 +74,8 @@ def weigh_embeddings(
 
 def _weigh(work: Work, block: int | None) -> Gradients:
     """The way of working that suits the rule and the size of the batch."""
-    pairs, stream, images = work.pairs, work.objective.stream(), len(work.images)
-    largest = len(pairs.t2i.query_of_pair) * max(images, len(work.texts))
+    pairs, stream = work.pairs, work.objective.stream()
+    largest = pairs.count * max(pairs.i2t.queries, pairs.t2i.queries)
     room = block or _DIRECT.get(work.unit.device.type, 2**22)
     in_one = largest <= room
     one_each = pairs.i2t.one_each and pairs.t2i.one_each

@@ -60,20 +60,26 @@ def _installed() -> bool:
 
 def suits(work: Work, stream: Streamed) -> bool:
     """Whether this batch is one for the kernels."""
-    pairs, x, y = work.pairs, work.images, work.texts
+    pairs, x = work.pairs, work.used
+    images, texts = pairs.i2t.queries, pairs.t2i.queries
     return (
         x.is_cuda
         and stream.tile is not None
         and stream.tile not in _broken
-        and len(x) * len(y) >= _LEAST
-        and max(len(x), len(y)) <= _MOST
+        and images * texts >= _LEAST
+        and max(images, texts) <= _MOST
         and (x.dtype == torch.bfloat16 or _tf32(x))
         and pairs.t2i.one_each  # a text belongs to one image
         and pairs.i2t.query_present is None
         and _installed()
-        and torch.cuda.get_device_capability(x.device) >= (8, 0)
+        and _capable(x.device)
         and not torch.cuda.is_current_stream_capturing()
     )
+
+
+@cache
+def _capable(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _tf32(x: Tensor) -> bool:
@@ -105,20 +111,21 @@ class FusedTiles:
     def __init__(self, work: Work, stream: Streamed) -> None:
         assert stream.tile is not None
         self.work, self.stream, self.x, self.y = work, stream, work.images, work.texts
+        self.images, self.texts = work.pairs.i2t.queries, work.pairs.t2i.queries
         self.rules, self.shape = _RULES[stream.tile], SHAPES[work.used.dtype]
         self.bias = self.x  # not read
         if work.bias is not None:
             self.bias = work.bias.detach().to(self.x.device, torch.float32)
-        rows = max(self.shape.down, _BLOCK // (self.x.element_size() * len(self.y)))
-        self.size = rows // self.shape.down * self.shape.down * len(self.y)
+        rows = max(self.shape.down, _BLOCK // (self.x.element_size() * self.texts))
+        self.size = rows // self.shape.down * self.shape.down * self.texts
         self.weights: Tensor | None = None  # of one block after the other
 
     def first(self, block: Block, before: Summary) -> tuple[Summary, Summary, Tensor | None]:
         start, stop, _ = block
         rule, _, count = self.rules
-        rows, columns = stop - start, len(self.y)
+        rows, columns = stop - start, self.texts
         down, across = -(-rows // self.shape.down), -(-columns // self.shape.across)
-        if rows == len(self.x) == columns and down == across and not self.work.alone:
+        if rows == self.images == columns and down == across and not self.work.alone:
             # All queries are there, each in as many parts: they are merged together.
             parts = self._parts(count, across, rows + columns)
             weights = self._launch(rule, block, before, parts, parts[:, :, rows:])
@@ -129,7 +136,7 @@ class FusedTiles:
             return self._merged(by_row, columns), (), weights
         by_column = self._parts(count, down, columns)
         weights = self._launch(rule, block, before, by_row, by_column)
-        return self._merged(by_row, columns), self._merged(by_column, len(self.x)), weights
+        return self._merged(by_row, columns), self._merged(by_column, self.images), weights
 
     def second(self, block: Block, given: Summary) -> Tensor:
         rule = self.rules[1]
@@ -156,13 +163,13 @@ class FusedTiles:
         from simgrad.objectives.kernels import tile
 
         start, stop, _ = block
-        rows, columns, width = stop - start, len(self.y), self.x.shape[1]
+        rows, columns, width = stop - start, self.texts, self.x.shape[1]
         down, across, wide, warps, stages, group, warps_of_light = self.shape
         weights = self._room(rows) if rule in _WITH_WEIGHTS else None
         every = of_rows = of_columns = self.x  # not read
         if given:
             every = torch.stack(given) if len(given) > 1 else given[0].contiguous()[None]
-            of_rows, of_columns = every[:, start:], every[:, len(self.x) :]
+            of_rows, of_columns = every[:, start:], every[:, self.images :]
         steepness, closed = self.stream.constants()
         ratio = 0.0 if self.work.alone else float(self.work.ratio)
         launch: Any = tile[(-(-rows // down) * -(-columns // across),)]
@@ -181,5 +188,5 @@ class FusedTiles:
     def _room(self, rows: int) -> Tensor:
         """Memory for a block's weights, used again for the next one."""
         if self.weights is None or len(self.weights) < rows:
-            self.weights = self.x.new_empty(rows, len(self.y))
+            self.weights = self.x.new_empty(rows, self.texts)
         return self.weights[:rows]

@@ -59,7 +59,7 @@ class NTXent(Streamed):
     def judge(self, summary: Summary, batch: Batch) -> Verdict:
         normaliser = _with_positives(summary[0], batch)  # log of the sum over all candidates
         log_probability = batch.similarity - batch.per_pair(normaliser)
-        return self._verdict(log_probability, batch, len(normaliser), (normaliser,))
+        return self._verdict(log_probability, batch, normaliser.shape[0], (normaliser,))
 
     def _verdict(self, log_own: Tensor, batch: Batch, rows: int, given: Summary = ()) -> Verdict:
         own = torch.expm1(log_own)  # probability - 1, however close to 0 that is
@@ -74,7 +74,7 @@ class NTXent(Streamed):
 
     def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         log_probability = similarities.log_softmax(1)
-        verdict = self._verdict(batch.pick(log_probability), batch, len(similarities))
+        verdict = self._verdict(batch.pick(log_probability), batch, similarities.shape[0])
         return verdict.values, batch.fill(log_probability.exp_(), verdict.on_positive)
 
 

@@ -39,7 +39,7 @@ def split_offline(
         )
     if offline is None:
         return None, None
-    count = len(pairs.t2i.query_of_pair)
+    count = pairs.count
     for field, similarities in offline._asdict().items():
         if similarities.shape != (count,):
             raise InputError(

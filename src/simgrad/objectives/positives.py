@@ -113,6 +113,11 @@ class Positives:
         return matrix.index_put_((image - start if start else image, caption), given)
 
     @cached_property
+    def count(self) -> int:
+        """How many pairs there are."""
+        return self.i2t.query_of_pair.shape[0]
+
+    @cached_property
     def together(self) -> tuple[Tensor, Tensor]:
         """Query and candidate of the pairs of both directions: image queries, then captions."""
         one, other = self.i2t, self.t2i

@@ -79,7 +79,7 @@ class Streamed(Objective):
         `similarities` are used up.
         """
         negatives = batch.fill(similarities, -torch.inf)
-        summary, weights = self.summarise(negatives, self.before(batch, len(negatives)))
+        summary, weights = self.summarise(negatives, self.before(batch, negatives.shape[0]))
         verdict = self.judge(summary, batch)
         if verdict.negative is not None:
             return verdict

@@ -18,7 +18,7 @@ class Sums:
     def add(self, block: tuple[int, int, slice], weights: Tensor) -> None:
         """Weights of a block: on all pairs of its images and the texts."""
         (start, stop, _), work = block, self.work
-        used, images = weights.to(work.used.dtype), len(work.images)
+        used, images = weights.to(work.used.dtype), work.pairs.i2t.queries
         if stop - start == images:
             self.vectors = torch.empty_like(work.unit)
             product(used, work.texts, self.vectors[:images])
@@ -45,8 +45,7 @@ class Sums:
         self, values: Tensor, bias: Tensor | None, outside: Tensor | None = None
     ) -> Gradients:
         """The weights are in the sums already."""
-        side = self.work.pairs.i2t
-        value, count = self._total(values, side.queries), len(side.query_of_pair)
+        value, count = self._total(values, self.work.pairs.i2t.queries), self.work.pairs.count
         if outside is None:
             return Gradients(value, self._so_far(), (None, None), bias)
         by_direction = outside[:count], times(outside[count:], self.work.ratio)
@@ -54,7 +53,7 @@ class Sums:
 
     def _bias(self, verdict: Verdict) -> Tensor:
         """The sum of all weights."""
-        count = len(self.work.pairs.i2t.query_of_pair)
+        count = self.work.pairs.count
         pulled = self._total(verdict.on_positive, count)
         if verdict.on_negative is not None:
             return pulled + self._total(verdict.on_negative, count)
@@ -69,8 +68,8 @@ class Sums:
         return values[:first].sum() + self.work.ratio * values[first:].sum()
 
     def _add_positives(self, weight: Tensor) -> None:
-        pairs, images = self.work.pairs, len(self.work.images)
-        count = len(pairs.i2t.query_of_pair)
+        pairs, images = self.work.pairs, self.work.pairs.i2t.queries
+        count = pairs.count
         if not self.work.alone and pairs.order is None and self.work.even:
             weight = weight.view(2, count).sum(0)
         elif not self.work.alone:
@@ -85,9 +84,8 @@ class Sums:
 
     def _add_rivals(self, rival: Tensor, weight: Tensor) -> None:
         """The one negative of each pair: of the image queries, then of the captions'."""
-        pairs = self.work.pairs
-        count = len(pairs.i2t.query_of_pair)
-        rival[:count].add_(len(self.work.images))  # texts come after the images
+        pairs, count = self.work.pairs, self.work.pairs.count
+        rival[:count].add_(pairs.i2t.queries)  # texts come after the images
         if not self.work.even:
             weight = torch.cat([weight[:count], times(weight[count:], self.work.ratio)])
         one_each = pairs.i2t.one_each and pairs.t2i.one_each
