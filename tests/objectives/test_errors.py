@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from simgrad.errors import InputError
-from simgrad.objectives import Objective, Offline, Positives, objective
+from simgrad.objectives import NTXent, Objective, Offline, Positives, objective
 
 
 def _message(call) -> str:  # type: ignore[no-untyped-def]
@@ -52,6 +52,14 @@ def test_errors_about_embeddings() -> None:
     assert "texts: row 3" in _message(lambda: o(images, texts))
     images[6] = torch.nan
     assert "images: row 6" in _message(lambda: o(images, texts))
+
+
+def test_a_scale_below_nothing_is_told() -> None:
+    class Reversed(NTXent):
+        def affine(self):  # type: ignore[no-untyped-def]
+            return torch.tensor(-1.0), None
+
+    assert "above 0" in _message(lambda: Reversed()(torch.rand(3, 2), torch.rand(3, 2)))
 
 
 def test_errors_about_offline_similarities() -> None:

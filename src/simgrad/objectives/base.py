@@ -70,7 +70,10 @@ class Objective(nn.Module):
         return None
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
-        """Scale and bias that the frame applies to the similarities first; they may be learned."""
+        """Scale and bias that the frame applies to the similarities first; they may be learned.
+
+        The scale must be above 0.
+        """
         return None, None
 
     def __str__(self) -> str:

@@ -103,15 +103,17 @@ class _Lengths:
 
     def __init__(self, given: Tensor, scale: Tensor | None, kind: torch.dtype) -> None:
         self.scale: Tensor | float = 1.0
+        exact = exact_type(given)
         if scale is not None:
             # A number where it can be one without waiting for a GPU.
             known = scale.device.type == "cpu" and not scale.requires_grad
-            self.scale = float(scale) if known else scale.detach().to(exact_type(given))
-        self.scaled, self.learned = scale is not None, scale is not None and scale.requires_grad
-        exact = exact_type(given)
+            self.scale = float(scale) if known else scale.detach().to(exact)
+            if known and not self.scale > 0:
+                raise InputError(f"the scale of similarities is {self.scale}; it must be above 0.")
+        self.learned = scale is not None and scale.requires_grad
         self.norms = torch.linalg.vector_norm(given, dim=1, keepdim=True, dtype=exact)
         self.divisors = torch.threshold(self.norms, _TINY, torch.inf)
-        if self.scaled:
+        if scale is not None:
             self.divisors.div_(self.scale**0.5)
         # `given` is a copy, and no longer needed: its memory is.
         if given.dtype == exact:
@@ -124,9 +126,11 @@ class _Lengths:
     def go_back(self, gradients: Tensor) -> Tensor | None:
         """In place: gradients by unit vectors become gradients by what was given; by the scale."""
         along = dots(gradients, self.unit)
-        if self.scaled:
-            along.div_(self.scale)
-        gradients.addcmul_(self.unit, along, value=-1).div_(self.divisors)
+        if isinstance(self.scale, Tensor):
+            gradients.addcmul_(self.unit, along.div_(self.scale), value=-1)
+        else:
+            gradients.addcmul_(self.unit, along, value=-1 / self.scale)
+        gradients.div_(self.divisors)
         return along.sum().div_(2) if self.learned else None  # images and texts: twice the same
 
 
