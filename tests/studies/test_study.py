@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from simgrad.errors import InputError
+from simgrad.studies import worker
 from simgrad.studies.command import show
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.plan import Plan, plan_from_dict
@@ -75,6 +76,24 @@ def test_a_first_round_is_trained_once_for_all_rows(tmp_path: Path) -> None:
     assert not list(study.path.glob("runs/*/round1"))
     alone = train(study.jobs()[0][1], tmp_path / "alone", quiet=True)
     assert Run(study.path / "runs" / "tri-s0").test == alone.test
+
+
+def test_a_run_that_found_no_room_comes_last_and_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.create(plan(), tmp_path)
+    tried: list[str] = []
+
+    def full(folder: Path, *_: Any) -> str | None:
+        tried.append(folder.name)
+        first, never = "triplet-s0", "nt-xent-s1"
+        lacks = folder.name == never or (folder.name == first and tried.count(first) == 1)
+        return "OutOfMemoryError: CUDA out of memory." if lacks else None
+
+    monkeypatch.setattr(worker, "_train", full)
+    assert work(study) == 1
+    assert sorted(tried[:4]) == sorted(path.name for path, _ in study.jobs())
+    assert tried[4:] == ["triplet-s0", "nt-xent-s1"]
 
 
 def test_printed_figures_stand_under_their_names(capsys: pytest.CaptureFixture[str]) -> None:

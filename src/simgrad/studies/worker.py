@@ -27,6 +27,7 @@ from simgrad.training.signals import politely, stop_asked
 from simgrad.training.state import remembered
 
 BUSY = "another process is working"
+_CROWDED = "out of memory"
 _PATIENCE = 0.5  # seconds between two looks at a run that another process works on
 
 
@@ -37,6 +38,7 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
     taking = threading.Lock()
     failed: list[str] = []
     taken: set[Path] = set()  # runs that another process was working on when we came
+    crowded: set[Path] = set()  # runs that found no room on the GPU
     shared: dict[Any, Any] = {}
 
     def labour() -> None:
@@ -53,6 +55,12 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
             if problem is not None and BUSY in problem:
                 # Come back when all else is done: whoever has it may be killed.
                 taken.add(folder)
+                with taking:
+                    jobs.append((folder, recipe))
+                continue
+            if problem is not None and _CROWDED in problem and folder not in crowded:
+                # Others may have held it: once more, when they are through with theirs.
+                crowded.add(folder)
                 with taking:
                     jobs.append((folder, recipe))
                 continue

@@ -5,6 +5,7 @@ once for each shape (captions, padded length) and replayed; per step the host se
 numbers. Batches of another size, and the first few, run as plain steps with the same result.
 """
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,14 @@ def own_stream(device: torch.device) -> Iterator[None]:
     with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
         yield
         torch.cuda.current_stream(device).synchronize()
+
+
+def give_back(device: torch.device) -> None:
+    """What a run held on a GPU, captured steps above all: others are waiting for memory."""
+    if device.type == "cuda":
+        gc.collect()  # a run refers to itself
+        with _capturing:
+            torch.cuda.empty_cache()
 
 
 def plain_steps(
@@ -156,7 +165,7 @@ class GraphSteps:
     def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
         length = padded_length(self.source.longest(index.captions), self.longest)
         if not self.captured:
-            torch.cuda.empty_cache()  # what the plain steps held
+            give_back(self.source.device)  # what the plain steps held
             # The longest first: every other shape finds room in the memory that it leaves behind.
             self._captured(row, self.longest, objective)
         captured = self._captured(row, length, objective)

@@ -23,11 +23,11 @@ from simgrad.training import distributed, run, state
 from simgrad.training.backbone import set_backbone
 from simgrad.training.claim import claim, same_data
 from simgrad.training.display import Display
-from simgrad.training.graph import GraphSteps, own_stream, plain_steps
+from simgrad.training.graph import GraphSteps, give_back, own_stream, plain_steps
 from simgrad.training.mining import Candidates
 from simgrad.training.observe import observe, spread
 from simgrad.training.offline import Draw
-from simgrad.training.prepare import Prepared, building, prepare, source_of
+from simgrad.training.prepare import Prepared, building, pick_device, prepare, source_of
 from simgrad.training.recipe import Recipe
 from simgrad.training.records import Records
 from simgrad.training.run import Run
@@ -73,13 +73,22 @@ def train(
                 if chief:
                     state.forget(folder / run.LAST)  # a kill may have come before that
                 return Run(folder)
-            training = _Training(recipe, folder, prepare(recipe, dataset, shared), quiet)
-            deadline = np.inf if stop_after is None else time.monotonic() + stop_after
-            lack = naming_lack_of_memory(recipe, lambda: training.at["step"])
-            with politely() as asked_to_stop, own_stream(training.it.device), lack:
-                training.go(lambda: asked_to_stop() or deadline < time.monotonic())
+            try:
+                _go_on(recipe, folder, prepare(recipe, dataset, shared), quiet, stop_after)
+            finally:
+                give_back(pick_device(recipe.device))
             distributed.wait()
     return Run(folder)
+
+
+def _go_on(
+    recipe: Recipe, folder: Path, prepared: Prepared, quiet: bool, stop_after: float | None
+) -> None:
+    training = _Training(recipe, folder, prepared, quiet)
+    deadline = np.inf if stop_after is None else time.monotonic() + stop_after
+    lack = naming_lack_of_memory(recipe, lambda: training.at["step"])
+    with politely() as asked_to_stop, own_stream(prepared.device), lack:
+        training.go(lambda: asked_to_stop() or deadline < time.monotonic())
 
 
 class _Training:
