@@ -35,6 +35,7 @@ from writing import (
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, comma_separated
 from simgrad.studies.table import markdown as study_markdown
+from simgrad.training.schedule import total_epochs
 
 COCOS = {"cocos.json": "VSE++", "cocos-vsrn.json": "VSRN"}
 
@@ -53,6 +54,10 @@ def main() -> None:
         text = study_markdown(table).removeprefix("### ")
         (HERE / f"table-{name}.md").write_text(f"# {text}")
         (HERE / f"table-{name}.csv").write_text(comma_separated(table))
+    rows = [row for row in read_csv(HERE / "stopped.csv") if row["study"] not in found]
+    rows += [row for name, study in found.items() for row in stopped_rows(name, study)]
+    if rows:
+        write_csv("stopped.csv", rows)
     keep_ranks(studies)
     runs = by_label(read_csv(HERE / "runs.csv"))
     figure(runs)
@@ -87,6 +92,28 @@ def run_rows(name: str, study: Study, commit: str) -> Rows:
         for label, runs in study.groups.items()
         for run in runs
     ]
+
+
+def stopped_rows(name: str, study: Study) -> Rows:
+    """Runs that were stopped on the way: what they were worth on validation until then."""
+    rows: Rows = []
+    for run in study.runs:
+        if run.finished or not run.history:
+            continue
+        best = max(run.history, key=lambda entry: entry["val"]["rsum"])
+        rows.append(
+            {
+                "study": name,
+                "run": run.name,
+                "objective": run.recipe.objective,
+                "epochs": f"{run.history[-1]['epoch']:g} of {total_epochs(run.recipe)}",
+                "best_val_rsum": f"{best['val']['rsum']:.1f}",
+                "best_epoch": f"{best['epoch']:g}",
+                "val_rsum": " ".join(f"{entry['val']['rsum']:.1f}" for entry in run.history),
+                "commit": run.info.get("git") or "",
+            }
+        )
+    return rows
 
 
 def keep_ranks(studies: dict[str, Study]) -> None:
@@ -259,8 +286,11 @@ def times(runs: dict[str, dict[str, Rows]], gpu: Path) -> None:
         told = [t for t in told if not t.startswith(f"GPU during {gpu.parent.name}:")] + [line]
     text += "".join(f"\n\n{line}" for line in told)
     expected = plan(runs)
-    text += "\n\nExtrapolated by steps, as many runs at once on one GPU; a lower bound, as wider "
-    text += f"features and more words cost more:\n\n{markdown(expected, list(expected[0]))}"
+    text += (
+        "\n\nExtrapolated by steps, each study with the epochs of its recipe and as many runs at "
+        "once on one GPU; a lower bound, as wider features and more words cost more:\n\n"
+    )
+    text += markdown(expected, list(expected[0]))
     note = "Seconds of a run with evaluation and checkpoints, while others shared the GPU."
     write_md("times.md", "Run times", note, text)
 

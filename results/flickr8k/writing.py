@@ -24,7 +24,9 @@ Rows = list[dict[str, Any]]
 
 
 def figure(studies: dict[str, dict[str, Rows]]) -> None:
-    """A panel for each study: GOAL's cells as a map, all else row by row."""
+    """A panel for each study of some rows: GOAL's cells as a map, all else row by row."""
+    studies = {name: labels for name, labels in studies.items() if len(labels) >= 4}
+    studies = dict(sorted(studies.items(), key=lambda item: len(item[1])))  # panels of one height
     import matplotlib
 
     matplotlib.use("Agg")
