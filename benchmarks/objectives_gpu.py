@@ -26,6 +26,21 @@ PEERS = {
                 ("PML NTXentLoss", "pytorch_metric_learning")),
     "siglip": (("open_clip SigLipLoss", "open_clip"),),
 }  # fmt: skip
+# Why a goal is missed, where it is. Operations are counted by tests/objectives/test_operations.py.
+_HOST = (
+    "30 to 90 operations launched one by one take about a millisecond at any size, see B=1024; "
+    "a captured step does not pay that"
+)
+_TWICE = (
+    "its sums come before its weights, so similarities are made twice: four products, not three, "
+    "two of them in tiles of our own at about half the rate of the library's"
+)
+_TILES = (
+    "similarities are made in tiles of our own, at about half the rate of the library's product"
+)
+_WHOLE = (
+    "it keeps the whole matrix of similarities, so its memory grows with the square of the batch"
+)
 _PER_PAIR = 24  # bytes of temporaries for every similarity of a plain loss, about
 
 
@@ -87,7 +102,7 @@ def _of_size(make: MakeStep, batch: int, width: int, kind: torch.dtype) -> list[
         seconds, peak, value = _measured(make(name, images, texts), images, texts)
         wanted = {}
         if batch >= 8192:
-            wanted = goal("within 2x of the floor", seconds <= 2 * least)
+            wanted = goal("within 2x of the floor", seconds <= 2 * least, _why(name, batch))
         rows.append(
             row(name, setting, seconds=seconds, peak_mib=peak, floor=least, ratio=least / seconds,
                 **wanted)
@@ -100,9 +115,15 @@ def _of_size(make: MakeStep, batch: int, width: int, kind: torch.dtype) -> list[
             ratio = theirs / seconds
             rows.append(
                 row(f"{name} / {peer}", setting, seconds=theirs, peak_mib=their_peak, ratio=ratio,
-                    **goal(">= 1x", ratio >= 0.95))
+                    **goal(">= 1x", ratio >= 0.95, _why(name, batch)))
             )  # fmt: skip
     return rows
+
+
+def _why(name: str, batch: int) -> str:
+    if batch <= 8192:
+        return _HOST
+    return _TWICE if name in ("nt-xent", "smooth-ap") else _TILES
 
 
 def _peers(name: str, batch: int, width: int) -> list[str]:
@@ -135,5 +156,5 @@ def _compiled(make: MakeStep, name: str, batch: int) -> list[Row]:
     ratio = theirs / ours
     return [
         row(f"{name} / torch.compile of plain", f"B={batch} d=512 TF32 CUDA", seconds=theirs,
-            peak_mib=peak, ratio=ratio, **goal(">= 1x", ratio >= 0.95))
+            peak_mib=peak, ratio=ratio, **goal(">= 1x", ratio >= 0.95, _WHOLE))
     ]  # fmt: skip
