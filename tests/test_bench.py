@@ -58,7 +58,7 @@ def test_prints_records_and_says_what_moved(
     toy(folder, 1.2)
     bench.bench("toy")
     out = capsys.readouterr().out
-    assert "missed: ours, B=8: goal >= 2x; measured 500 ms, 1.20x. Why: small batches" in out
+    assert "missed: ours, B=8: goal >= 2x; measured 500 ms, 1.20x. Why (1): small batches" in out
     assert "was met, is now missed" in out
     assert "ratio was 3.00x, is now 1.20x" in out
     assert "figure was 30.0 images/s, is now 12.0 images/s" in out
@@ -105,7 +105,7 @@ def test_running_one_again_replaces_its_rows_alone(folder: Path) -> None:
     page = (folder / "RESULTS.md").read_text()
     assert "5.00x" in page
     assert "3.00x" not in page
-    assert "- missed: ours, B=8: goal >= 2x; measured 500 ms, 1.50x. Why: small batches" in page
+    assert "- missed: ours, B=8: goal >= 2x; measured 500 ms, 1.50x. Why (1): small batches" in page
     assert "`simgrad bench toy --record`" in page
     assert "1 of 2 goals met." in page
 
@@ -118,6 +118,14 @@ def test_nothing_tells_whose_machine_it_was(folder: Path) -> None:
     page = (folder / "RESULTS.md").read_text() + (folder / "recorded.json").read_text()
     assert str(folder) not in page
     assert platform.node() not in page.split()
+
+
+def test_a_reason_that_rows_share_is_told_once() -> None:
+    row = {"benchmark": "b", "name": "n", "setting": "s", "goal": "g", "met": False}
+    reasons = ("large", "small", "large", "")
+    lines = bench_results.remarks([{**row, "why": why} for why in reasons])
+    ends = ["Why (1): large", "Why (2): small", "Why: see (1)", "goal g."]
+    assert [line.endswith(end) for line, end in zip(lines, ends, strict=True)] == [True] * 4
 
 
 def test_a_faster_peer_is_named() -> None:
@@ -135,7 +143,7 @@ def test_a_broken_benchmark_is_a_missed_goal(
     bench.bench()
     printed = capsys.readouterr()
     assert "3.00x" in printed.out
-    assert "goal runs to its end. Why: it broke (ValueError)" in printed.out
+    assert "goal runs to its end. Why (1): it broke (ValueError)" in printed.out
     assert "no disk" in printed.err
 
 

@@ -85,7 +85,7 @@ def score(rows: Rows) -> str:
 def remarks(rows: Rows) -> list[str]:
     """Missed goals and faster peers, each with what was measured and the reason, if it is known."""
     lines = []
-    said: set[str] = set()  # many rows share a reason
+    told: dict[str, int] = {}  # many rows share a reason: its number
     for row in rows:
         ratio = row.get("ratio")
         faster = "/" in row["name"] and ratio is not None and ratio < 0.95
@@ -96,9 +96,12 @@ def remarks(rows: Rows) -> list[str]:
         else:
             continue
         found = ", ".join(filter(None, (cells(row)[i] for i in (3, 5, 6))))
-        why = row.get("why")
-        reason = f" Why: {'as above' if why in said else why}" if why else ""
-        said.add(why or "")
+        reason, why = "", row.get("why")
+        if why in told:
+            reason = f" Why: see ({told[why]})"
+        elif why:
+            told[why] = len(told) + 1
+            reason = f" Why ({told[why]}): {why}"
         lines.append(f"{head}{f'; measured {found}' if found else ''}.{reason}")
     return lines
 
