@@ -78,6 +78,14 @@ def test_a_fine_tuned_network_is_trained_with_its_batch_norms() -> None:
     assert statistics(model).abs().sum() > 0
 
 
+def test_a_fine_tuned_network_may_keep_its_statistics() -> None:
+    model = vsepp(", finetune=true, keep_statistics=true")
+    found = gradient(model)
+    assert found is not None
+    assert found.abs().sum() > 0
+    assert statistics(model).abs().sum() == 0
+
+
 def test_vse_infinity_trains_its_network_and_keeps_the_statistics() -> None:
     model = infinity()
     found = gradient(model)

@@ -38,6 +38,7 @@ class VsePlusPlus(TextSettings):
     backbone: str = setting("resnet50", "image network, where the data gives pixels")
     weights: str | None = setting(None, "where the image network's weights are")
     finetune: bool = setting(False, "train the image network too")
+    keep_statistics: bool = setting(False, "fine-tuned, its batch norms keep their statistics")
 
     def build(self, inputs: Inputs) -> "VseModel":
         return VseModel(self, inputs)
@@ -68,7 +69,10 @@ class VseModel(RetrievalModel):
         self.tower = None
         if inputs.images == "pixels":
             self.tower = Tower(
-                config.backbone, config.weights, finetune=config.finetune, keep=False
+                config.backbone,
+                config.weights,
+                finetune=config.finetune,
+                keep=config.keep_statistics,
             )
             self.sees(self.tower.body.size, self.tower.body.transform)
         width = self.tower.dimension if self.tower is not None else inputs.image_dimension
