@@ -138,7 +138,9 @@ class Plan:
             if recipe.second_round:
                 second = dict(recipe.second_round)
                 second["epochs"] = max(1, int(second.get("epochs", recipe.epochs)) // 10)
-                changes["second_round"] = {**second, "depth": 60, "first_epochs": 0}
+                # One epoch from scratch would show nothing: it goes on from the first round.
+                second |= {"depth": 60, "first_epochs": 0, "from_round_one": True}
+                changes["second_round"] = second
             rows.append(dataclasses.replace(row, changes={**row.changes, **changes}))
         title = f"{self.title} (fast: narrow models, a tenth of the epochs)"
         return dataclasses.replace(self, title=title, rows=tuple(rows), seeds=self.seeds[:2])
