@@ -1,13 +1,17 @@
 """Studies: plans, workers, extension, tables, engines."""
 
 import csv
+import gc
 import json
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from simgrad.data import Dataset
+from simgrad.data.batches import Source
 from simgrad.errors import InputError
 from simgrad.studies import worker
 from simgrad.studies.command import show
@@ -18,6 +22,7 @@ from simgrad.studies.table import Cell, Table, TableRow, build_table, number, wr
 from simgrad.studies.worker import work
 from simgrad.training import Run
 from simgrad.training.loop import train
+from simgrad.training.recipe import Recipe
 
 SMALL: dict[str, Any] = {
     "title": "small",
@@ -76,6 +81,49 @@ def test_a_first_round_is_trained_once_for_all_rows(tmp_path: Path) -> None:
     assert not list(study.path.glob("runs/*/round1"))
     alone = train(study.jobs()[0][1], tmp_path / "alone", quiet=True)
     assert Run(study.path / "runs" / "tri-s0").test == alone.test
+
+
+def test_runs_of_two_rounds_read_the_data_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each copy would stay on the GPU until the worker ends."""
+    rows = [
+        {"label": name, "set": {"second_round": {"objective": name, "epochs": 1, "depth": 20}}}
+        for name in ("off-tri", "off-quin")
+    ]
+    study = Study.create(plan(grid={}, rows=rows, seeds=1), tmp_path)
+    kept: list[dict[Any, Any]] = []
+    original = worker._train
+
+    def remember(folder: Path, recipe: Recipe, shared: dict[Any, Any], *more: Any) -> str | None:
+        kept.append(shared)
+        return original(folder, recipe, shared, *more)
+
+    monkeypatch.setattr(worker, "_train", remember)
+    assert work(study) == 0
+    assert sum(isinstance(one, Dataset) for one in kept[0].values()) == 1
+    assert sum(isinstance(one, Source) for one in kept[0].values()) == 2  # train and val
+
+
+def test_a_run_that_failed_holds_nothing_when_memory_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = plan().runs()[0][2]
+    runs: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+
+    def broken(training: Any, _: Any) -> bool:
+        runs.append(weakref.ref(training))
+        raise MemoryError
+
+    def look() -> None:
+        gc.collect()
+        alive.extend(run() is not None for run in runs)
+
+    monkeypatch.setattr("simgrad.training.loop._Training._epoch", broken)
+    monkeypatch.setattr("simgrad.training.graph.give_back", look)
+    assert "out of memory" in str(worker._train(tmp_path / "run", recipe, {}))
+    assert alive == [False]
 
 
 def test_a_run_that_found_no_room_comes_last_and_once_more(

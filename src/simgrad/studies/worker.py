@@ -87,6 +87,7 @@ def _train(
     folder: Path, recipe: Recipe, shared: dict[Any, Any], round_one: Path | None = None
 ) -> str | None:
     """Train one run; what went wrong, if anything did."""
+    from simgrad.training.graph import give_back
     from simgrad.training.loop import train
 
     try:
@@ -100,6 +101,8 @@ def _train(
         print(trace, file=sys.stderr)
         _note_failure(folder, trace)
         return f"{type(error).__name__}: {error}"
+    finally:
+        give_back()  # as long as an error was on its way, it held what the run held
     return None
 
 

@@ -49,9 +49,9 @@ def own_stream(device: torch.device) -> Iterator[None]:
         torch.cuda.current_stream(device).synchronize()
 
 
-def give_back(device: torch.device) -> None:
+def give_back() -> None:
     """What a run held on a GPU, captured steps above all: others are waiting for memory."""
-    if device.type == "cuda":
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         gc.collect()  # a run refers to itself
         with _capturing:
             torch.cuda.empty_cache()
@@ -165,7 +165,7 @@ class GraphSteps:
     def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
         length = padded_length(self.source.longest(index.captions), self.longest)
         if not self.captured:
-            give_back(self.source.device)  # what the plain steps held
+            give_back()  # what the plain steps held
             # The longest first: every other shape finds room in the memory that it leaves behind.
             self._captured(row, self.longest, objective)
         captured = self._captured(row, length, objective)

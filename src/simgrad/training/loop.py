@@ -27,7 +27,7 @@ from simgrad.training.graph import GraphSteps, give_back, own_stream, plain_step
 from simgrad.training.mining import Candidates
 from simgrad.training.observe import observe, spread
 from simgrad.training.offline import Draw
-from simgrad.training.prepare import Prepared, building, pick_device, prepare, source_of
+from simgrad.training.prepare import Prepared, building, prepare, source_of
 from simgrad.training.recipe import Recipe
 from simgrad.training.records import Records
 from simgrad.training.run import Run
@@ -73,10 +73,8 @@ def train(
                 if chief:
                     state.forget(folder / run.LAST)  # a kill may have come before that
                 return Run(folder)
-            try:
-                _go_on(recipe, folder, prepare(recipe, dataset, shared), quiet, stop_after)
-            finally:
-                give_back(pick_device(recipe.device))
+            _go_on(recipe, folder, prepare(recipe, dataset, shared), quiet, stop_after)
+            give_back()
             distributed.wait()
     return Run(folder)
 

@@ -68,9 +68,7 @@ def prepare(
         torch.set_float32_matmul_precision("high")
     kept = {} if shared is None else shared
     with building:  # also: initial weights come from the global generator
-        key: Any = ("dataset", recipe.data, recipe.features, recipe.skip)
-        dataset = dataset or kept.get(key) or recipe.dataset()
-        kept[key] = dataset
+        dataset = opened(recipe, kept, dataset)
         train, val = dataset.split("train"), dataset.split("val")
         if not len(train.captions) or not len(val.captions):
             raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
@@ -80,7 +78,7 @@ def prepare(
         words = sha256(json.dumps(tokenizer.to_json()))
         sources = []
         for split in (train, val):
-            key = (id(split), words, str(device), model.inputs.images)
+            key: Any = (id(split), words, str(device), model.inputs.images)
             source = kept.get(key)
             if source is None:
                 source = source_of(split, tokenizer, model, device, recipe, split is train)
@@ -89,6 +87,14 @@ def prepare(
             sources.append(source)
         frozen = _frozen(train, tokenizer, model, device, recipe)
     return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1], frozen)
+
+
+def opened(recipe: Recipe, kept: dict[Any, Any], given: Dataset | None = None) -> Dataset:
+    """The data: what was given, what another run has opened, or opened now."""
+    key = ("dataset", recipe.data, recipe.features, recipe.skip)
+    dataset: Dataset = given or kept.get(key) or recipe.dataset()
+    kept[key] = dataset
+    return dataset
 
 
 def pick_device(name: str) -> torch.device:

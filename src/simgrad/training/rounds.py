@@ -11,7 +11,7 @@ from simgrad.files import lock, sweep
 from simgrad.models import weights_hash
 from simgrad.training.loop import train
 from simgrad.training.mining import Candidates, mine_encoded
-from simgrad.training.prepare import pick_device, source_of
+from simgrad.training.prepare import building, opened, pick_device, source_of
 from simgrad.training.recipe import Recipe
 from simgrad.training.run import BEST, Run
 
@@ -29,7 +29,6 @@ def train_two_rounds(
     changes = dict(recipe.second_round or {})
     go_on = bool(changes.pop("from_round_one", False))
     recipe.replace(**{**changes, "second_round": None})  # a mistake is told before the first round
-    dataset = dataset or recipe.dataset()
     first = train(
         recipe.replace(second_round=None),
         round_one,
@@ -40,6 +39,8 @@ def train_two_rounds(
     if not first.finished:
         return first
     depth = int(changes.get("depth", recipe.depth))
+    with building:
+        dataset = opened(recipe, {} if shared is None else shared, dataset)
     candidates = mine_run(first, round_one / f"candidates-{depth}", depth, dataset=dataset)
     changes |= {"second_round": None, "candidates": str(candidates)}
     if go_on:
