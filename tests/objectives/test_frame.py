@@ -139,6 +139,28 @@ def test_mixed_precision_of_the_two_sides() -> None:
     )
 
 
+@pytest.mark.parametrize("block", [None, 5])
+@pytest.mark.parametrize("index", [None, torch.tensor([0, 1, 2, 3, 0, 1])])
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float16)])
+def test_offline_similarities_of_another_precision(
+    dtypes: tuple[torch.dtype, torch.dtype], index: Tensor | None, block: int | None
+) -> None:
+    generator = torch.Generator().manual_seed(4)
+    images = torch.randn(6 if index is None else 4, 5, generator=generator).double()
+    texts = torch.randn(6, 5, generator=generator).double()
+    four = torch.rand(4, 6, generator=generator)
+    o, found = objective("adap-off-quin"), []
+    for inside, outside in (dtypes, (torch.float64, torch.float64)):
+        x, y = (e.to(inside).requires_grad_() for e in (images, texts))
+        mined = Offline(*four.half().to(outside).clone().unbind())
+        for similarities in mined:
+            similarities.requires_grad_()
+        o(x, y, index, mined, block).backward()
+        assert all(m.grad is not None and m.grad.dtype == outside for m in mined)
+        found.append([t.grad.double() for t in (x, y, *mined)])  # type: ignore[union-attr]
+    torch.testing.assert_close(found[0], found[1], rtol=2e-3, atol=1e-3)
+
+
 # --- symmetries
 
 similarity = st.integers(-20, 20).map(lambda k: k / 20)

@@ -212,6 +212,27 @@ def test_goal_takes_functions() -> None:
     torch.testing.assert_close(one.t2i, other.t2i)
 
 
+def test_goals_formulas_take_a_grid_of_triplets() -> None:
+    """As one draws them: similarities of positives down, of negatives across."""
+    down, across = torch.linspace(-1, 1, 3)[:, None], torch.linspace(-1, 1, 4)[None]
+    for triplet in ("con", "nca", "cir"):
+        o = Goal(triplet=triplet)
+        grid = o.triplet_weight(down, across)
+        full = o.triplet_weight(down.expand(3, 4), across.expand(3, 4))
+        torch.testing.assert_close(grid, full, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("spec", ["nt-xent(tau=0.37)", "smooth-ap(tau=0.37)"])
+def test_another_default_device_leaves_no_trace(spec: str) -> None:
+    with torch.device("meta"):
+        first = objective(spec).affine()[0]
+    assert first is not None
+    assert first.device.type == "cpu"
+    x, y = torch.rand(2, 5, 4)
+    S = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).t()
+    torch.testing.assert_close(objective(spec)(x, y), objective(spec).on(S))
+
+
 def test_learned_temperature_does_not_fall_below_a_hundredth() -> None:
     o = NTXent(tau=0.005, learned=True)
     fixed = NTXent(tau=0.01)

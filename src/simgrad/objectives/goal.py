@@ -108,8 +108,9 @@ class Goal(Hardest):
         return torch.sigmoid(-self.tau * self.circle(s_pos, s_neg))  # eq. 8
 
     def circle(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
-        """The argument of the circle weight; its level lines are circles about (1, 0)."""
-        argument = (s_pos * (2 - s_pos)).addcmul_(s_neg, s_neg, value=-1)
+        """s+ (2 - s+) - s-²: the argument of the circle weight. Its level lines are circles about
+        (1, 0)."""
+        argument = torch.addcmul(s_pos * (2 - s_pos), s_neg, s_neg, value=-1)
         return argument - 0.5 if self.released else argument
 
     def pair_weights(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from simgrad.errors import InputError
 from simgrad.objectives.positives import Positives
-from simgrad.objectives.tensors import at_least_float32, check_finite, may_check
+from simgrad.objectives.tensors import check_finite, exact_type, may_check
 
 if TYPE_CHECKING:
     from simgrad.objectives.base import Objective
@@ -46,7 +46,8 @@ def split_offline(
                 f"offline.{field} has shape {tuple(similarities.shape)}; one similarity for each "
                 f"of the {count} pairs is needed."
             )
-    values = at_least_float32(torch.stack([x.detach() for x in offline], 1))  # (pairs, 4)
+    # (pairs, 4) in the precision of the similarities that they are compared with.
+    values = torch.stack([x.detach() for x in offline], 1).to(exact_type(S))
     if may_check(S) and not torch.isfinite(values.sum()):
         for field, similarities in offline._asdict().items():
             check_finite(similarities.detach()[None], f"offline.{field}", True)

@@ -18,8 +18,11 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 @cache
 def constant(value: float) -> Tensor:
-    """A number as a tensor, made once: it is never changed."""
-    return torch.tensor(value, dtype=torch.float64)
+    """A number as a tensor, made once: it is never changed.
+
+    On the CPU, whatever device is the default when it is first asked for.
+    """
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 def without_autocast(device: str) -> AbstractContextManager[None]:
