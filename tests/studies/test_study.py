@@ -21,7 +21,7 @@ from simgrad.studies.study import Study
 from simgrad.studies.table import Cell, Table, TableRow, build_table, number, write_tables
 from simgrad.studies.worker import work
 from simgrad.training import Run
-from simgrad.training.loop import train
+from simgrad.training.loop import _Training, train
 from simgrad.training.recipe import Recipe
 
 SMALL: dict[str, Any] = {
@@ -81,6 +81,35 @@ def test_a_first_round_is_trained_once_for_all_rows(tmp_path: Path) -> None:
     assert not list(study.path.glob("runs/*/round1"))
     alone = train(study.jobs()[0][1], tmp_path / "alone", quiet=True)
     assert Run(study.path / "runs" / "tri-s0").test == alone.test
+
+
+@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
+def test_a_second_round_goes_on_when_its_first_has_become_a_row_or_is_none_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool
+) -> None:
+    second = {"objective": "off-tri", "epochs": 2, "depth": 20}
+    fields = {**SMALL["recipe"], "objective": "triplet-sh"}
+
+    def made(online: bool) -> Study:
+        rows = [{"label": "tri", "set": {"second_round": second}}, {"label": "online"}]
+        chosen = plan(recipe=fields, grid={}, rows=rows[: 1 + online], seeds=1)
+        return Study.create(chosen, tmp_path / "study")
+
+    study = made(before)
+    folder, recipe = study.jobs()[0]
+    original = _Training._epoch
+    with monkeypatch.context() as patched:
+
+        def stopped(training: Any, asked_to_stop: Any) -> bool:
+            begun = training.recipe.candidates is not None and training.at["epoch"] == 1
+            return not begun and original(training, asked_to_stop)
+
+        patched.setattr(_Training, "_epoch", stopped)
+        worker._train(folder, recipe, {}, study.round_one(recipe))
+    assert Run(folder).info["status"] == "stopped"
+    study = made(after)
+    assert work(study) == 0
+    assert Run(folder).test == train(recipe, tmp_path / "alone", quiet=True).test
 
 
 def test_runs_of_two_rounds_read_the_data_once(

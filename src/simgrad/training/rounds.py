@@ -13,7 +13,7 @@ from simgrad.training.loop import train
 from simgrad.training.mining import Candidates, mine_encoded
 from simgrad.training.prepare import building, opened, pick_device, source_of
 from simgrad.training.recipe import Recipe
-from simgrad.training.run import BEST, Run
+from simgrad.training.run import BEST, RECIPE, Run
 
 
 def train_two_rounds(
@@ -29,13 +29,9 @@ def train_two_rounds(
     changes = dict(recipe.second_round or {})
     go_on = bool(changes.pop("from_round_one", False))
     recipe.replace(**{**changes, "second_round": None})  # a mistake is told before the first round
-    first = train(
-        recipe.replace(second_round=None),
-        round_one,
-        dataset=dataset,
-        quiet=quiet,
-        shared=shared,
-    )
+    alone = recipe.replace(second_round=None)
+    round_one = _begun_with(folder, alone) or round_one
+    first = train(alone, round_one, dataset=dataset, quiet=quiet, shared=shared)
     if not first.finished:
         return first
     depth = int(changes.get("depth", recipe.depth))
@@ -46,6 +42,14 @@ def train_two_rounds(
     if go_on:
         changes["start_from"] = str(first.path / BEST)
     return train(recipe.replace(**changes), folder, dataset=dataset, quiet=quiet, shared=shared)
+
+
+def _begun_with(folder: Path, first: Recipe) -> Path | None:
+    """The first round of a second one that has begun: a study's rows may have changed since."""
+    if not (folder / RECIPE).is_file():
+        return None
+    place = Path(Run(folder).recipe.candidates or "").parent
+    return place if (place / RECIPE).is_file() and Run(place).recipe == first else None
 
 
 def mine_run(
