@@ -1,19 +1,14 @@
 """Studies: plans, workers, extension, tables, engines."""
 
 import csv
-import gc
 import json
 import os
-import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simgrad.data import Dataset
-from simgrad.data.batches import Source
 from simgrad.errors import InputError
-from simgrad.studies import worker
 from simgrad.studies.command import show
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.plan import Plan, plan_from_dict
@@ -21,8 +16,6 @@ from simgrad.studies.study import Study
 from simgrad.studies.table import Cell, Table, TableRow, build_table, number, write_tables
 from simgrad.studies.worker import work
 from simgrad.training import Run
-from simgrad.training.loop import _Training, train
-from simgrad.training.recipe import Recipe
 
 SMALL: dict[str, Any] = {
     "title": "small",
@@ -59,118 +52,6 @@ def test_every_run_is_done_once(done: Study) -> None:
     before = {run.path: (run.path / "run.json").stat().st_mtime_ns for run in done.runs}
     work(done)
     assert before == {r.path: (r.path / "run.json").stat().st_mtime_ns for r in done.runs}
-
-
-def test_a_first_round_is_trained_once_for_all_rows(tmp_path: Path) -> None:
-    second = {"epochs": 1, "depth": 20}
-    rows = [
-        {"label": "tri", "set": {"second_round": {"objective": "off-tri", **second}}},
-        {"label": "quin", "set": {"second_round": {"objective": "off-quin", **second}}},
-        {"label": "online"},
-        {"label": "other", "set": {"lr": 1e-3, "second_round": {"objective": "off-tri", **second}}},
-    ]
-    fields = {**SMALL["recipe"], "objective": "triplet-sh"}
-    study = Study.create(plan(recipe=fields, grid={}, rows=rows, seeds=1), tmp_path / "study")
-    places = [study.round_one(recipe) for _, recipe in study.jobs()]
-    online = study.path / "runs" / "online-s0"
-    assert places[:3] == [online, online, None]
-    assert places[3] is not None
-    assert places[3].parent == study.path / "round1"
-    run_local(study, processes=2, quiet=True)
-    assert [run.finished for run in study.runs] == [True] * 4
-    assert not list(study.path.glob("runs/*/round1"))
-    alone = train(study.jobs()[0][1], tmp_path / "alone", quiet=True)
-    assert Run(study.path / "runs" / "tri-s0").test == alone.test
-
-
-@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
-def test_a_second_round_goes_on_when_its_first_has_become_a_row_or_is_none_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool
-) -> None:
-    second = {"objective": "off-tri", "epochs": 2, "depth": 20}
-    fields = {**SMALL["recipe"], "objective": "triplet-sh"}
-
-    def made(online: bool) -> Study:
-        rows = [{"label": "tri", "set": {"second_round": second}}, {"label": "online"}]
-        chosen = plan(recipe=fields, grid={}, rows=rows[: 1 + online], seeds=1)
-        return Study.create(chosen, tmp_path / "study")
-
-    study = made(before)
-    folder, recipe = study.jobs()[0]
-    original = _Training._epoch
-    with monkeypatch.context() as patched:
-
-        def stopped(training: Any, asked_to_stop: Any) -> bool:
-            begun = training.recipe.candidates is not None and training.at["epoch"] == 1
-            return not begun and original(training, asked_to_stop)
-
-        patched.setattr(_Training, "_epoch", stopped)
-        worker._train(folder, recipe, {}, study.round_one(recipe))
-    assert Run(folder).info["status"] == "stopped"
-    study = made(after)
-    assert work(study) == 0
-    assert Run(folder).test == train(recipe, tmp_path / "alone", quiet=True).test
-
-
-def test_runs_of_two_rounds_read_the_data_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each copy would stay on the GPU until the worker ends."""
-    rows = [
-        {"label": name, "set": {"second_round": {"objective": name, "epochs": 1, "depth": 20}}}
-        for name in ("off-tri", "off-quin")
-    ]
-    study = Study.create(plan(grid={}, rows=rows, seeds=1), tmp_path)
-    kept: list[dict[Any, Any]] = []
-    original = worker._train
-
-    def remember(folder: Path, recipe: Recipe, shared: dict[Any, Any], *more: Any) -> str | None:
-        kept.append(shared)
-        return original(folder, recipe, shared, *more)
-
-    monkeypatch.setattr(worker, "_train", remember)
-    assert work(study) == 0
-    assert sum(isinstance(one, Dataset) for one in kept[0].values()) == 1
-    assert sum(isinstance(one, Source) for one in kept[0].values()) == 2  # train and val
-
-
-def test_a_run_that_failed_holds_nothing_when_memory_is_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = plan().runs()[0][2]
-    runs: list[weakref.ref[Any]] = []
-    alive: list[bool] = []
-
-    def broken(training: Any, _: Any) -> bool:
-        runs.append(weakref.ref(training))
-        raise MemoryError
-
-    def look() -> None:
-        gc.collect()
-        alive.extend(run() is not None for run in runs)
-
-    monkeypatch.setattr("simgrad.training.loop._Training._epoch", broken)
-    monkeypatch.setattr("simgrad.training.graph.give_back", look)
-    assert "out of memory" in str(worker._train(tmp_path / "run", recipe, {}))
-    assert alive == [False]
-
-
-def test_a_run_that_found_no_room_comes_last_and_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = Study.create(plan(), tmp_path)
-    tried: list[str] = []
-
-    def full(folder: Path, *_: Any) -> str | None:
-        tried.append(folder.name)
-        first, never = "triplet-s0", "nt-xent-s1"
-        lacks = folder.name == never or (folder.name == first and tried.count(first) == 1)
-        return "OutOfMemoryError: CUDA out of memory." if lacks else None
-
-    monkeypatch.setattr(worker, "_train", full)
-    assert work(study) == 1
-    assert sorted(tried[:4]) == sorted(path.name for path, _ in study.jobs())
-    assert tried[4:] == ["triplet-s0", "nt-xent-s1"]
 
 
 def test_printed_figures_stand_under_their_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,8 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
     jobs.sort(key=lambda job: -total_epochs(job[1]))  # nobody waits for a long run at the end
     taking = threading.Lock()
     failed: list[str] = []
-    taken: set[Path] = set()  # runs that another process was working on when we came
+    # Runs that waited for another process, their own or the first of two rounds: as they were then.
+    taken: dict[Path, dict[str, Any]] = {}
     crowded: set[Path] = set()  # runs that found no room on the GPU
     shared: dict[Any, Any] = {}
 
@@ -47,14 +48,15 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
                 if not jobs or stop_asked():
                     return
                 folder, recipe = jobs.pop(0)
-            if folder in taken:
-                if Run(folder).info.get("status") == "failed":  # there, and noted there
+            before, now = taken.pop(folder, None), Run(folder).info
+            if before is not None:
+                if now.get("status") == "failed" and now != before:  # there, and noted there
                     continue
                 time.sleep(_PATIENCE)
             problem = _train(folder, recipe, shared, study.round_one(recipe))
             if problem is not None and BUSY in problem:
                 # Come back when all else is done: whoever has it may be killed.
-                taken.add(folder)
+                taken[folder] = now
                 with taking:
                     jobs.append((folder, recipe))
                 continue
