@@ -212,6 +212,17 @@ def test_goal_takes_functions() -> None:
     torch.testing.assert_close(one.t2i, other.t2i)
 
 
+def test_goal_never_pulls_a_negative_however_steep() -> None:
+    """m- of a lone rival far below the hardest is nearly 0: in float32, rounding is all of it."""
+    o = Goal(triplet="con", pair="sig-ms", margin=4.0, epsilon=4.0, beta=50.0)
+    S = 0.3 * torch.rand(40, 40, generator=torch.Generator().manual_seed(0))
+    S[range(40), range(-1, 39)] += 0.6
+    for some in torch.arange(40).split(4):
+        weights = o.weigh(S[some][:, some])
+        pushes = torch.stack([weights.i2t, weights.t2i])[:, ~torch.eye(4, dtype=torch.bool)]
+        assert float(pushes.min()) >= 0
+
+
 def test_goals_formulas_take_a_grid_of_triplets() -> None:
     """As one draws them: similarities of positives down, of negatives across."""
     down, across = torch.linspace(-1, 1, 3)[:, None], torch.linspace(-1, 1, 4)[None]

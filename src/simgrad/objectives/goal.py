@@ -130,9 +130,9 @@ class Goal(Hardest):
         if self.pair == "lin-ms":  # eq. 13
             return (1 - relative.positive) * (1 - s_pos), (1 + relative.negative) * s_neg
         # eq. 12
-        pull = relative.positive + torch.exp(self.alpha * (s_pos - self.lambda_))
-        push = relative.negative + torch.exp(-self.beta * (s_neg - self.lambda_))
-        return pull.reciprocal_(), push.reciprocal_()
+        pull = torch.reciprocal(relative.positive + torch.exp(self.alpha * (s_pos - self.lambda_)))
+        push = torch.reciprocal(relative.negative + torch.exp(-self.beta * (s_neg - self.lambda_)))
+        return pull, push
 
     def value(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
         """The potential where there is one; otherwise s- - s+, which falls with progress.
@@ -221,7 +221,7 @@ class Goal(Hardest):
         # The public code includes the bound itself.
         size = torch.searchsorted(ordered, bound, right=self.released)
         inside = own <= bound if self.released else own < bound
-        count = torch.add(size, inside, alpha=-1)
+        count = torch.add(size, inside, alpha=-1)  # less 1 where it is inside
         # Sums over thousands, then differences: in float64.
         if self.pair == "lin-ms":
             others = _prefix_sums(ordered.double())[size].sub_(own * inside)
@@ -244,8 +244,9 @@ class Goal(Hardest):
         if self.pair == "lin-ms":
             total = count * hardest - total  # sum of s- - R, where the hardest's own is 0
         else:
-            # Sum of exp(-beta (s- - R)), where the hardest's own is 1.
-            total = torch.sub(total, hardest, alpha=self.beta).exp_().add_(inside, alpha=-1)
+            # Sum of exp(-beta (s- - R)) less the hardest's own, which is 1. Where it is rounded
+            # below 0, a steep beta would make a pull of the push.
+            total = torch.sub(total, hardest, alpha=self.beta).expm1_().clamp_(min=0)
         others = torch.add(count, inside, alpha=-1)
         return total.div_(others.clamp(min=1)).masked_fill_(others <= 0, self._empty)
 
