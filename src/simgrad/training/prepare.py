@@ -186,6 +186,8 @@ def _frozen(
     staged = recipe.freeze_epochs or recipe.finetune_epochs
     if not staged or recipe.augment is not None or model.inputs.images != "pixels":
         return None
+    if model.fixed_network() is not None:  # and stays so: the one source serves both stages
+        return None
     set_backbone(model, False)
     try:
         if model.fixed_network() is None:

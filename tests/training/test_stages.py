@@ -1,0 +1,59 @@
+"""An image network that is frozen first and thawed later: killed in either stage, or between."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simgrad.training import loop as loop_module
+from simgrad.training.loop import train
+from simgrad.training.prepare import prepare
+from tests.training.test_loop import same, without_time
+from tests.training.test_prepare import _SMALL, recipe, tiny
+
+__all__ = ["tiny"]  # the fixture that makes the network known
+
+
+# Four epochs of four steps, the network thawed after the second.
+@pytest.mark.parametrize("stop_at", [6, 8, 9, 11])
+@pytest.mark.parametrize(
+    "stages", [{"epochs": 2, "finetune_epochs": 2}, {"epochs": 4, "freeze_epochs": 2}]
+)
+def test_interrupted_in_any_stage_ends_with_the_same_weights(
+    tmp_path: Path,
+    weights: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    stages: dict[str, int],
+    stop_at: int,
+) -> None:
+    model = f"vse++({_SMALL}, finetune=true)"
+    chosen = recipe(model, evaluate_every=3, lr=1e-2, finetune_lr=1e-3, **stages)
+    assert prepare(chosen).frozen is not None
+    whole = train(chosen, tmp_path / "whole", quiet=True)
+    assert whole.info["steps"] == 16
+    original = loop_module._Training._check
+
+    class Killed(Exception):
+        pass
+
+    def check(training: Any, loss: Any, index: Any) -> None:
+        original(training, loss, index)
+        if training.at["step"] == stop_at and not (tmp_path / "killed").exists():
+            (tmp_path / "killed").touch()
+            raise Killed
+
+    # A checkpoint after every step; the kill comes in the middle of the next.
+    monkeypatch.setattr(loop_module._Training, "_check", check)
+    often = chosen.replace(checkpoint_seconds=0.0)
+    with pytest.raises(Killed):
+        train(often, tmp_path / "parts", quiet=True)
+    resumed = train(often, tmp_path / "parts", quiet=True)
+    assert without_time(resumed) == without_time(whole)
+    assert same(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+    assert resumed.test == whole.test
+
+
+def test_what_is_never_thawed_is_kept_once() -> None:
+    prepared = prepare(recipe(f"vse++({_SMALL})", epochs=2, finetune_epochs=1))
+    assert prepared.train.image_shape == (6,)
+    assert prepared.frozen is None
