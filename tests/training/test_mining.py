@@ -75,6 +75,31 @@ def test_lists_over_many_blocks(
         assert all(len(set(row)) == len(row) for row in (r[r >= 0].tolist() for r in rows))
 
 
+def test_captions_by_topic_need_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic's captions come in one block, and all of them are near to all of its images."""
+    monkeypatch.setattr(mining_product, "_BLOCK", {"cpu": 100_000})  # 5 blocks of 400 captions
+    widths: list[int] = []
+    merge = mining_product._Columns._merge
+
+    def spied(columns: Any, values: torch.Tensor, where: torch.Tensor) -> None:
+        widths.append(values.shape[1])
+        merge(columns, values, where)
+
+    monkeypatch.setattr(mining_product._Columns, "_merge", spied)
+    torch.manual_seed(0)
+    topics = 3 * torch.randn(10, 16)
+    owner = torch.arange(2000) // 8
+    x = topics[torch.arange(250) // 25] + torch.randn(250, 16)
+    y = topics[torch.arange(2000) // 200] + torch.randn(2000, 16)
+    found = simgrad.mine(x, y, owner, depth=20)
+    x, y = (torch.nn.functional.normalize(e, dim=1) for e in (x, y))
+    S = x @ y.T
+    S[owner, torch.arange(2000)] = -torch.inf
+    wanted = S.topk(20).values
+    assert torch.allclose(S.gather(1, torch.from_numpy(found.i2t).long()), wanted, atol=1e-6)
+    assert max(widths) <= 5 * 20
+
+
 def test_filters() -> None:
     torch.manual_seed(0)
     images, texts, owner = torch.randn(30, 8), torch.randn(90, 8), torch.arange(90) % 30

@@ -25,6 +25,7 @@ _BLOCK = {"cpu": 2**23, "cuda": 2**30}
 # Half precision may swap neighbours at the cut: keep a few more, and drop them after re-scoring.
 _SLACK = 24
 _RUN = 8  # rows whose maximum is compared before they are
+_CROWD = 4  # times as many as are kept: too many finds of a block in one column
 
 
 @dataclass(frozen=True)
@@ -107,17 +108,27 @@ class _Columns:
         runs = scores.view(-1, _RUN, self.count)
         above = runs.amax(1) > threshold
         if 2 * int(above.sum()) > above.numel():  # a first block, or one that is better than all
-            values, where = largest(scores.t().contiguous(), min(self.keep, len(scores)))
-            self._merge(values, start + where)
+            self._merge_all(scores, start)
             return
         run, column = above.nonzero(as_tuple=True)
         members = runs[run, :, column]  # (found, _RUN)
         hit, place = (members > threshold[column, None]).nonzero(as_tuple=True)
         column = column[hit]
+        hits = torch.bincount(column, minlength=self.count)
+        # Merging makes a table as wide as the column with the most: captions in an order of their
+        # own, by topic, would make it as large as the block.
+        if int(hits.max()) > _CROWD * self.keep:
+            self._merge_all(scores, start)
+            return
         self.found.append((column, start + run[hit] * _RUN + place, members[hit, place]))
-        self.waiting += torch.bincount(column, minlength=self.count)
+        self.waiting += hits
         if int(self.waiting.max()) > self.keep:
             self._merge_found()
+
+    def _merge_all(self, scores: Tensor, start: int) -> None:
+        """Put the best of a block beside what was kept."""
+        values, where = largest(scores.t().contiguous(), min(self.keep, len(scores)))
+        self._merge(values, start + where)
 
     def _merge_found(self) -> None:
         """Put what was found beside what was kept, column by column."""
