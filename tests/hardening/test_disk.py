@@ -177,6 +177,27 @@ def test_out_of_memory_names_the_setting_and_goes_on_with_it(
     assert found["test"]["rsum"] == pytest.approx(whole["test"]["rsum"], abs=5)
 
 
+@pytest.mark.parametrize(
+    ("told", "before"),
+    [
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", None),
+        ("CUDA error: out of memory", None),
+        ("operation failed due to a previous error during capture", torch.OutOfMemoryError()),
+    ],
+)
+def test_lack_of_memory_has_many_names(
+    told: str, before: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def update(self: Step, *arguments: Any, **named: Any) -> None:
+        error = RuntimeError(told)
+        error.__context__ = before
+        raise error
+
+    monkeypatch.setattr(Step, "update", update)
+    with pytest.raises(InputError, match="out of memory after step 0"):
+        go(tmp_path / "run")
+
+
 def test_another_mistake_is_not_called_a_lack_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

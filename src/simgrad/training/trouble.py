@@ -89,14 +89,25 @@ def damaged_weights(model: nn.Module) -> str | None:
     return None
 
 
+# What a CPU's allocator, the driver and CUDA's libraries say, in exceptions of no own kind.
+_LACKING = ("can't allocate memory", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Also where ending a capture that lacked memory failed in turn."""
+    if error is None:
+        return False
+    known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+    return known or any(t in str(error) for t in _LACKING) or _lacks_memory(error.__context__)
+
+
 @contextmanager
 def naming_lack_of_memory(recipe: "Recipe", step: Callable[[], int]) -> Iterator[None]:
     """Say which setting to lower when memory runs out, on a GPU or not."""
     try:
         yield
-    except (RuntimeError, MemoryError) as error:  # a CPU's allocator has no exception of its own
-        known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-        if not known and "can't allocate memory" not in str(error):
+    except (RuntimeError, MemoryError) as error:
+        if not _lacks_memory(error):
             raise
         piece = recipe.micro_batch or recipe.batch
         now = f"it is {recipe.micro_batch}" if recipe.micro_batch else "it is not set"
