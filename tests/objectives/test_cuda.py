@@ -87,11 +87,13 @@ def test_autocast_with_a_grad_scaler(o: Objective, dtype: torch.dtype) -> None:
     assert not torch.equal(before, encoder.weight)
 
 
+@pytest.mark.parametrize("kind", ["padded", "index", "square"])
 @each_objective
-def test_captured_in_a_graph(o: Objective) -> None:
-    """A padded batch of fixed shape, replayed with other values than it was captured with."""
+def test_captured_in_a_graph(o: Objective, kind: str) -> None:
+    """A batch of fixed shape, replayed with other values than it was captured with."""
     o = o.to("cuda")
-    images = torch.zeros(30, 32, device="cuda").requires_grad_()
+    many = 60 if kind == "square" else 30
+    images = torch.zeros(many, 32, device="cuda").requires_grad_()
     texts = torch.zeros(60, 32, device="cuda").requires_grad_()
     index = torch.zeros(60, dtype=torch.long, device="cuda")
     present = torch.zeros(30, dtype=torch.bool, device="cuda")
@@ -100,16 +102,19 @@ def test_captured_in_a_graph(o: Objective) -> None:
     learned = [p for p in o.parameters() if p.requires_grad]
 
     def step() -> tuple[Tensor, ...]:
-        positives = Positives.of_captions(index, 30, present)
+        positives: Positives | Tensor | None = None
+        if kind != "square":
+            padded = kind == "padded"
+            positives = Positives.of_captions(index, 30, present) if padded else index
         loss = o(images, texts, positives, offline)
         return (loss.detach(), *torch.autograd.grad(loss, [images, texts, *learned]))
 
     def fill(seed: int, count: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            images.copy_(torch.randn(30, 32, generator=generator))
+            images.copy_(torch.randn(many, 32, generator=generator))
             texts.copy_(torch.randn(60, 32, generator=generator))
-            index.copy_(torch.arange(60) % count)
+            index.copy_((torch.arange(60) + seed) % (count if kind == "padded" else 30))
             present.copy_(torch.arange(30) < count)
 
     fill(0, 24)
