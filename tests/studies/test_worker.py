@@ -15,6 +15,7 @@ from simgrad.studies.study import Study
 from simgrad.studies.worker import work
 from simgrad.training import Run
 from simgrad.training.loop import _Training, train
+from simgrad.training.prepare import building
 from simgrad.training.recipe import Recipe
 from tests.studies.test_study import SMALL, plan
 
@@ -90,6 +91,24 @@ def test_runs_of_two_rounds_read_the_data_once(
     assert work(study) == 0
     assert sum(isinstance(one, Dataset) for one in kept[0].values()) == 1
     assert sum(isinstance(one, Source) for one in kept[0].values()) == 2  # train and val
+
+
+def test_nothing_is_drawn_while_a_run_beside_draws_its_initial_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    original = Run.load
+
+    def load(run: Run, device: str = "cpu") -> Any:
+        assert building.locked()
+        loaded.append(run.name)
+        return original(run, device)
+
+    monkeypatch.setattr(Run, "load", load)
+    second = {"objective": "off-tri", "epochs": 1, "depth": 20}
+    recipe = plan().runs()[0][2].replace(second_round=second)
+    train(recipe, tmp_path / "run", quiet=True)
+    assert loaded == ["round1", "round1", "run"]  # tested, mined with, and tested
 
 
 def test_a_run_that_failed_holds_nothing_when_memory_is_given_back(

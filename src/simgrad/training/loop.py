@@ -328,7 +328,8 @@ class _Training:
         self._checkpoint()
         if distributed.rank() > 0:
             return
-        best = Run(self.folder).load(str(self.it.device))
+        with building:  # its weights are drawn before they are read
+            best = Run(self.folder).load(str(self.it.device))
         if self.triplets:
             arrays: dict[str, Any] = {k: v.cpu().numpy() for k, v in self.triplets.items()}
             with atomic_path(self.folder / run.TRIPLETS) as path, open(path, "wb") as file:

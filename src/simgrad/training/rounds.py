@@ -64,7 +64,8 @@ def mine_run(
 ) -> Path:
     """Mine the train split with a run's best model; lists of the same weights are kept."""
     device = pick_device(source.recipe.device)
-    loaded = source.load(str(device))
+    with building:  # its weights are drawn before they are read
+        loaded = source.load(str(device))
     wanted: dict[str, Any] = {
         "weights": weights_hash(loaded.model),
         "depth": depth,
