@@ -119,6 +119,19 @@ def test_a_subclass_with_a_rule_of_its_own_is_not_streamed() -> None:
         torch.testing.assert_close(2 * one, two)
 
 
+def test_a_subclass_with_a_piece_of_its_own_is_the_same_in_one_piece() -> None:
+    @dataclasses.dataclass(eq=False, repr=False)
+    class Halved(NTXent):
+        def judge(self, summary, batch):  # type: ignore[no-untyped-def]
+            verdict = super().judge(summary, batch)
+            return verdict._replace(values=verdict.values / 2)
+
+    for name in _batches():
+        for block in (None, 30):
+            half, whole = (_gradients(o, name, block)[0] for o in (Halved(), NTXent()))
+            torch.testing.assert_close(2 * half, whole)
+
+
 def test_columns_that_are_seen_in_parts_keep_their_extremes() -> None:
     """A temperature of 1/100: exponentials of one block vanish beside another's."""
     x = torch.eye(6).repeat(2, 1).double() + 0.01

@@ -15,7 +15,7 @@ directions: a block's rows and its columns are parts of the summaries of either.
 queries of both directions together.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from simgrad.objectives.base import Objective, RuleResult
 from simgrad.objectives.batch import Batch, Sparse
 
 Summary = tuple[Tensor, ...]  # each (queries,)
+_PIECES = frozenset({"before", "summarise", "judge", "spread"})
 
 
 class Verdict(NamedTuple):
@@ -45,6 +46,12 @@ class Streamed(Objective):
     per_pair: ClassVar[bool] = False  # summaries belong to pairs: each sees its query's negatives
     symmetric: ClassVar[bool] = False  # both directions treat a pair alike
     tile: ClassVar[str | None] = None  # the name of its fused kernels, where there are some
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        # A subclass with a piece of its own: the shorter way that it inherits leaves that out.
+        if "in_one" not in vars(cls) and not _PIECES.isdisjoint(vars(cls)):
+            cls.in_one = Streamed.in_one  # type: ignore[method-assign]
 
     def before(self, batch: Batch, rows: int) -> Summary:
         """What `summarise` needs to know of every query; known from its positives alone."""
