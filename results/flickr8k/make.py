@@ -58,6 +58,8 @@ def main() -> None:
     rows += [row for name, study in found.items() for row in stopped_rows(name, study)]
     if rows:
         write_csv("stopped.csv", rows)
+    else:  # all have come to their end
+        (HERE / "stopped.csv").unlink(missing_ok=True)
     keep_ranks(studies)
     runs = by_label(read_csv(HERE / "runs.csv"))
     figure(runs)

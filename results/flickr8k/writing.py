@@ -130,8 +130,9 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
 
 
 def write_csv(name: str, rows: Rows) -> None:
+    columns = list(dict.fromkeys(column for row in rows for column in row))  # earlier rows' too
     with (HERE / name).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
