@@ -1,6 +1,8 @@
 """Two processes on one batch give the gradient of one process: every objective, sets, GradCache."""
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 import torch.multiprocessing as mp
 
 from simgrad.objectives import objectives
+from simgrad.training.loop import train
 from tests.training.test_step import CAPTIONER, SCAN, VSE
 
 NAMES = [d.name for d in objectives]
@@ -75,3 +78,20 @@ def test_two_processes_give_the_gradient_of_one(
     for key in two:
         wanted = one.get(key, torch.zeros(1))
         assert (wanted - two[key]).norm() <= 1e-5 * wanted.norm() + 1e-6, key
+
+
+def test_processes_stay_together_between_two_rounds(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside: list[int] = []
+
+    @contextmanager
+    def together() -> Iterator[None]:
+        inside.append((inside or [0])[-1] + 1)
+        yield
+        inside.append(inside[-1] - 1)
+
+    monkeypatch.setattr("simgrad.training.distributed.together", together)
+    second = {"objective": "off-tri", "epochs": 1, "depth": 10}
+    train(small(epochs=1, second_round=second), tmp_path / "run", quiet=True)
+    assert inside == [1, 2, 1, 2, 1, 0]  # both rounds within one meeting

@@ -61,7 +61,10 @@ def train(
         from simgrad.training.rounds import train_two_rounds
 
         place = round_one or folder / "round1"
-        return train_two_rounds(recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared)
+        with distributed.together():  # parted and joined again, processes may take old addresses
+            return train_two_rounds(
+                recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared
+            )
     with distributed.together():
         chief = distributed.rank() == 0
         held = lock(folder / ".lock", wait=False, what=f"the run {folder}")
