@@ -2,7 +2,7 @@
 
     python results/flickr8k/drift.py FLICKR8K
 
-75 batches of 64 training pictures go through EfficientNet-Lite0 in training mode; no weight changes.
+75 batches of 64 training pictures go through EfficientNet-Lite0 in training mode; weights stay.
 Prints the cosine of validation pictures' features with what they were before.
 """
 
