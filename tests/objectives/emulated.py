@@ -3,6 +3,7 @@
 It takes what `kernels.tile` takes, finds its place in memory the same way, and knows nothing else.
 """
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +18,12 @@ def _memory(tensor: Tensor, *shape_and_strides: tuple[int, int]) -> Tensor:
     return torch.as_strided(tensor, shape, strides, tensor.storage_offset())
 
 
-def _summary(rule: str, s: Tensor, given: Tensor | None, steepness: float, closed: bool) -> Any:
+def _summary(
+    rule: str, s: Tensor, given: Tensor | None, steepness: float, closed: bool, bounded: bool
+) -> Any:
     """(queries, candidates of a tile) -> numbers per query; a place is one within the tile."""
-    if rule == "softmax-summary":
-        return (s.logsumexp(1),)
+    if rule.startswith("softmax"):
+        return (s.exp().sum(1) if bounded else s.logsumexp(1),)
     if rule == "sigmoid":
         return softplus(s).sum(1), s.sigmoid().sum(1)
     if rule.startswith("hardest"):
@@ -33,6 +36,7 @@ def _summary(rule: str, s: Tensor, given: Tensor | None, steepness: float, close
             total = s.masked_fill(~inside, 0).sum(1)
         else:
             total = (s * steepness).masked_fill(~inside, -torch.inf).logsumexp(1)
+            total = total.exp() if bounded else total
         return hardest, where, inside.sum(1), total
     assert given is not None
     gap = s - given[0][:, None]
@@ -46,6 +50,8 @@ def _weights(rule: str, s: Tensor, given: Tensor) -> Tensor:
     """(queries, candidates) -> their weights."""
     if rule == "sigmoid":
         return s.sigmoid()
+    if rule == "softmax-keep":
+        return s.exp()
     gap = s - given[0][:, None]
     if rule == "softmax":
         return gap.exp()
@@ -55,21 +61,38 @@ def _weights(rule: str, s: Tensor, given: Tensor) -> Tensor:
     return (above - above * above) * given[1][:, None]
 
 
-class Tile:
-    """Stands for `kernels.tile`."""
+class Kernel:
+    """Stands for a kernel of Triton; knows how often it was started."""
 
-    launches = 0
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.function, self.launches = function, 0
 
-    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         self.launches += 1
-        return _tile
+        return self.function
+
+
+def module() -> Any:
+    """Stands for `kernels`."""
+    kernels: Any = types.ModuleType("simgrad.objectives.kernels")
+    kernels.tile, kernels.normalise = Kernel(_tile), Kernel(_normalise)
+    return kernels
+
+
+def _normalise(
+    weights: Tensor, of_rows: Tensor, of_columns: Tensor, rows: int, columns: int, ratio: float,
+    **_: Any,
+) -> None:  # fmt: skip
+    r, c = ((-_memory(of, (n, 1))).exp() for of, n in ((of_rows, rows), (of_columns, columns)))
+    _memory(weights, (rows, columns), (columns, 1)).mul_(r[:, None] + ratio * c)
 
 
 def _tile(
     x: Tensor, y: Tensor, owner: Tensor, bias: Tensor, of_rows: Tensor, of_columns: Tensor,
     row_parts: Tensor, column_parts: Tensor, weights: Tensor, first: int, rows: int, columns: int,
     width: int, beside: int, row_stride: int, column_stride: int, ratio: float, steepness: float,
-    *, RULE: str, CLOSED: bool, BIASED: bool, ALONE: bool, DOWN: int, ACROSS: int, **_: Any,
+    *, RULE: str, CLOSED: bool, BIASED: bool, BOUNDED: bool, ALONE: bool, DOWN: int, ACROSS: int,
+    **_: Any,
 ) -> None:  # fmt: skip
     images, texts = (
         _memory(of, (count, width), (width, 1)) for of, count in ((x, rows), (y, columns))
@@ -77,9 +100,11 @@ def _tile(
     s = images @ texts.t() + (bias if BIASED else 0.0)
     row = torch.arange(first, first + rows)
     s[row[:, None] == _memory(owner, (columns, 1))[None]] = -torch.inf
-    numbers = {"rank": 2, "sigmoid": 0, "softmax-summary": 0, "hardest": 0}.get(RULE, 1)
+    nothing = dict.fromkeys(("sigmoid", "softmax-summary", "softmax-keep", "hardest"), 0)
+    numbers = {"rank": 2, **nothing}.get(RULE, 1)
+    apart = 0 if BOUNDED and RULE.startswith("hardest-") else 1  # one bound for all
     given = [
-        _memory(of, (numbers, beside), (count, 1)) if numbers else of
+        _memory(of, (numbers, beside), (count, apart)) if numbers else of
         for of, count in ((of_rows, rows), (of_columns, columns))
     ]
     sides = [(s, given[0], row_parts, row_stride, ACROSS, 0)]
@@ -89,10 +114,13 @@ def _tile(
         tiles = -(-seen.shape[1] // size)
         for k in range(tiles):
             some = seen[:, k * size : (k + 1) * size]
-            for n, number in enumerate(_summary(RULE, some, known, steepness, CLOSED)):
+            summary = _summary(RULE, some, known, steepness, CLOSED, BOUNDED)
+            for n, number in enumerate(summary):
                 place = number + k * size + start if n == 1 and RULE.startswith("hard") else number
                 out = _memory(parts, (n + 1, tiles * stride), (tiles, stride), (len(seen), 1))
                 out[n, k] = place.to(out.dtype)
-    if RULE in ("softmax", "rank", "hinge", "sigmoid"):
+    if RULE == "softmax-keep":
+        ratio = 0.0
+    if RULE in ("softmax", "softmax-keep", "rank", "hinge", "sigmoid"):
         total = _weights(RULE, s, given[0]) + ratio * _weights(RULE, s.t(), given[1]).t()
         _memory(weights, (rows, columns), (columns, 1)).copy_(total)

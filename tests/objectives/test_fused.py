@@ -1,8 +1,8 @@
 """The fused kernels of a GPU give what PyTorch's operations give; without them all still works."""
 
 import contextlib
+import os
 import sys
-import types
 import warnings
 
 import pytest
@@ -11,11 +11,14 @@ from torch import Tensor
 
 from simgrad.objectives import Objective, Offline, Positives, fused, objective
 from simgrad.objectives.rows import Work
+from simgrad.objectives.tiles import SHAPES, Shape
 
 from .cases import everything, names
-from .emulated import Tile
+from .emulated import module
 
-STREAMED = [o for o in everything() if o.stream() is not None]
+# On either side of where exponentials of all similarities are numbers.
+STEEP = ("nt-xent(tau=0.05)", "nt-xent(tau=0.01)", "smooth-ap(tau=0.005)", "goal(beta=100)")
+STREAMED = [o for o in (*everything(), *map(objective, STEEP)) if o.stream() is not None]
 each_objective = pytest.mark.parametrize("o", STREAMED, ids=names(STREAMED))
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
@@ -72,6 +75,13 @@ def test_fused_equals_plain(
         assert _close(one, other), f"{one} is not {other}"
 
 
+def _without_a_gpu(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """The way of a GPU, in blocks of so many rows, whatever stands for the kernels."""
+    monkeypatch.setattr(fused, "suits", lambda *_: True)
+    monkeypatch.setattr(fused, "_BLOCK", 300 * rows * 4)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+
+
 @pytest.mark.parametrize("rows", [128, 384])  # of a block: several blocks, and one
 @pytest.mark.parametrize("several", [False, True])
 @each_objective
@@ -85,18 +95,63 @@ def test_what_surrounds_the_kernels(
         pytest.skip("no kernels for this")
     positives = torch.arange(300) % 110 if several else None
     plain = _gradients(o, "cpu", torch.float32, positives)
-    module = types.ModuleType("simgrad.objectives.kernels")
-    module.tile = Tile()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "simgrad.objectives.kernels", module)
-    monkeypatch.setattr(fused, "suits", lambda *_: True)
-    monkeypatch.setattr(fused, "_BLOCK", 300 * rows * 4)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    kernels = module()
+    monkeypatch.setitem(sys.modules, "simgrad.objectives.kernels", kernels)
+    _without_a_gpu(monkeypatch, rows)
     got = _gradients(o, "cpu", torch.float32, positives)
     assert stream.tile not in fused._broken
     blocks = -(-300 // rows)  # of about as many pairs as rows
-    assert module.tile.launches == blocks * (1 if fused._RULES[stream.tile][1] is None else 2)
+    # Only a softmax of one block, its scale known, keeps what it has seen.
+    kept = str(o) in ("nt-xent", "nt-xent(tau=0.3)", "nt-xent(tau=0.05)") and blocks == 1
+    twice = fused._RULES[stream.tile][1] is not None and not kept
+    assert kernels.tile.launches == blocks * (2 if twice else 1)
+    assert kernels.normalise.launches == int(kept)
     for one, other in zip(got, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1"
+)
+@pytest.mark.parametrize(
+    "shape", [Shape(128, 128, 64, 8, 3), Shape(64, 256, 32, 4, 3, 2, 99, True)]
+)
+@pytest.mark.parametrize("rows", [128, 384])
+@pytest.mark.parametrize("several", [False, True])
+@each_objective
+def test_interpreted_equals_plain(
+    o: Objective, several: bool, rows: int, shape: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels themselves, worked by Triton's interpreter on a CPU."""
+    monkeypatch.setattr(fused, "SHAPES", dict.fromkeys(SHAPES, shape))
+    monkeypatch.setattr(fused, "_limits", lambda _: (2**30, True))
+    stream = o.stream()
+    assert stream is not None
+    if stream.tile is None or (several and stream.per_pair):
+        pytest.skip("no kernels for this")
+    positives = torch.arange(300) % 110 if several else None
+    plain = _gradients(o, "cpu", torch.float32, positives)
+    _without_a_gpu(monkeypatch, rows)
+    got = _gradients(o, "cpu", torch.float32, positives)
+    assert stream.tile not in fused._broken
+    for one, other in zip(got, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "bounded"),
+    [("nt-xent(tau=0.02)", True), ("nt-xent(tau=0.015)", False),
+     ("nt-xent(learned=true)", False), ("smooth-ap", True), ("smooth-ap(tau=0.005)", False),
+     ("goal(beta=64)", True), ("goal(beta=65)", False), ("triplet", True)],
+)  # fmt: skip
+def test_exponentials_without_maxima_where_they_are_numbers(spec: str, bounded: bool) -> None:
+    o, x = objective(spec), torch.randn(5, 4)
+    stream, (scale, bias) = o.stream(), o.affine()
+    assert stream is not None
+    known = 1.0 if scale is None else scale.detach() if scale.requires_grad else float(scale)
+    z, pairs = torch.cat([x, x]), Positives.diagonal(5, x.device)
+    work = Work(o, bias, pairs, (None, None), 25, z, z, known)
+    assert fused.FusedTiles(work, stream).bounded == bounded
 
 
 def test_kernels_that_do_not_run_are_said_once_and_done_without(

@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from simgrad.objectives import fused, objective
 
-from .emulated import Tile
+from .emulated import Kernel, module
 
 # Views, and memory that is not written: nothing to start.
 _FREE = {
@@ -24,7 +23,7 @@ _FREE = {
 }  # fmt: skip
 # Of a square batch, forward and backward: in one piece, and with fused kernels (launches apart).
 MOST = {
-    "nt-xent": (29, 28),
+    "nt-xent": (29, 29),
     "siglip": (33, 39),
     "triplet": (27, 23),
     "triplet-sh": (31, 32),
@@ -45,15 +44,12 @@ class Operations(TorchDispatchMode):
         return function(*inputs, **(named or {}))
 
 
-class _Uncounted(Tile):
-    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
-        tile = super().__getitem__(grid)
+def _uncounted(function: Callable[..., None]) -> Callable[..., None]:
+    def launch(*inputs: Any, **named: Any) -> None:
+        with _disable_current_modes():
+            function(*inputs, **named)
 
-        def launch(*inputs: Any, **named: Any) -> None:
-            with _disable_current_modes():
-                tile(*inputs, **named)
-
-        return launch
+    return launch
 
 
 def _count(loss: Callable[[Tensor, Tensor], Tensor]) -> int:
@@ -68,14 +64,15 @@ def _count(loss: Callable[[Tensor, Tensor], Tensor]) -> int:
 
 
 @contextlib.contextmanager
-def _with_kernels() -> Iterator[Tile]:
-    module = types.ModuleType("simgrad.objectives.kernels")
-    module.tile = _Uncounted()  # type: ignore[attr-defined]
+def _with_kernels() -> Iterator[Kernel]:
+    kernels = module()
+    for kernel in (kernels.tile, kernels.normalise):
+        kernel.function = _uncounted(kernel.function)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "simgrad.objectives.kernels", module)
+        patch.setitem(sys.modules, "simgrad.objectives.kernels", kernels)
         patch.setattr(fused, "suits", lambda *_: True)
         patch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
-        yield module.tile
+        yield kernels.tile
 
 
 @pytest.mark.parametrize("name", list(MOST))

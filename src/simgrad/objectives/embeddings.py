@@ -60,7 +60,8 @@ def weigh_embeddings(
         pairs = Positives.read(positives, images.shape[0], texts.shape[0], given.device, checking)
         outside = split_offline(objective, offline, pairs, given)
         size = block or _BLOCK.get(given.device.type, 3 * 2**18)
-        work = Work(objective, bias, pairs, outside, size, lengths.unit, lengths.used)
+        vectors = lengths.unit, lengths.used, lengths.scale
+        work = Work(objective, bias, pairs, outside, size, *vectors)
         result = _weigh(work, block)
         on_scale = lengths.go_back(result.vectors)
         offline_weights = join_offline(*result.outside, pairs)

@@ -3,12 +3,20 @@
 Used where Triton is installed, the products are in bfloat16 or TF32, and the batch is worth a
 compilation of a few seconds; everywhere else `both.PlainTiles` does the same. A kernel that cannot
 be compiled or started is said once, and not tried again.
+
+Nothing can be compiled while a CUDA graph is captured: there the kernels are used if the same call
+ran before outside of one, as a step that is warmed up has.
+
+All vectors have the same length, so the largest possible similarity is known. Where exponentials of
+that are numbers, kernels need no maxima, and both directions share an exponential. A softmax whose
+whole batch is one block then keeps its exponentials, and makes its similarities once.
 """
 
 import importlib.util
 import warnings
+from collections.abc import Hashable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,28 +24,11 @@ from torch import Tensor
 from simgrad.objectives.both import Block, weigh_tiles
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary
+from simgrad.objectives.tiles import MODEST, SHAPES, Shape
 
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
 _BLOCK = 2**29  # bytes of weights in a block
-
-
-class Shape(NamedTuple):
-    """The shape of a tile and of the program that works it."""
-
-    down: int
-    across: int
-    wide: int
-    warps: int
-    stages: int
-    group: int = 8
-    warps_of_light: int = 8
-
-
-SHAPES = {
-    torch.bfloat16: Shape(128, 128, 64, 8, 3, 16, 4),
-    torch.float32: Shape(128, 128, 32, 8, 3),
-}
 # What a rule's kernels are called: of the first sweep, of the second, and how many summaries.
 _RULES = {
     "softmax": ("softmax-summary", "softmax", 1),
@@ -48,9 +39,12 @@ _RULES = {
     "hardest-linear": ("hardest-linear", None, 4),
     "hardest-exponential": ("hardest-exponential", None, 4),
 }
-_WITH_WEIGHTS = ("hinge", "sigmoid", "softmax", "rank")
-_LIGHT = ("softmax-summary", "hardest")  # a tile is little work: fewer warps do it faster
+_WITH_WEIGHTS = ("hinge", "sigmoid", "softmax", "softmax-keep", "rank")
+# Exponents up to which nothing overflows or vanishes: the sum of 2**24 exponentials and its
+# inverse; and, of a rank, the exponential of half of it.
+_LARGEST = {"softmax": 64.0, "rank": 128.0, "hardest-exponential": 64.0}
 _broken: set[str] = set()
+_ran: set[Hashable] = set()  # calls whose kernels are compiled
 
 
 @cache
@@ -73,7 +67,7 @@ def suits(work: Work, stream: Streamed) -> bool:
         and pairs.i2t.query_present is None
         and _installed()
         and _capable(x.device)
-        and not torch.cuda.is_current_stream_capturing()
+        and (not torch.cuda.is_current_stream_capturing() or _call(work, stream) in _ran)
     )
 
 
@@ -86,13 +80,26 @@ def _tf32(x: Tensor) -> bool:
     return x.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
+def _call(work: Work, stream: Streamed) -> Hashable:
+    """What decides which kernels are compiled, and whether the host has to wait for the device."""
+    x, pairs = work.used, work.pairs
+    return (
+        (stream.tile, *stream.constants(), work.scale if isinstance(work.scale, float) else None),
+        (x.dtype, x.device, x.shape[1], work.bias is None, work.alone),
+        (pairs.i2t.queries, pairs.t2i.queries, pairs.i2t.one_each),
+    )
+
+
 def weigh_fused(work: Work, stream: Streamed) -> Gradients | None:
     """The loss and its gradients; None if the kernels do not run here."""
     assert stream.tile is not None
     try:
         tiles = FusedTiles(work, stream)
         with torch.cuda.device(work.used.device):
-            return weigh_tiles(work, stream, tiles, work.pairs.i2t.blocks(tiles.size))
+            result = weigh_tiles(work, stream, tiles, work.pairs.i2t.blocks(tiles.size))
+        if work.pairs.i2t.one_each:  # blocks of other batches are counted by the host
+            _ran.add(_call(work, stream))
+        return result
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler may raise: the plain way still works
@@ -112,19 +119,40 @@ class FusedTiles:
         assert stream.tile is not None
         self.work, self.stream, self.x, self.y = work, stream, work.images, work.texts
         self.images, self.texts = work.pairs.i2t.queries, work.pairs.t2i.queries
-        self.rules, self.shape = _RULES[stream.tile], SHAPES[work.used.dtype]
+        self.precision = "bf16" if work.used.dtype == torch.bfloat16 else "tf32"
+        self.first_rule, self.second_rule, self.count = _RULES[stream.tile]
         self.bias = self.x  # not read
         if work.bias is not None:
             self.bias = work.bias.detach().to(self.x.device, torch.float32)
-        rows = max(self.shape.down, _BLOCK // (self.x.element_size() * self.texts))
-        self.size = rows // self.shape.down * self.shape.down * self.texts
+        self.steepness, self.closed = stream.constants()
+        self.bounded = self._is_bounded()
+        high = self._shape(self.first_rule).down
+        rows = max(high, _BLOCK // (self.x.element_size() * self.texts)) // high * high
+        self.size = rows * self.texts  # similarities in a block
         self.weights: Tensor | None = None  # of one block after the other
+        whole = rows >= max(self.images, self.texts)  # the batch is one block
+        self.kept = stream.tile == "softmax" and self.bounded and whole
+        if self.kept:
+            self.first_rule, self.second_rule = "softmax-keep", None
+
+    def _is_bounded(self) -> bool:
+        """Whether exponentials of all similarities are numbers. Rounding may add 1/256 to them."""
+        scale, steepness, tile = self.work.scale, 1.0, str(self.stream.tile)
+        if tile not in _LARGEST:
+            return True
+        if tile == "hardest-exponential":
+            steepness = abs(self.steepness)
+        if not isinstance(scale, float) or self.work.bias is not None:
+            return False
+        return steepness * scale <= _LARGEST[tile]
 
     def first(self, block: Block, before: Summary) -> tuple[Summary, Summary, Tensor | None]:
         start, stop, _ = block
-        rule, _, count = self.rules
-        rows, columns = stop - start, self.texts
-        down, across = -(-rows // self.shape.down), -(-columns // self.shape.across)
+        rule, count = self.first_rule, self.count
+        if rule.startswith("hardest-"):
+            self.bounded = self.bounded and before[0].stride(0) == 0  # one bound for all sets
+        shape, rows, columns = self._shape(rule), stop - start, self.texts
+        down, across = -(-rows // shape.down), -(-columns // shape.across)
         if rows == self.images == columns and down == across and not self.work.alone:
             # All queries are there, each in as many parts: they are merged together.
             parts = self._parts(count, across, rows + columns)
@@ -139,18 +167,28 @@ class FusedTiles:
         return self._merged(by_row, columns), self._merged(by_column, self.images), weights
 
     def second(self, block: Block, given: Summary) -> Tensor:
-        rule = self.rules[1]
-        assert rule is not None
-        weights = self._launch(rule, block, given, self.x, self.x)  # no summaries: not written
+        if self.kept:
+            return self._normalised(given[0])
+        assert self.second_rule is not None
+        # No summaries: not written.
+        weights = self._launch(self.second_rule, block, given, self.x, self.x)
         assert weights is not None
         return weights
+
+    def _shape(self, rule: str) -> Shape:
+        return _fitting(SHAPES[rule, self.precision], self.x)
 
     def _parts(self, count: int, tiles: int, queries: int) -> Tensor:
         return torch.empty(count, tiles, queries, device=self.x.device)
 
     def _merged(self, parts: Tensor, candidates: int) -> Summary:
+        tile = self.stream.tile
+        if tile == "softmax" and self.bounded:
+            return (parts[0].sum(0).log_(),)
+        if tile == "hardest-exponential" and self.bounded:
+            parts[3].log_()
         summary = self.stream.merge(tuple(parts.unbind(0)))
-        if not self.rules[0].startswith("hardest"):
+        if not self.first_rule.startswith("hardest"):
             return summary
         # Among NaN a kernel may find the hardest beyond the edge; what is read there ends a process
         # before anybody can say what is wrong.
@@ -160,33 +198,81 @@ class FusedTiles:
     def _launch(
         self, rule: str, block: Block, given: Summary, by_row: Tensor, by_column: Tensor
     ) -> Tensor | None:
+        """The weights, unless they are still to come."""
         from simgrad.objectives.kernels import tile
 
         start, stop, _ = block
         rows, columns, width = stop - start, self.texts, self.x.shape[1]
-        down, across, wide, warps, stages, group, warps_of_light = self.shape
+        shape, x, y = self._shape(rule), self.x[start:stop], self.y
         weights = self._room(rows) if rule in _WITH_WEIGHTS else None
         every = of_rows = of_columns = self.x  # not read
         if given:
-            every = torch.stack(given) if len(given) > 1 else given[0].contiguous()[None]
+            every = torch.stack(given) if len(given) > 1 else given[0][None]
+            if not (rule.startswith("hardest-") and self.bounded):
+                every = every.contiguous()
             of_rows, of_columns = every[:, start:], every[:, self.images :]
-        steepness, closed = self.stream.constants()
         ratio = 0.0 if self.work.alone else float(self.work.ratio)
-        launch: Any = tile[(-(-rows // down) * -(-columns // across),)]
+        launch: Any = tile[(-(-rows // shape.down) * -(-columns // shape.across),)]
         launch(
-            self.x[start:stop], self.y, self.work.pairs.t2i.candidate_of_pair, self.bias,
-            of_rows, of_columns, by_row, by_column, self.x if weights is None else weights,
+            *(_described(x, y, shape) if shape.described else (x, y)),
+            self.work.pairs.t2i.candidate_of_pair, self.bias,
+            of_rows, of_columns, by_row, by_column, x if weights is None else weights,
             start, rows, columns, width, every.stride(0), by_row.stride(1), by_column.stride(1),
-            ratio, float(steepness),
-            RULE=rule, CLOSED=closed, BIASED=self.work.bias is not None, PRECISION="tf32",
-            ALONE=self.work.alone, EVEN=width % wide == 0, DOWN=down, ACROSS=across,
-            WIDE=wide, GROUP=group, num_warps=warps_of_light if rule in _LIGHT else warps,
-            num_stages=stages,
+            ratio, float(self.steepness),
+            RULE=rule, CLOSED=self.closed, BIASED=self.work.bias is not None, BOUNDED=self.bounded,
+            PRECISION="tf32", ALONE=self.work.alone, EVEN=width % shape.wide == 0,
+            DESCRIBED=shape.described, DOWN=shape.down, ACROSS=shape.across, WIDE=shape.wide,
+            GROUP=shape.group, num_warps=shape.warps, num_stages=shape.stages,
+            maxnreg=shape.registers,
         )  # fmt: skip
-        return weights
+        return None if self.kept else weights
+
+    def _normalised(self, normaliser: Tensor) -> Tensor:
+        """Exponentials that were kept, in place: their weights."""
+        from simgrad.objectives.kernels import normalise
+
+        assert self.weights is not None
+        normaliser, down, across = normaliser.contiguous(), 16, 512
+        launch: Any = normalise[(-(-self.texts // across), -(-self.images // down))]
+        launch(
+            self.weights, normaliser, normaliser[self.images :], self.images, self.texts,
+            float(self.work.ratio), DOWN=down, ACROSS=across, num_warps=4,
+        )  # fmt: skip
+        return self.weights
 
     def _room(self, rows: int) -> Tensor:
         """Memory for a block's weights, used again for the next one."""
         if self.weights is None or len(self.weights) < rows:
             self.weights = self.x.new_empty(rows, self.texts)
         return self.weights[:rows]
+
+
+@cache
+def _limits(device: torch.device) -> tuple[int, bool]:
+    """Bytes of shared memory that a program may have, and whether hardware fetches tiles."""
+    if device.type != "cuda":
+        return 2**30, False
+    properties: Any = torch.cuda.get_device_properties(device)
+    room = getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block)
+    return room, properties.major >= 9
+
+
+def _fitting(shape: Shape, x: Tensor) -> Shape:
+    """A shape that a GPU has room for: smaller ones than the measured have less shared memory."""
+    room, fetches = _limits(x.device)
+    size = x.element_size()
+    if shape.stages * (shape.down + shape.across) * shape.wide * size > room - 2**11:
+        shape = MODEST[size]
+    if shape.described and not (fetches and x.shape[1] * size % 16 == 0):
+        shape = shape._replace(described=False)
+    return shape
+
+
+def _described(x: Tensor, y: Tensor, shape: Shape) -> tuple[Any, Any]:
+    """Descriptors of images and texts, from which hardware fetches tiles."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return (
+        TensorDescriptor.from_tensor(x, [shape.down, shape.wide]),
+        TensorDescriptor.from_tensor(y, [shape.across, shape.wide]),
+    )

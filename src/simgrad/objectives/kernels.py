@@ -5,6 +5,11 @@ result, for both directions. What is written is the tile's part of the summaries
 precision where the inputs are, its weights: the similarities themselves never reach memory. The
 formulas are those of the pieces in `triplet.py`, `ntxent.py`, ...: tests hold the two together.
 
+A tile's arithmetic takes about as long as its product, and special functions are the scarcest:
+exponentials are powers of 2, a reciprocal is the square of a reciprocal root (one instruction each,
+where a division takes eight), and both directions share what they can. Registers are scarce too:
+weights are stored before anything is summed.
+
 Import this where Triton is installed.
 """
 
@@ -14,44 +19,94 @@ Import this where Triton is installed.
 import triton
 import triton.language as tl
 
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_MUCH = tl.constexpr(2.0**60)  # 1 + exp(-s) beyond this: the sigmoid is 0 for all that is added
+
+
+@triton.jit
+def _exp(s):
+    return tl.exp2(s * _LOG2_E)
+
+
+@triton.jit
+def _inverse(s):
+    root = tl.rsqrt(s)
+    return root * root
+
 
 @triton.jit
 def _log_sum_exp(s, axis: tl.constexpr):
     largest = tl.max(s, axis)
     largest = tl.where(largest == -float("inf"), 0.0, largest)
-    return largest + tl.log(tl.sum(tl.exp(s - tl.expand_dims(largest, axis)), axis))
+    return largest + tl.log(tl.sum(_exp(s - tl.expand_dims(largest, axis)), axis))
 
 
 @triton.jit
 def _sigmoid_and_softplus(s):
-    small = tl.exp(-tl.abs(s))
-    near = 1.0 + small
-    inverse = 1.0 / near
-    # log(1 + small), with what rounding took from the sum: billions of small ones add up.
-    tail = tl.log(near) + (small - (near - 1.0)) * inverse
-    return tl.where(s >= 0.0, inverse, small * inverse), tl.maximum(s, 0.0) + tail
+    small = _exp(-tl.abs(s))
+    inverse = _inverse(1.0 + small)
+    # log(1 + small) / small to a relative error of 2e-7, the least that any polynomial of this
+    # degree has on 0 to 1: billions of small ones add up, and 1 + small would round them.
+    part = small * 0.005364883225411177 - 0.030066121369600296
+    part = part * small + 0.079205222427845
+    part = part * small - 0.13753871619701385
+    part = part * small + 0.19153691828250885
+    part = part * small - 0.2485717386007309
+    part = part * small + 0.3332132399082184
+    part = part * small - 0.49999648332595825
+    part = part * small + 1.0
+    return tl.where(s >= 0.0, inverse, small * inverse), tl.maximum(s, 0.0) + part * small
 
 
 @triton.jit
-def _part_of_set(s, bound, axis: tl.constexpr, RULE: tl.constexpr, steepness, CLOSED: tl.constexpr):
-    """How many negatives are above the bound, and their sum or log sum exp(steepness s)."""
+def _steps(s, r, c, BOUNDED: tl.constexpr):
+    """sigmoid(s - r) and sigmoid(s - c): one reciprocal for both, and one exponential if BOUNDED.
+
+    1 / (1 + exp(r - s)), where the exponential is the square of exp(-s / 2) exp(r / 2): neither
+    factor overflows.
+    """
+    if BOUNDED:
+        half = _exp(-0.5 * s)
+        u, v = half * _exp(0.5 * r)[:, None], half * _exp(0.5 * c)[None, :]
+        u, v = u * u + 1.0, v * v + 1.0
+    else:
+        u, v = _exp(r[:, None] - s) + 1.0, _exp(c[None, :] - s) + 1.0
+    u, v = tl.minimum(u, _MUCH), tl.minimum(v, _MUCH)
+    inverse = _inverse(u * v)
+    return inverse * v, inverse * u
+
+
+@triton.jit
+def _hardest(s, number, axis: tl.constexpr):
+    """The largest, and the first number where it is."""
+    hardest = tl.max(s, axis)
+    return hardest, tl.min(tl.where(s == tl.expand_dims(hardest, axis), number, 2**30), axis)
+
+
+@triton.jit
+def _inside(s, bound, CLOSED: tl.constexpr):
     if CLOSED:
         inside = s >= bound
     else:
         inside = s > bound
-    count = tl.sum(inside.to(tl.float32), axis)
+    return inside
+
+
+@triton.jit
+def _part_of_set(s, inside, axis: tl.constexpr, RULE: tl.constexpr, steepness):
+    """The sum of the negatives inside, or log sum exp(steepness s)."""
     if RULE == "hardest-linear":
         total = tl.sum(tl.where(inside, s, 0.0), axis)
     else:
         total = _log_sum_exp(tl.where(inside, s * steepness, -float("inf")), axis)
-    return count, total
+    return total
 
 
-# An uneven block or batch needs no kernel of its own.
+# An uneven block or batch needs no kernel of its own, nor does a tensor that lies anywhere.
 @triton.jit(
     do_not_specialize=[
-        "of_rows", "of_columns", "row_parts", "column_parts", "first", "rows", "beside",
-        "row_stride", "column_stride",
+        "owner", "bias", "of_rows", "of_columns", "row_parts", "column_parts", "first", "rows",
+        "beside", "row_stride", "column_stride",
     ]
 )  # fmt: skip
 def tile(
@@ -76,9 +131,11 @@ def tile(
     RULE: tl.constexpr,
     CLOSED: tl.constexpr,  # whether a set includes its bound
     BIASED: tl.constexpr,
+    BOUNDED: tl.constexpr,  # exponentials are numbers as they are; a set's bound is one for all
     PRECISION: tl.constexpr,
     ALONE: tl.constexpr,  # one direction stands for both: ratio is 0
     EVEN: tl.constexpr,  # WIDE divides width
+    DESCRIBED: tl.constexpr,  # x and y are descriptors: whole tiles are fetched by hardware
     DOWN: tl.constexpr,
     ACROSS: tl.constexpr,
     WIDE: tl.constexpr,
@@ -91,28 +148,36 @@ def tile(
     high = tl.minimum(tiles_down - group * GROUP, GROUP)
     down, across = group * GROUP + within % high, within // high
 
-    row = down * DOWN + tl.arange(0, DOWN)
-    column = across * ACROSS + tl.arange(0, ACROSS)
+    top, left = down * DOWN, across * ACROSS
+    row, column = top + tl.arange(0, DOWN), left + tl.arange(0, ACROSS)
     there, here = row < rows, column < columns
-    k = tl.arange(0, WIDE)
-    # Beyond the edge the last vector is read again; what comes of it is masked.
-    x_at = x + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * width + k[None, :]
-    y_at = y + tl.minimum(column, columns - 1).to(tl.int64)[None, :] * width + k[:, None]
     s = tl.zeros((DOWN, ACROSS), dtype=tl.float32)
-    for done in range(0, width, WIDE):
-        if EVEN:
-            a, b = tl.load(x_at), tl.load(y_at)
-        else:
-            a = tl.load(x_at, mask=k[None, :] < width - done, other=0.0)
-            b = tl.load(y_at, mask=k[:, None] < width - done, other=0.0)
-        s = tl.dot(a, b, s, input_precision=PRECISION)
-        x_at += WIDE
-        y_at += WIDE
+    # Beyond the edge are zeros or the last vector again; what comes of them is masked.
+    if DESCRIBED:
+        for done in range(0, width, WIDE):
+            a, b = x.load([top, done]), y.load([left, done])
+            s = tl.dot(a, b.T, s, input_precision=PRECISION)
+    else:
+        k = tl.arange(0, WIDE)
+        x_at = x + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * width + k[None, :]
+        y_at = y + tl.minimum(column, columns - 1).to(tl.int64)[None, :] * width + k[:, None]
+        for done in range(0, width, WIDE):
+            if EVEN:
+                a, b = tl.load(x_at), tl.load(y_at)
+            else:
+                a = tl.load(x_at, mask=k[None, :] < width - done, other=0.0)
+                b = tl.load(y_at, mask=k[:, None] < width - done, other=0.0)
+            s = tl.dot(a, b, s, input_precision=PRECISION)
+            x_at += WIDE
+            y_at += WIDE
     if BIASED:
         s += tl.load(bias)
-    belongs = tl.load(owner + column, mask=here, other=-1).to(tl.int32)
-    negative = (row[:, None] + first != belongs[None, :]) & there[:, None] & here[None, :]
-    s = tl.where(negative, s, -float("inf"))
+    # Few tiles have a positive pair or an edge: the others mask nothing.
+    belongs = tl.load(owner + column, mask=here, other=-1).to(tl.int32) - first
+    own = tl.max(((belongs >= top) & (belongs < top + DOWN)).to(tl.int32), 0) > 0
+    if own | (top + DOWN > rows) | (left + ACROSS > columns):
+        negative = (row[:, None] != belongs[None, :]) & there[:, None] & here[None, :]
+        s = tl.where(negative, s, -float("inf"))
 
     row_at = row_parts + across * row_stride + row
     column_at = column_parts + down * column_stride + column
@@ -121,68 +186,106 @@ def tile(
     both = there[:, None] & here[None, :]
     kind = weights.dtype.element_ty
 
-    if RULE == "softmax-summary":
-        tl.store(row_at, _log_sum_exp(s, 1), mask=there)
-        tl.store(column_at, _log_sum_exp(s, 0), mask=here)
+    if RULE == "softmax-summary" or RULE == "softmax-keep":
+        if BOUNDED:
+            e = _exp(s)
+            if RULE == "softmax-keep":
+                tl.store(at, e.to(kind), mask=both)
+            tl.store(row_at, tl.sum(e, 1), mask=there)
+            tl.store(column_at, tl.sum(e, 0), mask=here)
+        else:
+            tl.store(row_at, _log_sum_exp(s, 1), mask=there)
+            tl.store(column_at, _log_sum_exp(s, 0), mask=here)
     elif RULE == "softmax":
         r = tl.load(of_rows + row, mask=there, other=0.0)
         c = tl.load(of_columns + column, mask=here, other=0.0)
-        w = tl.exp(s - r[:, None]) + ratio * tl.exp(s - c[None, :])
+        if BOUNDED:
+            w = _exp(s) * (_exp(-r)[:, None] + (ratio * _exp(-c))[None, :])
+        else:
+            w = _exp(s - r[:, None]) + ratio * _exp(s - c[None, :])
         tl.store(at, w.to(kind), mask=both)
-    elif RULE == "rank-summary":
+    elif RULE == "rank-summary" or RULE == "rank":
         r = tl.load(of_rows + row, mask=there, other=0.0)
-        g = tl.sigmoid(s - r[:, None])
-        tl.store(row_at, tl.sum(g, 1), mask=there)
-        tl.store(row_at + next_row, tl.sum(g - g * g, 1), mask=there)
         c = tl.load(of_columns + column, mask=here, other=0.0)
-        g = tl.sigmoid(s - c[None, :])
-        tl.store(column_at, tl.sum(g, 0), mask=here)
-        tl.store(column_at + next_column, tl.sum(g - g * g, 0), mask=here)
-    elif RULE == "rank":
-        r = tl.load(of_rows + row, mask=there, other=0.0)
-        r_factor = tl.load(of_rows + beside + row, mask=there, other=0.0)
-        g = tl.sigmoid(s - r[:, None])
-        w = (g - g * g) * r_factor[:, None]
-        c = tl.load(of_columns + column, mask=here, other=0.0)
-        c_factor = tl.load(of_columns + beside + column, mask=here, other=0.0)
-        g = tl.sigmoid(s - c[None, :])
-        w += (g - g * g) * (ratio * c_factor)[None, :]
-        tl.store(at, w.to(kind), mask=both)
+        g, h = _steps(s, r, c, BOUNDED)
+        if RULE == "rank-summary":
+            tl.store(row_at, tl.sum(g, 1), mask=there)
+            tl.store(row_at + next_row, tl.sum(g - g * g, 1), mask=there)
+            tl.store(column_at, tl.sum(h, 0), mask=here)
+            tl.store(column_at + next_column, tl.sum(h - h * h, 0), mask=here)
+        else:
+            r = tl.load(of_rows + beside + row, mask=there, other=0.0)
+            c = tl.load(of_columns + beside + column, mask=here, other=0.0)
+            w = (g - g * g) * r[:, None] + (h - h * h) * (ratio * c)[None, :]
+            tl.store(at, w.to(kind), mask=both)
     elif RULE == "hinge":
-        r = tl.load(of_rows + row, mask=there, other=0.0)
-        c = tl.load(of_columns + column, mask=here, other=0.0)
-        cost = tl.maximum(s - r[:, None], 0.0)
-        active = (cost > 0.0).to(tl.float32)
+        r = tl.load(of_rows + row, mask=there, other=0.0)[:, None]
+        c = tl.load(of_columns + column, mask=here, other=0.0)[None, :]
+        w = tl.where(s > r, 1.0, 0.0) + tl.where(s > c, ratio, 0.0)
+        tl.store(at, w.to(kind), mask=both)
+        cost = tl.maximum(s - r, 0.0)
         tl.store(row_at, tl.sum(cost, 1), mask=there)
-        tl.store(row_at + next_row, tl.sum(active, 1), mask=there)
-        w = active
-        cost = tl.maximum(s - c[None, :], 0.0)
-        active = (cost > 0.0).to(tl.float32)
+        tl.store(row_at + next_row, tl.sum((cost > 0.0).to(tl.float32), 1), mask=there)
+        cost = tl.maximum(s - c, 0.0)
         tl.store(column_at, tl.sum(cost, 0), mask=here)
-        tl.store(column_at + next_column, tl.sum(active, 0), mask=here)
-        tl.store(at, (w + ratio * active).to(kind), mask=both)
+        tl.store(column_at + next_column, tl.sum((cost > 0.0).to(tl.float32), 0), mask=here)
     elif RULE == "sigmoid":
         w, cost = _sigmoid_and_softplus(s)
+        tl.store(at, (w * (1.0 + ratio)).to(kind), mask=both)
         tl.store(row_at, tl.sum(cost, 1), mask=there)
         tl.store(row_at + next_row, tl.sum(w, 1), mask=there)
         if not ALONE:
             tl.store(column_at, tl.sum(cost, 0), mask=here)
             tl.store(column_at + next_column, tl.sum(w, 0), mask=here)
-        tl.store(at, (w * (1.0 + ratio)).to(kind), mask=both)
     else:
-        hardest, where = tl.max(s, 1, return_indices=True)
+        hardest, where = _hardest(s, column[None, :], 1)
         tl.store(row_at, hardest, mask=there)
-        tl.store(row_at + next_row, (where + across * ACROSS).to(tl.float32), mask=there)
-        hardest, where = tl.max(s, 0, return_indices=True)
+        tl.store(row_at + next_row, where.to(tl.float32), mask=there)
+        hardest, where = _hardest(s, row[:, None], 0)
         tl.store(column_at, hardest, mask=here)
-        place = (where + down * DOWN + first).to(tl.float32)
-        tl.store(column_at + next_column, place, mask=here)
+        tl.store(column_at + next_column, (where + first).to(tl.float32), mask=here)
         if RULE != "hardest":
-            r = tl.load(of_rows + row, mask=there, other=0.0)
-            count, total = _part_of_set(s, r[:, None], 1, RULE, steepness, CLOSED)
-            tl.store(row_at + 2 * next_row, count, mask=there)
-            tl.store(row_at + 3 * next_row, total, mask=there)
-            c = tl.load(of_columns + column, mask=here, other=0.0)
-            count, total = _part_of_set(s, c[None, :], 0, RULE, steepness, CLOSED)
-            tl.store(column_at + 2 * next_column, count, mask=here)
-            tl.store(column_at + 3 * next_column, total, mask=here)
+            row_at, column_at = row_at + 2 * next_row, column_at + 2 * next_column
+            if BOUNDED:
+                inside = _inside(s, tl.load(of_rows), CLOSED)
+                if RULE == "hardest-linear":
+                    part = tl.where(inside, s, 0.0)
+                else:
+                    part = tl.where(inside, _exp(s * steepness), 0.0)
+                tl.store(row_at, tl.sum(inside.to(tl.float32), 1), mask=there)
+                tl.store(row_at + next_row, tl.sum(part, 1), mask=there)
+                tl.store(column_at, tl.sum(inside.to(tl.float32), 0), mask=here)
+                tl.store(column_at + next_column, tl.sum(part, 0), mask=here)
+            else:
+                r = tl.load(of_rows + row, mask=there, other=0.0)
+                inside = _inside(s, r[:, None], CLOSED)
+                tl.store(row_at, tl.sum(inside.to(tl.float32), 1), mask=there)
+                total = _part_of_set(s, inside, 1, RULE, steepness)
+                tl.store(row_at + next_row, total, mask=there)
+                c = tl.load(of_columns + column, mask=here, other=0.0)
+                inside = _inside(s, c[None, :], CLOSED)
+                tl.store(column_at, tl.sum(inside.to(tl.float32), 0), mask=here)
+                total = _part_of_set(s, inside, 0, RULE, steepness)
+                tl.store(column_at + next_column, total, mask=here)
+
+
+@triton.jit(do_not_specialize=["of_rows", "of_columns", "rows"])
+def normalise(
+    weights,  # (rows, columns) exponentials of similarities; in place, their softmax weights
+    of_rows,  # (rows,) logs of the sums
+    of_columns,  # (columns,)
+    rows,
+    columns,
+    ratio,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    row = tl.program_id(1) * DOWN + tl.arange(0, DOWN)
+    column = tl.program_id(0) * ACROSS + tl.arange(0, ACROSS)
+    there, here = row < rows, column < columns
+    r = _exp(-tl.load(of_rows + row, mask=there, other=0.0))
+    c = ratio * _exp(-tl.load(of_columns + column, mask=here, other=0.0))
+    at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
+    both = there[:, None] & here[None, :]
+    w = tl.load(at, mask=both, other=0.0).to(tl.float32) * (r[:, None] + c[None, :])
+    tl.store(at, w.to(weights.dtype.element_ty), mask=both)

@@ -31,6 +31,7 @@ class Work:
     size: int  # similarities in a block
     unit: Tensor  # (images and texts, width) what is multiplied, the scale in it
     used: Tensor  # the same in the precision of products
+    scale: "Tensor | float" = 1.0  # of the similarities: the square of the vectors' length
 
     @cached_property
     def images(self) -> Tensor:
