@@ -231,12 +231,12 @@ def tile(
         tl.store(column_at + next_column, tl.sum((cost > 0.0).to(tl.float32), 0), mask=here)
     elif RULE == "sigmoid":
         w, cost = _sigmoid_and_softplus(s)
-        tl.store(at, (w * (1.0 + ratio)).to(kind), mask=both)
         tl.store(row_at, tl.sum(cost, 1), mask=there)
         tl.store(row_at + next_row, tl.sum(w, 1), mask=there)
         if not ALONE:
             tl.store(column_at, tl.sum(cost, 0), mask=here)
             tl.store(column_at + next_column, tl.sum(w, 0), mask=here)
+        tl.store(at, (w * (1.0 + ratio)).to(kind), mask=both)
     else:
         hardest, where = _hardest(s, column[None, :], 1)
         tl.store(row_at, hardest, mask=there)
@@ -249,12 +249,13 @@ def tile(
             if BOUNDED:
                 inside = _inside(s, tl.load(of_rows), CLOSED)
                 if RULE == "hardest-linear":
-                    part = tl.where(inside, s, 0.0)
+                    part, one = tl.where(inside, s, 0.0), inside.to(tl.float32)
                 else:
                     part = tl.where(inside, _exp(s * steepness), 0.0)
-                tl.store(row_at, tl.sum(inside.to(tl.float32), 1), mask=there)
+                    one = (part > 0.0).to(tl.float32)
+                tl.store(row_at, tl.sum(one, 1), mask=there)
                 tl.store(row_at + next_row, tl.sum(part, 1), mask=there)
-                tl.store(column_at, tl.sum(inside.to(tl.float32), 0), mask=here)
+                tl.store(column_at, tl.sum(one, 0), mask=here)
                 tl.store(column_at + next_column, tl.sum(part, 0), mask=here)
             else:
                 r = tl.load(of_rows + row, mask=there, other=0.0)
