@@ -75,6 +75,63 @@ def test_fused_equals_plain(
         assert _close(one, other), f"{one} is not {other}"
 
 
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("name", ["nt-xent", "triplet-sh", "siglip"])
+def test_captured_after_a_step_outside(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(fused, "_ran", set())
+    o, taken, weigh = objective(name).to("cuda"), [], fused.weigh_fused
+    monkeypatch.setattr(fused, "weigh_fused", lambda w, *a: taken.append(w) or weigh(w, *a))
+    given = [torch.zeros(8192, 64, device="cuda").requires_grad_() for _ in range(2)]
+    learned = [p for p in o.parameters() if p.requires_grad]
+
+    def step() -> tuple[Tensor, ...]:
+        loss = o(*given)
+        return (loss.detach(), *torch.autograd.grad(loss, [*given, *learned]))
+
+    def fill(seed: int) -> None:
+        generator = torch.Generator("cuda").manual_seed(seed)
+        with torch.no_grad():
+            for x in given:
+                x.normal_(generator=generator)
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        fill(0)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = step()
+        fill(1)
+        graph.replay()
+        torch.cuda.synchronize()
+        again = [x.clone() for x in captured]
+        eager = step()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert len(taken) == 3  # warm-up, capture, eager
+    for one, other in zip(again, eager, strict=True):
+        assert _close(one, other), f"{one} is not {other}"
+
+
+def test_only_calls_that_ran_before_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as that can be told without a GPU: the same call is found again, another is not."""
+    seen: list[object] = []
+    monkeypatch.setitem(sys.modules, "simgrad.objectives.kernels", module())
+    monkeypatch.setattr(fused, "_ran", set())
+    _without_a_gpu(monkeypatch, 384)
+    for spec, width in (("nt-xent", 8), ("nt-xent", 8), ("nt-xent", 16), ("nt-xent(tau=0.2)", 8)):
+        _gradients(objective(spec), "cpu", torch.float32, None, width)
+        seen.append(len(fused._ran))
+    several = torch.arange(300) % 110  # the host counts their blocks
+    _gradients(objective("nt-xent"), "cpu", torch.float32, several, 24)
+    assert [*seen, len(fused._ran)] == [1, 1, 2, 3, 3]
+
+
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """The way of a GPU, in blocks of so many rows, whatever stands for the kernels."""
     monkeypatch.setattr(fused, "suits", lambda *_: True)
