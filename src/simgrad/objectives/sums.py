@@ -16,17 +16,16 @@ class Sums:
         self.vectors: Tensor | None = None  # (images and texts, width)
 
     def add(self, block: tuple[int, int, slice], weights: Tensor) -> None:
-        """Weights of a block: on all pairs of its images and the texts."""
+        """Weights of a block: on all pairs of its images and the texts. Blocks come in order."""
         (start, stop, _), work = block, self.work
         used, images = weights.to(work.used.dtype), work.pairs.i2t.queries
-        if stop - start == images:
+        if self.vectors is None:
             self.vectors = torch.empty_like(work.unit)
-            product(used, work.texts, self.vectors[:images])
-            product(used.t(), work.images, self.vectors[images:])
-            return
-        vectors = self._so_far()
-        add_product(vectors[start:stop], used, work.texts, 1.0)
-        add_product(vectors[images:], used.t(), work.images[start:stop], 1.0)
+        product(used, work.texts, self.vectors[start:stop])  # an image is in one block alone
+        if start == 0:
+            product(used.t(), work.images[:stop], self.vectors[images:])
+        else:
+            add_product(self.vectors[images:], used.t(), work.images[start:stop], 1.0)
 
     def _so_far(self) -> Tensor:
         if self.vectors is None:

@@ -65,10 +65,24 @@ def dots(a: Tensor, b: Tensor) -> Tensor:
 
 def add_product(to: Tensor, a: Tensor, b: Tensor, factor: float) -> None:
     """In place: to += factor * a @ b."""
-    if a.dtype == torch.bfloat16:
-        to.add_(product(a, b), alpha=factor)
-    else:
+    if a.dtype != torch.bfloat16:
         to.addmm_(a, b, alpha=factor)
+    elif _adds_to_float32(a.device):
+        torch.addmm(to, a, b, out_dtype=torch.float32, alpha=factor, out=to)
+    else:
+        to.add_(product(a, b), alpha=factor)
+
+
+@cache
+def _adds_to_float32(device: torch.device) -> bool:
+    """Whether a product in half precision can be added to what is float32: not before torch 2.10,
+    and not on a CPU."""
+    a, to = (torch.ones(16, 16, device=device, dtype=t) for t in (torch.bfloat16, torch.float32))
+    try:
+        torch.addmm(to, a, a, out_dtype=torch.float32, out=to)
+    except (RuntimeError, TypeError):
+        return False
+    return True
 
 
 def may_check(x: Tensor) -> bool:
@@ -117,8 +131,14 @@ class _Attach(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *above: Tensor) -> Any:
         # The product is taken in the gradients' precision, then rounded to the inputs'.
-        below = [(above[0] * g).to(t) for g, t in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
+        below = [_times(above[0], g, t) for g, t in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
         return (None, None, *below, *(None for _ in below))
+
+
+def _times(factor: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
+    if kind == x.dtype:
+        return factor * x
+    return torch.mul(factor, x, out=torch.empty_like(x, dtype=kind))  # in one pass
 
 
 def attach(value: Tensor, inputs: list[Tensor | None], gradients: list[Tensor | None]) -> Tensor:
