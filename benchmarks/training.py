@@ -66,7 +66,7 @@ class Ours:
         self.source = Source(split, vocabulary, device=self.device, resident=True)
         self.draw = Draw(split, _candidates(split), recipe) if recipe.candidates else None
         self.graphs = None
-        if GraphSteps.possible(self.source, recipe, self.device):
+        if GraphSteps.possible(self.step, self.source, recipe, self.device):
             drawn = 0 if self.draw is None else self.draw.for_each
             self.graphs = GraphSteps(self.step, self.source, recipe, drawn)
 

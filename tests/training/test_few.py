@@ -109,6 +109,7 @@ def test_it_can_be_captured(name: str, memory: int) -> None:
         loss = loss_of_few(objective, model, image, caption, None, None)
         return [loss.detach(), *torch.autograd.grad(loss, leaves)]
 
+    torch.cuda.synchronize()  # the other stream does not wait for what made these
     with torch.cuda.stream(torch.cuda.Stream()):
         expected = [part.clone() for part in step()]
     torch.cuda.synchronize()

@@ -153,6 +153,17 @@ def test_two_rounds_in_one_recipe(small: Any, scenes: Any, tmp_path: Path) -> No
     assert again.test == run.test
 
 
+def test_a_second_round_with_an_ordinary_objective_goes_on(
+    small: Any, scenes: Any, tmp_path: Path
+) -> None:
+    """The control: the first round, trained for longer."""
+    second = {"objective": "triplet-sh", "epochs": 1, "depth": 20, "from_round_one": True}
+    recipe = small(epochs=2, second_round={**second, "lr": 1e-12})
+    run = train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
+    first = simgrad.training.Run(tmp_path / "run" / "round1")
+    assert run.history[-1]["val"]["rsum"] == pytest.approx(first.info["best"]["rsum"], abs=1e-3)
+
+
 def test_sets_are_mined_like_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that compares sets has no vectors to multiply: same lists, same filters."""
     model = small_model("vse++")

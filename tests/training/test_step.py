@@ -23,7 +23,8 @@ from simgrad.training.step import Step
 DATA = {
     "vse++(dimension=16, word_dimension=8)": "scenes(train=40, val=5, test=5, features=global)",
     "scan(dimension=16, word_dimension=8)": "scenes(train=40, val=5, test=5, features=regions)",
-    "vsrn(dimension=16, word_dimension=8, layers=1, captioner=true, captioner_dimension=8, "
+    "vsrn(dimension=16, word_dimension=8, layers=1, batch_norm=true, captioner=true, "
+    "captioner_dimension=8, "
     "captioner_dropout=0)": "scenes(train=40, val=5, test=5, features=regions)",
 }
 

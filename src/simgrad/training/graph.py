@@ -20,6 +20,7 @@ from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import IndexBatch
 from simgrad.training import distributed
+from simgrad.training.occurrences import has_norms
 from simgrad.training.offline import Drawn, OfflineIndex, own_size
 from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
@@ -122,6 +123,11 @@ def _captions(recipe: Recipe) -> int:
     return recipe.batch * (recipe.captions_per_image if recipe.sampler == "images" else 1)
 
 
+def _padded(recipe: Recipe) -> bool:
+    """Images that are not there are told apart: only where captions are drawn at random."""
+    return recipe.sampler == "pairs" and recipe.positives == "images"
+
+
 class GraphSteps:
     """Replays captured steps where it can."""
 
@@ -135,7 +141,7 @@ class GraphSteps:
         self.done = 0
 
     @staticmethod
-    def possible(source: Source, recipe: Recipe, device: torch.device) -> bool:
+    def possible(step: Step, source: Source, recipe: Recipe, device: torch.device) -> bool:
         """Whether a run's steps can be captured."""
         return (
             recipe.graphs
@@ -144,6 +150,7 @@ class GraphSteps:
             and recipe.micro_batch is None
             and recipe.precision != "fp16"
             and _captions(recipe) <= _LARGEST
+            and not (_padded(recipe) and has_norms(step.model))  # these would count the padding
             and distributed.size() == 1  # processes tell each other how long their captions are
         )
 
@@ -184,9 +191,9 @@ class GraphSteps:
         image, caption, position, present, places = torch.split(static, self.layout.parts())
         drawn = None
         if self.layout.drawn:
-            drawn = Drawn(self.layout.images, self.layout.captions, places.view(4, -1))
-        # Padding is only ever needed where captions are drawn at random.
-        padded = self.recipe.sampler == "pairs" and self.recipe.positives == "images"
+            each = self.layout.drawn // self.layout.captions
+            drawn = Drawn(self.layout.images, self.layout.captions, places.view(4, -1), each)
+        padded = _padded(self.recipe)
         nothing = IndexBatch(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
         graph = torch.cuda.CUDAGraph()
         with _capturing:

@@ -103,7 +103,8 @@ class _Training:
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
         )
         self.draw = None
-        if recipe.candidates is not None:
+        uses_draws = any(chosen.needs_offline for chosen in self.step.objectives.values())
+        if recipe.candidates is not None and uses_draws:
             self.draw = Draw(self.split, Candidates.load(recipe.candidates), recipe)
         # For a frozen and for a thawed network: a step that is captured would not notice the thaw.
         self.sources = {False: prepared.frozen or prepared.train, True: prepared.train}
@@ -111,7 +112,7 @@ class _Training:
         self.graphs = {
             trained: GraphSteps(self.step, source, recipe, more)
             for trained, source in self.sources.items()
-            if GraphSteps.possible(source, recipe, prepared.device)
+            if GraphSteps.possible(self.step, source, recipe, prepared.device)
         }
         self.watch = Watch()
         self.display = Display(recipe, quiet or distributed.rank() > 0)

@@ -59,6 +59,7 @@ class Drawn(NamedTuple):
     own_images: int
     own_captions: int
     places: Tensor  # (4, own_captions): of T̂, Î, Ĩ and T̃
+    images_each: int  # drawn for a pair: Î, and Ĩ where it is not the same
 
     @staticmethod
     def of(index: IndexBatch, device: torch.device) -> "Drawn | None":
@@ -66,7 +67,8 @@ class Drawn(NamedTuple):
         if not isinstance(index, OfflineIndex):
             return None
         places = np.stack(list(index.places().values()))
-        return Drawn(*own_size(index), torch.from_numpy(places).to(device))
+        images_each = 1 if np.array_equal(places[1], places[2]) else 2
+        return Drawn(*own_size(index), torch.from_numpy(places).to(device), images_each)
 
 
 class Draw:

@@ -16,6 +16,7 @@ from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives, objective
 from simgrad.training import distributed, gradcache
 from simgrad.training.few import loss_of_few, weighs_few
+from simgrad.training.occurrences import each_with_its_image, mixes_images
 from simgrad.training.offline import Drawn
 from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
@@ -73,6 +74,8 @@ class Step:
         """Fill the parameters' gradients; the loss."""
         values = []
         drawn = drawn or Drawn.of(batch.index, self.device)
+        if self.recipe.positives == "pairs" and mixes_images(self.model):
+            batch, drawn = each_with_its_image(batch, drawn)
 
         def loss_of(images: Encoded, captions: Encoded) -> Tensor:
             with torch.autocast(self.device.type, enabled=False):
