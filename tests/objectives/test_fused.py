@@ -2,24 +2,26 @@
 
 import contextlib
 import os
-import sys
 import warnings
 
 import pytest
 import torch
 from torch import Tensor
 
-from simgrad.objectives import Objective, Offline, Positives, fused, objective
+from simgrad.objectives import Objective, Offline, Positives, fused, objective, turning
 from simgrad.objectives.rows import Work
 from simgrad.objectives.tiles import SHAPES, Shape
 
 from .cases import everything, names
-from .emulated import module
+from .emulated import stand_in
 
 # On either side of where exponentials of all similarities are numbers.
 STEEP = ("nt-xent(tau=0.05)", "nt-xent(tau=0.01)", "smooth-ap(tau=0.005)", "goal(beta=100)")
 STREAMED = [o for o in (*everything(), *map(objective, STEEP)) if o.stream() is not None]
 each_objective = pytest.mark.parametrize("o", STREAMED, ids=names(STREAMED))
+interpreted = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1"
+)
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 
 
@@ -121,7 +123,7 @@ def test_captured_after_a_step_outside(name: str, monkeypatch: pytest.MonkeyPatc
 def test_only_calls_that_ran_before_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as that can be told without a GPU: the same call is found again, another is not."""
     seen: list[object] = []
-    monkeypatch.setitem(sys.modules, "simgrad.objectives.kernels", module())
+    stand_in(monkeypatch)
     monkeypatch.setattr(fused, "_ran", set())
     _without_a_gpu(monkeypatch, 384)
     for spec, width in (("nt-xent", 8), ("nt-xent", 8), ("nt-xent", 16), ("nt-xent(tau=0.2)", 8)):
@@ -152,8 +154,7 @@ def test_what_surrounds_the_kernels(
         pytest.skip("no kernels for this")
     positives = torch.arange(300) % 110 if several else None
     plain = _gradients(o, "cpu", torch.float32, positives)
-    kernels = module()
-    monkeypatch.setitem(sys.modules, "simgrad.objectives.kernels", kernels)
+    tile, normalise = stand_in(monkeypatch)
     _without_a_gpu(monkeypatch, rows)
     got = _gradients(o, "cpu", torch.float32, positives)
     assert stream.tile not in fused._broken
@@ -161,15 +162,13 @@ def test_what_surrounds_the_kernels(
     # Only a softmax of one block, its scale known, keeps what it has seen.
     kept = str(o) in ("nt-xent", "nt-xent(tau=0.3)", "nt-xent(tau=0.05)") and blocks == 1
     twice = fused._RULES[stream.tile][1] is not None and not kept
-    assert kernels.tile.launches == blocks * (2 if twice else 1)
-    assert kernels.normalise.launches == int(kept)
+    assert tile.launches == blocks * (2 if twice else 1)
+    assert normalise.launches == int(kept)
     for one, other in zip(got, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1"
-)
+@interpreted
 @pytest.mark.parametrize(
     "shape", [Shape(128, 128, 64, 8, 3), Shape(64, 256, 32, 4, 3, 2, 99, True)]
 )
@@ -193,6 +192,37 @@ def test_interpreted_equals_plain(
     assert stream.tile not in fused._broken
     for one, other in zip(got, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@interpreted
+@pytest.mark.parametrize("known", [True, False])
+def test_interpreted_way_back(known: bool) -> None:
+    from simgrad.objectives.passes import turn
+
+    g, u = torch.randn(2, 10, 24).unbind()
+    divisors, along, scale = torch.rand(10) + 1, torch.empty(10), torch.tensor(3.0)
+    divisors[4] = torch.inf  # of a vector of length 0
+    products = (g * u).sum(1)
+    expected = (g - u * (products / scale)[:, None]) / divisors[:, None]
+    given = 3.0 if known else scale
+    turn[(3,)](g, u, divisors, along, given, 10, 24, KNOWN=known, DOWN=4, ACROSS=32)
+    torch.testing.assert_close(g, expected)
+    torch.testing.assert_close(along, products)
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("spec", ["triplet-sh", "nt-xent(learned=true)"])
+def test_the_way_back_in_one_pass(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    o = objective(spec)
+    plain = _gradients(o, "cuda", torch.float32, None)
+    monkeypatch.setattr(turning, "_MANY", 1)
+    got = _gradients(o, "cuda", torch.float32, None)
+    assert any(isinstance(call, tuple) and call[0] == "turn" for call in fused._ran)
+    assert "turn" not in fused._broken
+    for one, other in zip(got, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

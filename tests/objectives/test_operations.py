@@ -1,7 +1,6 @@
 """How many operations a step takes: a small batch on a GPU waits for each to be started."""
 
 import contextlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from simgrad.objectives import fused, objective
 
-from .emulated import Kernel, module
+from .emulated import Kernel, stand_in
 
 # Views, and memory that is not written: nothing to start.
 _FREE = {
@@ -65,14 +64,13 @@ def _count(loss: Callable[[Tensor, Tensor], Tensor]) -> int:
 
 @contextlib.contextmanager
 def _with_kernels() -> Iterator[Kernel]:
-    kernels = module()
-    for kernel in (kernels.tile, kernels.normalise):
-        kernel.function = _uncounted(kernel.function)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "simgrad.objectives.kernels", kernels)
+        tile, normalise = stand_in(patch)
+        for kernel in (tile, normalise):
+            kernel.function = _uncounted(kernel.function)
         patch.setattr(fused, "suits", lambda *_: True)
         patch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
-        yield kernels.tile
+        yield tile
 
 
 @pytest.mark.parametrize("name", list(MOST))

@@ -48,7 +48,7 @@ _ran: set[Hashable] = set()  # calls whose kernels are compiled
 
 
 @cache
-def _installed() -> bool:
+def installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
@@ -59,20 +59,30 @@ def suits(work: Work, stream: Streamed) -> bool:
     return (
         x.is_cuda
         and stream.tile is not None
-        and stream.tile not in _broken
         and images * texts >= _LEAST
         and max(images, texts) <= _MOST
         and (x.dtype == torch.bfloat16 or _tf32(x))
         and pairs.t2i.one_each  # a text belongs to one image
         and pairs.i2t.query_present is None
-        and _installed()
-        and _capable(x.device)
-        and (not torch.cuda.is_current_stream_capturing() or _call(work, stream) in _ran)
+        and capable(x.device)
+        and ready(stream.tile, _call(work, stream))
     )
 
 
+def ready(kernel: str, call: Hashable) -> bool:
+    """Whether a kernel runs here, and needs no compilation where there can be none."""
+    if kernel in _broken or not installed():
+        return False
+    return call in _ran or not torch.cuda.is_current_stream_capturing()
+
+
+def ran(call: Hashable) -> None:
+    """From now on this call needs no compilation."""
+    _ran.add(call)
+
+
 @cache
-def _capable(device: torch.device) -> bool:
+def capable(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -98,18 +108,23 @@ def weigh_fused(work: Work, stream: Streamed) -> Gradients | None:
         with torch.cuda.device(work.used.device):
             result = weigh_tiles(work, stream, tiles, work.pairs.i2t.blocks(tiles.size))
         if work.pairs.i2t.one_each:  # blocks of other batches are counted by the host
-            _ran.add(_call(work, stream))
+            ran(_call(work, stream))
         return result
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler may raise: the plain way still works
-        _broken.add(stream.tile)
-        warnings.warn(
-            f"{work.objective}: its fused kernels do not run here ({str(error)[:200]}); it is "
-            "worked without them, more slowly.",
-            stacklevel=2,
-        )
+        give_up(stream.tile, str(work.objective), error)
         return None
+
+
+def give_up(kernel: str, whose: str, error: Exception) -> None:
+    """A kernel that does not run: said once, not tried again."""
+    _broken.add(kernel)
+    warnings.warn(
+        f"{whose}: its fused kernels do not run here ({str(error)[:200]}); it is worked without "
+        "them, more slowly.",
+        stacklevel=3,
+    )
 
 
 class FusedTiles:
@@ -229,7 +244,7 @@ class FusedTiles:
 
     def _normalised(self, normaliser: Tensor) -> Tensor:
         """Exponentials that were kept, in place: their weights."""
-        from simgrad.objectives.kernels import normalise
+        from simgrad.objectives.passes import normalise
 
         assert self.weights is not None
         normaliser, down, across = normaliser.contiguous(), 16, 512

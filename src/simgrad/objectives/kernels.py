@@ -268,25 +268,3 @@ def tile(
                 tl.store(column_at, tl.sum(inside.to(tl.float32), 0), mask=here)
                 total = _part_of_set(s, inside, 0, RULE, steepness)
                 tl.store(column_at + next_column, total, mask=here)
-
-
-@triton.jit(do_not_specialize=["of_rows", "of_columns", "rows"])
-def normalise(
-    weights,  # (rows, columns) exponentials of similarities; in place, their softmax weights
-    of_rows,  # (rows,) logs of the sums
-    of_columns,  # (columns,)
-    rows,
-    columns,
-    ratio,
-    DOWN: tl.constexpr,
-    ACROSS: tl.constexpr,
-):
-    row = tl.program_id(1) * DOWN + tl.arange(0, DOWN)
-    column = tl.program_id(0) * ACROSS + tl.arange(0, ACROSS)
-    there, here = row < rows, column < columns
-    r = _exp(-tl.load(of_rows + row, mask=there, other=0.0))
-    c = ratio * _exp(-tl.load(of_columns + column, mask=here, other=0.0))
-    at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
-    both = there[:, None] & here[None, :]
-    w = tl.load(at, mask=both, other=0.0).to(tl.float32) * (r[:, None] + c[None, :])
-    tl.store(at, w.to(weights.dtype.element_ty), mask=both)

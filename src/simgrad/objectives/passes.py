@@ -1,0 +1,62 @@
+"""Triton kernels that pass over a matrix once, where PyTorch's operations would several times.
+
+Import this where Triton is installed.
+"""
+
+# Triton reads the annotations and the source of a kernel: what it calls has no types to check.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+import triton
+import triton.language as tl
+
+from simgrad.objectives.kernels import _exp
+
+
+@triton.jit(do_not_specialize=["of_rows", "of_columns", "rows"])
+def normalise(
+    weights,  # (rows, columns) exponentials of similarities; in place, their softmax weights
+    of_rows,  # (rows,) logs of the sums
+    of_columns,  # (columns,)
+    rows,
+    columns,
+    ratio,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    row = tl.program_id(1) * DOWN + tl.arange(0, DOWN)
+    column = tl.program_id(0) * ACROSS + tl.arange(0, ACROSS)
+    there, here = row < rows, column < columns
+    r = _exp(-tl.load(of_rows + row, mask=there, other=0.0))
+    c = ratio * _exp(-tl.load(of_columns + column, mask=here, other=0.0))
+    at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
+    both = there[:, None] & here[None, :]
+    w = tl.load(at, mask=both, other=0.0).to(tl.float32) * (r[:, None] + c[None, :])
+    tl.store(at, w.to(weights.dtype.element_ty), mask=both)
+
+
+@triton.jit(do_not_specialize=["scale", "rows"])
+def turn(
+    gradients,  # (rows, width) by vectors of one length; in place, by what these were made of
+    unit,  # (rows, width) the vectors
+    divisors,  # (rows,) what their originals were divided by
+    along,  # (rows,) written: the products of vectors and gradients
+    scale,  # the square of the vectors' length: a number, or where it lies
+    rows,
+    width,
+    KNOWN: tl.constexpr,  # it is a number
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    row, column = tl.program_id(0) * DOWN + tl.arange(0, DOWN), tl.arange(0, ACROSS)
+    there, here = row < rows, column < width
+    at, both = row.to(tl.int64)[:, None] * width + column[None, :], there[:, None] & here[None, :]
+    g = tl.load(gradients + at, mask=both, other=0.0)
+    u = tl.load(unit + at, mask=both, other=0.0)
+    product = tl.sum(g * u, 1)
+    tl.store(along + row, product, mask=there)
+    if KNOWN:
+        share = product / scale
+    else:
+        share = product / tl.load(scale)
+    divisor = tl.load(divisors + row, mask=there, other=1.0)
+    tl.store(gradients + at, (g - u * share[:, None]) / divisor[:, None], mask=both)
