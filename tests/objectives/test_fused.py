@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad.objectives import Objective, Offline, Positives, fused, objective, turning
+from simgrad.objectives import Objective, Offline, Positives, fused, objective, tiles, turning
 from simgrad.objectives.rows import Work
 from simgrad.objectives.tiles import SHAPES, Shape
 
@@ -73,6 +73,29 @@ def test_fused_equals_plain(
     assert stream is not None
     assert stream.tile not in fused._broken
     assert len(taken) == (0 if several and stream.per_pair else 1)
+    for one, other in zip(got, plain, strict=True):
+        assert _close(one, other), f"{one} is not {other}"
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("spec", ["nt-xent", "nt-xent(tau=0.05)", "nt-xent(tau=0.01)"])
+def test_one_block_equals_plain(
+    spec: str, dtype: torch.dtype, several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exponentials that are kept, where the scale allows it."""
+    pytest.importorskip("triton")
+    o, positives = objective(spec), torch.arange(300) % 110 if several else None
+    torch.set_float32_matmul_precision("high")
+    try:
+        plain = _gradients(o, "cuda", dtype, positives)
+        monkeypatch.setattr(fused, "_LEAST", 1)
+        got = _gradients(o, "cuda", dtype, positives)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert "softmax" not in fused._broken
     for one, other in zip(got, plain, strict=True):
         assert _close(one, other), f"{one} is not {other}"
 
@@ -170,7 +193,7 @@ def test_what_surrounds_the_kernels(
 
 @interpreted
 @pytest.mark.parametrize(
-    "shape", [Shape(128, 128, 64, 8, 3), Shape(64, 256, 32, 4, 3, 2, 99, True)]
+    "shape", [Shape(128, 128, 64, 8, 3), Shape(64, 256, 32, 4, 3, 2, 99, True, True)]
 )
 @pytest.mark.parametrize("rows", [128, 384])
 @pytest.mark.parametrize("several", [False, True])
@@ -180,7 +203,7 @@ def test_interpreted_equals_plain(
 ) -> None:
     """The kernels themselves, worked by Triton's interpreter on a CPU."""
     monkeypatch.setattr(fused, "SHAPES", dict.fromkeys(SHAPES, shape))
-    monkeypatch.setattr(fused, "_limits", lambda _: (2**30, True))
+    monkeypatch.setattr(tiles, "_limits", lambda _: (2**30, True))
     stream = o.stream()
     assert stream is not None
     if stream.tile is None or (several and stream.per_pair):
@@ -263,9 +286,9 @@ def test_a_hardest_negative_beyond_the_edge_is_none() -> None:
     stream, pairs = o.stream(), Positives.diagonal(5, x.device)
     assert stream is not None
     z = torch.cat([x, x])
-    tiles = fused.FusedTiles(Work(o, None, pairs, (None, None), 25, z, z), stream)
+    worked = fused.FusedTiles(Work(o, None, pairs, (None, None), 25, z, z), stream)
     parts = torch.tensor([[[0.5, -torch.inf]], [[3.0, 127.0]]])  # (summaries, tiles, queries)
-    assert tiles._merged(parts, 5)[1].tolist() == [3, 4]
+    assert worked._merged(parts, 5)[1].tolist() == [3, 4]
 
 
 def test_a_cpu_and_a_small_batch_take_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 from simgrad.objectives.both import Block, weigh_tiles
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary
-from simgrad.objectives.tiles import MODEST, SHAPES, Shape
+from simgrad.objectives.tiles import SHAPES, Shape, fitting, processors
 
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
@@ -191,7 +191,7 @@ class FusedTiles:
         return weights
 
     def _shape(self, rule: str) -> Shape:
-        return _fitting(SHAPES[rule, self.precision], self.x)
+        return fitting(SHAPES[rule, self.precision], self.x)
 
     def _parts(self, count: int, tiles: int, queries: int) -> Tensor:
         return torch.empty(count, tiles, queries, device=self.x.device)
@@ -227,7 +227,10 @@ class FusedTiles:
                 every = every.contiguous()
             of_rows, of_columns = every[:, start:], every[:, self.images :]
         ratio = 0.0 if self.work.alone else float(self.work.ratio)
-        launch: Any = tile[(-(-rows // shape.down) * -(-columns // shape.across),)]
+        programs = -(-rows // shape.down) * -(-columns // shape.across)
+        if shape.lasting:
+            programs = min(programs, processors(x.device))
+        launch: Any = tile[(programs,)]
         launch(
             *(_described(x, y, shape) if shape.described else (x, y)),
             self.work.pairs.t2i.candidate_of_pair, self.bias,
@@ -237,8 +240,8 @@ class FusedTiles:
             RULE=rule, CLOSED=self.closed, BIASED=self.work.bias is not None, BOUNDED=self.bounded,
             PRECISION="tf32", ALONE=self.work.alone, EVEN=width % shape.wide == 0,
             DESCRIBED=shape.described, DOWN=shape.down, ACROSS=shape.across, WIDE=shape.wide,
-            GROUP=shape.group, num_warps=shape.warps, num_stages=shape.stages,
-            maxnreg=shape.registers,
+            GROUP=shape.group, LASTING=shape.lasting, num_warps=shape.warps,
+            num_stages=shape.stages, maxnreg=shape.registers,
         )  # fmt: skip
         return None if self.kept else weights
 
@@ -260,27 +263,6 @@ class FusedTiles:
         if self.weights is None or len(self.weights) < rows:
             self.weights = self.x.new_empty(rows, self.texts)
         return self.weights[:rows]
-
-
-@cache
-def _limits(device: torch.device) -> tuple[int, bool]:
-    """Bytes of shared memory that a program may have, and whether hardware fetches tiles."""
-    if device.type != "cuda":
-        return 2**30, False
-    properties: Any = torch.cuda.get_device_properties(device)
-    room = getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block)
-    return room, properties.major >= 9
-
-
-def _fitting(shape: Shape, x: Tensor) -> Shape:
-    """A shape that a GPU has room for: smaller ones than the measured have less shared memory."""
-    room, fetches = _limits(x.device)
-    size = x.element_size()
-    if shape.stages * (shape.down + shape.across) * shape.wide * size > room - 2**11:
-        shape = MODEST[size]
-    if shape.described and not (fetches and x.shape[1] * size % 16 == 0):
-        shape = shape._replace(described=False)
-    return shape
 
 
 def _described(x: Tensor, y: Tensor, shape: Shape) -> tuple[Any, Any]:

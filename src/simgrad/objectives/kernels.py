@@ -3,12 +3,10 @@
 A program multiplies a tile of images with a tile of texts and applies a rule's formulas to the
 result, for both directions. What is written is the tile's part of the summaries and, in half
 precision where the inputs are, its weights: the similarities themselves never reach memory. The
-formulas are those of the pieces in `triplet.py`, `ntxent.py`, ...: tests hold the two together.
+formulas (see also `formulas.py`) are those of the pieces in `triplet.py`, `ntxent.py`, ...: tests
+hold the two together.
 
-A tile's arithmetic takes about as long as its product, and special functions are the scarcest:
-exponentials are powers of 2, a reciprocal is the square of a reciprocal root (one instruction each,
-where a division takes eight), and both directions share what they can. Registers are scarce too:
-weights are stored before anything is summed.
+A tile's registers are scarce: where that saves some, weights are stored before sums are made.
 
 Import this where Triton is installed.
 """
@@ -19,97 +17,20 @@ Import this where Triton is installed.
 import triton
 import triton.language as tl
 
-_LOG2_E = tl.constexpr(1.4426950408889634)
-_MUCH = tl.constexpr(2.0**60)  # 1 + exp(-s) beyond this: the sigmoid is 0 for all that is added
+from simgrad.objectives.formulas import (
+    exp,
+    hardest_of,
+    is_inside,
+    log_sum_exp,
+    part_of_set,
+    sigmoid_and_softplus,
+    steps,
+)
 
 
 @triton.jit
-def _exp(s):
-    return tl.exp2(s * _LOG2_E)
-
-
-@triton.jit
-def _inverse(s):
-    root = tl.rsqrt(s)
-    return root * root
-
-
-@triton.jit
-def _log_sum_exp(s, axis: tl.constexpr):
-    largest = tl.max(s, axis)
-    largest = tl.where(largest == -float("inf"), 0.0, largest)
-    return largest + tl.log(tl.sum(_exp(s - tl.expand_dims(largest, axis)), axis))
-
-
-@triton.jit
-def _sigmoid_and_softplus(s):
-    small = _exp(-tl.abs(s))
-    inverse = _inverse(1.0 + small)
-    # log(1 + small) / small to a relative error of 2e-7, the least that any polynomial of this
-    # degree has on 0 to 1: billions of small ones add up, and 1 + small would round them.
-    part = small * 0.005364883225411177 - 0.030066121369600296
-    part = part * small + 0.079205222427845
-    part = part * small - 0.13753871619701385
-    part = part * small + 0.19153691828250885
-    part = part * small - 0.2485717386007309
-    part = part * small + 0.3332132399082184
-    part = part * small - 0.49999648332595825
-    part = part * small + 1.0
-    return tl.where(s >= 0.0, inverse, small * inverse), tl.maximum(s, 0.0) + part * small
-
-
-@triton.jit
-def _steps(s, r, c, BOUNDED: tl.constexpr):
-    """sigmoid(s - r) and sigmoid(s - c): one reciprocal for both, and one exponential if BOUNDED.
-
-    1 / (1 + exp(r - s)), where the exponential is the square of exp(-s / 2) exp(r / 2): neither
-    factor overflows.
-    """
-    if BOUNDED:
-        half = _exp(-0.5 * s)
-        u, v = half * _exp(0.5 * r)[:, None], half * _exp(0.5 * c)[None, :]
-        u, v = u * u + 1.0, v * v + 1.0
-    else:
-        u, v = _exp(r[:, None] - s) + 1.0, _exp(c[None, :] - s) + 1.0
-    u, v = tl.minimum(u, _MUCH), tl.minimum(v, _MUCH)
-    inverse = _inverse(u * v)
-    return inverse * v, inverse * u
-
-
-@triton.jit
-def _hardest(s, number, axis: tl.constexpr):
-    """The largest, and the first number where it is."""
-    hardest = tl.max(s, axis)
-    return hardest, tl.min(tl.where(s == tl.expand_dims(hardest, axis), number, 2**30), axis)
-
-
-@triton.jit
-def _inside(s, bound, CLOSED: tl.constexpr):
-    if CLOSED:
-        inside = s >= bound
-    else:
-        inside = s > bound
-    return inside
-
-
-@triton.jit
-def _part_of_set(s, inside, axis: tl.constexpr, RULE: tl.constexpr, steepness):
-    """The sum of the negatives inside, or log sum exp(steepness s)."""
-    if RULE == "hardest-linear":
-        total = tl.sum(tl.where(inside, s, 0.0), axis)
-    else:
-        total = _log_sum_exp(tl.where(inside, s * steepness, -float("inf")), axis)
-    return total
-
-
-# An uneven block or batch needs no kernel of its own, nor does a tensor that lies anywhere.
-@triton.jit(
-    do_not_specialize=[
-        "owner", "bias", "of_rows", "of_columns", "row_parts", "column_parts", "first", "rows",
-        "beside", "row_stride", "column_stride",
-    ]
-)  # fmt: skip
-def tile(
+def _work(
+    program,  # the number of the tile
     x,  # (rows, width) images of this block
     y,  # (columns, width) texts
     owner,  # (columns,) the image each text belongs to
@@ -143,7 +64,6 @@ def tile(
 ):
     # Programs that run together share images and texts: groups of GROUP tiles down, then across.
     tiles_down, tiles_across = tl.cdiv(rows, DOWN), tl.cdiv(columns, ACROSS)
-    program = tl.program_id(0)
     group, within = program // (GROUP * tiles_across), program % (GROUP * tiles_across)
     high = tl.minimum(tiles_down - group * GROUP, GROUP)
     down, across = group * GROUP + within % high, within // high
@@ -188,26 +108,26 @@ def tile(
 
     if RULE == "softmax-summary" or RULE == "softmax-keep":
         if BOUNDED:
-            e = _exp(s)
+            e = exp(s)
             if RULE == "softmax-keep":
                 tl.store(at, e.to(kind), mask=both)
             tl.store(row_at, tl.sum(e, 1), mask=there)
             tl.store(column_at, tl.sum(e, 0), mask=here)
         else:
-            tl.store(row_at, _log_sum_exp(s, 1), mask=there)
-            tl.store(column_at, _log_sum_exp(s, 0), mask=here)
+            tl.store(row_at, log_sum_exp(s, 1), mask=there)
+            tl.store(column_at, log_sum_exp(s, 0), mask=here)
     elif RULE == "softmax":
         r = tl.load(of_rows + row, mask=there, other=0.0)
         c = tl.load(of_columns + column, mask=here, other=0.0)
         if BOUNDED:
-            w = _exp(s) * (_exp(-r)[:, None] + (ratio * _exp(-c))[None, :])
+            w = exp(s) * (exp(-r)[:, None] + (ratio * exp(-c))[None, :])
         else:
-            w = _exp(s - r[:, None]) + ratio * _exp(s - c[None, :])
+            w = exp(s - r[:, None]) + ratio * exp(s - c[None, :])
         tl.store(at, w.to(kind), mask=both)
     elif RULE == "rank-summary" or RULE == "rank":
         r = tl.load(of_rows + row, mask=there, other=0.0)
         c = tl.load(of_columns + column, mask=here, other=0.0)
-        g, h = _steps(s, r, c, BOUNDED)
+        g, h = steps(s, r, c, BOUNDED)
         if RULE == "rank-summary":
             tl.store(row_at, tl.sum(g, 1), mask=there)
             tl.store(row_at + next_row, tl.sum(g - g * g, 1), mask=there)
@@ -230,7 +150,7 @@ def tile(
         tl.store(column_at, tl.sum(cost, 0), mask=here)
         tl.store(column_at + next_column, tl.sum((cost > 0.0).to(tl.float32), 0), mask=here)
     elif RULE == "sigmoid":
-        w, cost = _sigmoid_and_softplus(s)
+        w, cost = sigmoid_and_softplus(s)
         tl.store(row_at, tl.sum(cost, 1), mask=there)
         tl.store(row_at + next_row, tl.sum(w, 1), mask=there)
         if not ALONE:
@@ -238,20 +158,20 @@ def tile(
             tl.store(column_at + next_column, tl.sum(w, 0), mask=here)
         tl.store(at, (w * (1.0 + ratio)).to(kind), mask=both)
     else:
-        hardest, where = _hardest(s, column[None, :], 1)
+        hardest, where = hardest_of(s, column[None, :], 1)
         tl.store(row_at, hardest, mask=there)
         tl.store(row_at + next_row, where.to(tl.float32), mask=there)
-        hardest, where = _hardest(s, row[:, None], 0)
+        hardest, where = hardest_of(s, row[:, None], 0)
         tl.store(column_at, hardest, mask=here)
         tl.store(column_at + next_column, (where + first).to(tl.float32), mask=here)
         if RULE != "hardest":
             row_at, column_at = row_at + 2 * next_row, column_at + 2 * next_column
             if BOUNDED:
-                inside = _inside(s, tl.load(of_rows), CLOSED)
+                inside = is_inside(s, tl.load(of_rows), CLOSED)
                 if RULE == "hardest-linear":
                     part, one = tl.where(inside, s, 0.0), inside.to(tl.float32)
                 else:
-                    part = tl.where(inside, _exp(s * steepness), 0.0)
+                    part = tl.where(inside, exp(s * steepness), 0.0)
                     one = (part > 0.0).to(tl.float32)
                 tl.store(row_at, tl.sum(one, 1), mask=there)
                 tl.store(row_at + next_row, tl.sum(part, 1), mask=there)
@@ -259,12 +179,54 @@ def tile(
                 tl.store(column_at + next_column, tl.sum(part, 0), mask=here)
             else:
                 r = tl.load(of_rows + row, mask=there, other=0.0)
-                inside = _inside(s, r[:, None], CLOSED)
+                inside = is_inside(s, r[:, None], CLOSED)
                 tl.store(row_at, tl.sum(inside.to(tl.float32), 1), mask=there)
-                total = _part_of_set(s, inside, 1, RULE, steepness)
+                total = part_of_set(s, inside, 1, RULE, steepness)
                 tl.store(row_at + next_row, total, mask=there)
                 c = tl.load(of_columns + column, mask=here, other=0.0)
-                inside = _inside(s, c[None, :], CLOSED)
+                inside = is_inside(s, c[None, :], CLOSED)
                 tl.store(column_at, tl.sum(inside.to(tl.float32), 0), mask=here)
-                total = _part_of_set(s, inside, 0, RULE, steepness)
+                total = part_of_set(s, inside, 0, RULE, steepness)
                 tl.store(column_at + next_column, total, mask=here)
+
+
+# An uneven block or batch needs no kernel of its own, nor does a tensor that lies anywhere.
+@triton.jit(
+    do_not_specialize=[
+        "owner",
+        "bias",
+        "of_rows",
+        "of_columns",
+        "row_parts",
+        "column_parts",
+        "first",
+        "rows",
+        "beside",
+        "row_stride",
+        "column_stride",
+    ]
+)
+def tile(
+    x, y, owner, bias, of_rows, of_columns, row_parts, column_parts, weights, first, rows, columns,
+    width, beside, row_stride, column_stride, ratio, steepness,
+    RULE: tl.constexpr, CLOSED: tl.constexpr, BIASED: tl.constexpr, BOUNDED: tl.constexpr,
+    PRECISION: tl.constexpr, ALONE: tl.constexpr, EVEN: tl.constexpr, DESCRIBED: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, GROUP: tl.constexpr,
+    LASTING: tl.constexpr,  # a program works many tiles, and fetches one while it weighs another
+):  # fmt: skip
+    if LASTING:
+        tiles = tl.cdiv(rows, DOWN) * tl.cdiv(columns, ACROSS)
+        for program in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+            _work(
+                program, x, y, owner, bias, of_rows, of_columns, row_parts, column_parts, weights,
+                first, rows, columns, width, beside, row_stride, column_stride, ratio, steepness,
+                RULE, CLOSED, BIASED, BOUNDED, PRECISION, ALONE, EVEN, DESCRIBED, DOWN, ACROSS,
+                WIDE, GROUP,
+            )  # fmt: skip
+    else:
+        _work(
+            tl.program_id(0), x, y, owner, bias, of_rows, of_columns, row_parts, column_parts,
+            weights, first, rows, columns, width, beside, row_stride, column_stride, ratio,
+            steepness, RULE, CLOSED, BIASED, BOUNDED, PRECISION, ALONE, EVEN, DESCRIBED, DOWN,
+            ACROSS, WIDE, GROUP,
+        )  # fmt: skip

@@ -9,7 +9,7 @@ Import this where Triton is installed.
 import triton
 import triton.language as tl
 
-from simgrad.objectives.kernels import _exp
+from simgrad.objectives.formulas import exp
 
 
 @triton.jit(do_not_specialize=["of_rows", "of_columns", "rows"])
@@ -26,8 +26,8 @@ def normalise(
     row = tl.program_id(1) * DOWN + tl.arange(0, DOWN)
     column = tl.program_id(0) * ACROSS + tl.arange(0, ACROSS)
     there, here = row < rows, column < columns
-    r = _exp(-tl.load(of_rows + row, mask=there, other=0.0))
-    c = ratio * _exp(-tl.load(of_columns + column, mask=here, other=0.0))
+    r = exp(-tl.load(of_rows + row, mask=there, other=0.0))
+    c = ratio * exp(-tl.load(of_columns + column, mask=here, other=0.0))
     at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
     both = there[:, None] & here[None, :]
     w = tl.load(at, mask=both, other=0.0).to(tl.float32) * (r[:, None] + c[None, :])

@@ -3,7 +3,11 @@
 By the name of a kernel's rule and the precision of its products.
 """
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 
 class Shape(NamedTuple):
@@ -17,6 +21,7 @@ class Shape(NamedTuple):
     group: int = 8
     registers: int | None = None  # of a thread at most: with fewer, two programs share a processor
     described: bool = False  # tiles are fetched by hardware, where the vectors' width allows it
+    lasting: bool = False  # a program works many tiles, and fetches one while it weighs another
 
 
 SHAPES: dict[tuple[str, str], Shape] = {
@@ -43,3 +48,32 @@ SHAPES: dict[tuple[str, str], Shape] = {
 }
 # By the bytes of a number: what a GPU with less shared memory than the measured has room for.
 MODEST = {2: Shape(128, 128, 64, 8, 3, 16), 4: Shape(128, 128, 32, 8, 3)}
+
+
+@cache
+def _limits(device: torch.device) -> tuple[int, bool]:
+    """Bytes of shared memory that a program may have, and whether hardware fetches tiles."""
+    if device.type != "cuda":
+        return 2**30, False
+    properties: Any = torch.cuda.get_device_properties(device)
+    room = getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block)
+    return room, properties.major >= 9
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """How many programs run at once."""
+    if device.type != "cuda":
+        return 4
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def fitting(shape: Shape, x: Tensor) -> Shape:
+    """A shape that a GPU has room for: smaller ones than the measured have less shared memory."""
+    room, fetches = _limits(x.device)
+    size = x.element_size()
+    if shape.stages * (shape.down + shape.across) * shape.wide * size > room - 2**11:
+        shape = MODEST[size]
+    if shape.described and not (fetches and x.shape[1] * size % 16 == 0):
+        shape = shape._replace(described=False)
+    return shape

@@ -1,0 +1,96 @@
+"""What Triton's kernels make of similarities, in few instructions.
+
+A tile's arithmetic takes about as long as its product, and special functions are the scarcest:
+exponentials are powers of 2, a reciprocal is the square of a reciprocal root (one instruction each,
+where a division takes eight), and both directions share what they can.
+
+Import this where Triton is installed.
+"""
+
+# Triton reads the annotations and the source of a kernel: what it calls has no types to check.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+import triton
+import triton.language as tl
+
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_MUCH = tl.constexpr(2.0**60)  # 1 + exp(-s) beyond this: the sigmoid is 0 for all that is added
+
+
+@triton.jit
+def exp(s):
+    return tl.exp2(s * _LOG2_E)
+
+
+@triton.jit
+def inverse_of(s):
+    root = tl.rsqrt(s)
+    return root * root
+
+
+@triton.jit
+def log_sum_exp(s, axis: tl.constexpr):
+    largest = tl.max(s, axis)
+    largest = tl.where(largest == -float("inf"), 0.0, largest)
+    return largest + tl.log(tl.sum(exp(s - tl.expand_dims(largest, axis)), axis))
+
+
+@triton.jit
+def sigmoid_and_softplus(s):
+    small = exp(-tl.abs(s))
+    inverse = inverse_of(1.0 + small)
+    # log(1 + small) / small to a relative error of 2e-7, the least that any polynomial of this
+    # degree has on 0 to 1: billions of small ones add up, and 1 + small would round them.
+    part = small * 0.005364883225411177 - 0.030066121369600296
+    part = part * small + 0.079205222427845
+    part = part * small - 0.13753871619701385
+    part = part * small + 0.19153691828250885
+    part = part * small - 0.2485717386007309
+    part = part * small + 0.3332132399082184
+    part = part * small - 0.49999648332595825
+    part = part * small + 1.0
+    return tl.where(s >= 0.0, inverse, small * inverse), tl.maximum(s, 0.0) + part * small
+
+
+@triton.jit
+def steps(s, r, c, BOUNDED: tl.constexpr):
+    """sigmoid(s - r) and sigmoid(s - c): one reciprocal for both, and one exponential if BOUNDED.
+
+    1 / (1 + exp(r - s)), where the exponential is the square of exp(-s / 2) exp(r / 2): neither
+    factor overflows.
+    """
+    if BOUNDED:
+        half = exp(-0.5 * s)
+        u, v = half * exp(0.5 * r)[:, None], half * exp(0.5 * c)[None, :]
+        u, v = u * u + 1.0, v * v + 1.0
+    else:
+        u, v = exp(r[:, None] - s) + 1.0, exp(c[None, :] - s) + 1.0
+    u, v = tl.minimum(u, _MUCH), tl.minimum(v, _MUCH)
+    inverse = inverse_of(u * v)
+    return inverse * v, inverse * u
+
+
+@triton.jit
+def hardest_of(s, number, axis: tl.constexpr):
+    """The largest, and the first number where it is."""
+    hardest = tl.max(s, axis)
+    return hardest, tl.min(tl.where(s == tl.expand_dims(hardest, axis), number, 2**30), axis)
+
+
+@triton.jit
+def is_inside(s, bound, CLOSED: tl.constexpr):
+    if CLOSED:
+        inside = s >= bound
+    else:
+        inside = s > bound
+    return inside
+
+
+@triton.jit
+def part_of_set(s, inside, axis: tl.constexpr, RULE: tl.constexpr, steepness):
+    """The sum of the negatives inside, or log sum exp(steepness s)."""
+    if RULE == "hardest-linear":
+        total = tl.sum(tl.where(inside, s, 0.0), axis)
+    else:
+        total = log_sum_exp(tl.where(inside, s * steepness, -float("inf")), axis)
+    return total
