@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad.objectives import Objective, Offline, Positives, fused, objective, tiles, turning
+from simgrad.objectives import Objective, Offline, Positives, fused, objective, tiles
 from simgrad.objectives.rows import Work
 from simgrad.objectives.tiles import SHAPES, Shape
 
@@ -215,37 +215,6 @@ def test_interpreted_equals_plain(
     assert stream.tile not in fused._broken
     for one, other in zip(got, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-@interpreted
-@pytest.mark.parametrize("known", [True, False])
-def test_interpreted_way_back(known: bool) -> None:
-    from simgrad.objectives.passes import turn
-
-    g, u = torch.randn(2, 10, 24).unbind()
-    divisors, along, scale = torch.rand(10) + 1, torch.empty(10), torch.tensor(3.0)
-    divisors[4] = torch.inf  # of a vector of length 0
-    products = (g * u).sum(1)
-    expected = (g - u * (products / scale)[:, None]) / divisors[:, None]
-    given = 3.0 if known else scale
-    turn[(3,)](g, u, divisors, along, given, 10, 24, KNOWN=known, DOWN=4, ACROSS=32)
-    torch.testing.assert_close(g, expected)
-    torch.testing.assert_close(along, products)
-
-
-@pytest.mark.cuda
-@on_a_gpu
-@pytest.mark.parametrize("spec", ["triplet-sh", "nt-xent(learned=true)"])
-def test_the_way_back_in_one_pass(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    o = objective(spec)
-    plain = _gradients(o, "cuda", torch.float32, None)
-    monkeypatch.setattr(turning, "_MANY", 1)
-    got = _gradients(o, "cuda", torch.float32, None)
-    assert any(isinstance(call, tuple) and call[0] == "turn" for call in fused._ran)
-    assert "turn" not in fused._broken
-    for one, other in zip(got, plain, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from simgrad.objectives.tensors import (
     product_type,
     without_autocast,
 )
-from simgrad.objectives.turning import turn
+from simgrad.objectives.turning import lengthen, turn
 
 # How many similarities a block holds: 3 MiB on a CPU, where several temporaries must stay near the
 # caches; 256 MiB on a GPU, where larger products are faster.
@@ -113,6 +113,10 @@ class _Lengths:
             if known and not self.scale > 0:
                 raise InputError(f"the scale of similarities is {self.scale}; it must be above 0.")
         self.learned = scale is not None and scale.requires_grad
+        lengthened = lengthen(given, self.scale, kind, _TINY)
+        if lengthened is not None:
+            self.unit, self.used, self.norms, self.divisors = lengthened
+            return
         self.norms = torch.linalg.vector_norm(given, dim=1, keepdim=True, dtype=exact)
         self.divisors = torch.threshold(self.norms, _TINY, torch.inf)
         if scale is not None:

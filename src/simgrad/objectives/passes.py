@@ -60,3 +60,37 @@ def turn(
         share = product / tl.load(scale)
     divisor = tl.load(divisors + row, mask=there, other=1.0)
     tl.store(gradients + at, (g - u * share[:, None]) / divisor[:, None], mask=both)
+
+
+@triton.jit(do_not_specialize=["scale", "rows"])
+def lengthen(
+    given,  # (rows, width) any vectors
+    unit,  # (rows, width) written: the same, all of one length;
+    used,  # (rows, width) and, if ROUNDED, in another precision. Either may lie where `given` lies
+    norms,  # (rows,) written: their lengths,
+    divisors,  # (rows,) and what they were divided by
+    scale,  # the square of the length: a number, or where it lies
+    rows,
+    width,
+    tiny,  # vectors that are no longer stay 0
+    ROUNDED: tl.constexpr,
+    KNOWN: tl.constexpr,  # the scale is a number
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    row, column = tl.program_id(0) * DOWN + tl.arange(0, DOWN), tl.arange(0, ACROSS)
+    there, here = row < rows, column < width
+    at, both = row.to(tl.int64)[:, None] * width + column[None, :], there[:, None] & here[None, :]
+    x = tl.load(given + at, mask=both, other=0.0).to(tl.float32)
+    norm = tl.sqrt(tl.sum(x * x, 1))
+    if KNOWN:
+        root = tl.sqrt(scale)
+    else:
+        root = tl.sqrt(tl.load(scale))
+    divisor = tl.where(norm <= tiny, float("inf"), norm) / root
+    x = x / divisor[:, None]
+    tl.store(norms + row, norm, mask=there)
+    tl.store(divisors + row, divisor, mask=there)
+    tl.store(unit + at, x, mask=both)
+    if ROUNDED:
+        tl.store(used + at, x.to(used.dtype.element_ty), mask=both)
