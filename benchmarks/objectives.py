@@ -146,5 +146,12 @@ def run_cuda(quick: bool = False) -> list[Row]:
     return objectives_gpu.run_cuda(step, quick)
 
 
+def profile(device: str) -> str:
+    """Where a step's time goes."""
+    import objectives_gpu
+
+    return objectives_gpu.profile(step, device)
+
+
 if __name__ == "__main__":
     command(__doc__, run, run_cuda, worker)

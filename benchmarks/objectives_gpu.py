@@ -49,11 +49,11 @@ _NEAR = "within 2x of the floor"
 _PER_PAIR = 24  # bytes of temporaries for every similarity of a plain loss, about
 
 
-def embeddings(batch: int, width: int, kind: torch.dtype) -> list[Tensor]:
+def embeddings(batch: int, width: int, kind: torch.dtype, device: str = "cuda") -> list[Tensor]:
     """Captions, and images near their own."""
-    generator = torch.Generator("cuda").manual_seed(0)
-    texts = torch.randn(batch, width, generator=generator, device="cuda")
-    noise = torch.randn(batch, width, generator=generator, device="cuda")
+    generator = torch.Generator(device).manual_seed(0)
+    texts = torch.randn(batch, width, generator=generator, device=device)
+    noise = torch.randn(batch, width, generator=generator, device=device)
     return [x.to(kind).requires_grad_() for x in (texts + 4 * noise, texts)]
 
 
@@ -223,3 +223,36 @@ def _compiled(make: MakeStep, name: str, batch: int) -> list[Row]:
         row(f"{name} / torch.compile of plain", f"B={batch} d=512 TF32 CUDA", seconds=theirs,
             peak_mib=peak, ratio=ratio, **goal(">= 1x", ratio >= 0.95, _WHOLE))
     ]  # fmt: skip
+
+
+def profile(make: MakeStep, device: str) -> str:
+    """Where a step's time goes: `tile` makes similarities and what follows from them."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    gpu = device == "cuda"
+    torch.set_float32_matmul_precision("high")
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
+    texts = []
+    for batch in (8192, 32768) if gpu else (512,):
+        for kind in KINDS if gpu else KINDS[:1]:
+            pair = embeddings(batch, 512, kind, device)
+            for name in NAMES:
+                step = make(name, *pair)
+                step()
+                with record(activities=kinds) as found:
+                    step()
+                head = f"{name}, B={batch} d=512 {str(kind).removeprefix('torch.')}"
+                texts.append(f"{head}\n{_largest(found.key_averages(), gpu)}")
+    return "\n\n".join(texts) + "\n"
+
+
+def _largest(events: Any, gpu: bool, most: int = 12) -> str:
+    """The events that take most time by themselves; on a GPU, its kernels."""
+    own = "self_device_time_total" if gpu else "self_cpu_time_total"  # microseconds
+    found = [e for e in events if not gpu or str(e.device_type).endswith("CUDA")]
+    found.sort(key=lambda event: -getattr(event, own))
+    total, count = sum(getattr(e, own) for e in found), sum(e.count for e in found)
+    lines = [f"{total / 1e3:9.3f} ms {count:4} in all"]
+    lines += [f"{getattr(e, own) / 1e3:9.3f} ms {e.count:4} x  {e.key[:90]}" for e in found[:most]]
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simgrad.objectives import fused
 
-_MANY = 2**22  # numbers that are worth a compilation
+_MANY = 2**23  # numbers that are worth a compilation
 _WIDEST = 2**11  # what a program can hold of a vector
 _DOWN = 4  # vectors to a program
 
