@@ -10,6 +10,7 @@ is measured until then counts.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import sys
@@ -240,16 +241,16 @@ def tune(seconds: float, write: bool, workers: int) -> None:
     waiting: list[tuple[Job, Future[None]]] = [(job, pool.submit(compiled, job)) for job in todo]
     for (rule, precision, shape), future in waiting:
         left = start + seconds - time.perf_counter()
-        try:
+        # A compiler that failed is no matter: this process tries again, and says why it cannot.
+        with contextlib.suppress(Exception):
             future.result(left)
-            said = tuner.measure((rule, precision, shape)) if left > 0 else ""
-        except TimeoutError:
-            said = ""
-        except Exception as error:  # of a compiler or a GPU: anything
-            said = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
-        if not said:
+        if time.perf_counter() > start + seconds:
             print("time is up", flush=True)
             break
+        try:
+            said = tuner.measure((rule, precision, shape))
+        except Exception as error:  # of a compiler or a GPU: anything
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
         print(f"{rule:20} {precision} {_written(shape):50} {said}", flush=True)
     finish(0)
 

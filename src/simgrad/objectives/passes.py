@@ -23,7 +23,8 @@ def normalise(
     DOWN: tl.constexpr,
     ACROSS: tl.constexpr,
 ):
-    row = tl.program_id(1) * DOWN + tl.arange(0, DOWN)
+    # From the end: what was written last is still near, and what is written last is read next.
+    row = (tl.num_programs(1) - 1 - tl.program_id(1)) * DOWN + tl.arange(0, DOWN)
     column = tl.program_id(0) * ACROSS + tl.arange(0, ACROSS)
     there, here = row < rows, column < columns
     r = exp(-tl.load(of_rows + row, mask=there, other=0.0))
