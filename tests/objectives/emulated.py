@@ -52,8 +52,8 @@ def _weights(rule: str, s: Tensor, given: Tensor) -> Tensor:
     """(queries, candidates) -> their weights."""
     if rule == "sigmoid":
         return s.sigmoid()
-    if rule == "softmax-keep":
-        return s.exp()
+    if rule.endswith("-keep"):
+        return s.exp() if rule == "softmax-keep" else s
     gap = s - given[0][:, None]
     if rule == "softmax":
         return gap.exp()
@@ -74,24 +74,33 @@ class Kernel:
         return self.function
 
 
-def stand_in(patch: pytest.MonkeyPatch) -> tuple[Kernel, Kernel]:
-    """The kernels `tile` and `normalise` are these."""
-    kernels = Kernel(_tile), Kernel(_normalise)
-    for where, name, kernel in zip(
-        ("kernels", "passes"), ("tile", "normalise"), kernels, strict=True
-    ):
+def stand_in(patch: pytest.MonkeyPatch) -> dict[str, Kernel]:
+    """Kernels by their names."""
+    kernels = {"tile": Kernel(_tile), "normalise": Kernel(_normalise), "rank": Kernel(_rank)}
+    for where, names in (("kernels", ("tile",)), ("passes", ("normalise", "rank"))):
         module = types.ModuleType(f"simgrad.objectives.{where}")
-        setattr(module, name, kernel)
+        for name in names:
+            setattr(module, name, kernels[name])
         patch.setitem(sys.modules, module.__name__, module)
+        patch.setattr(f"simgrad.objectives.{where}", module, raising=False)
     return kernels
 
 
 def _normalise(
-    weights: Tensor, of_rows: Tensor, of_columns: Tensor, rows: int, columns: int, ratio: float,
-    **_: Any,
+    weights: Tensor, of_rows: Tensor, of_columns: Tensor, beside: int, rows: int, columns: int,
+    ratio: float, **_: Any,
 ) -> None:  # fmt: skip
     r, c = ((-_memory(of, (n, 1))).exp() for of, n in ((of_rows, rows), (of_columns, columns)))
     _memory(weights, (rows, columns), (columns, 1)).mul_(r[:, None] + ratio * c)
+
+
+def _rank(
+    weights: Tensor, of_rows: Tensor, of_columns: Tensor, beside: int, rows: int, columns: int,
+    ratio: float, **_: Any,
+) -> None:  # fmt: skip
+    s = _memory(weights, (rows, columns), (columns, 1))
+    r, c = (_memory(of, (2, beside), (n, 1)) for of, n in ((of_rows, rows), (of_columns, columns)))
+    s.copy_(_weights("rank", s, r) + ratio * _weights("rank", s.t(), c).t())
 
 
 def _tile(
@@ -126,8 +135,8 @@ def _tile(
                 place = number + k * size + start if n == 1 and RULE.startswith("hard") else number
                 out = _memory(parts, (n + 1, tiles * stride), (tiles, stride), (len(seen), 1))
                 out[n, k] = place.to(out.dtype)
-    if RULE == "softmax-keep":
-        ratio = 0.0
-    if RULE in ("softmax", "softmax-keep", "rank", "hinge", "sigmoid"):
-        total = _weights(RULE, s, given[0]) + ratio * _weights(RULE, s.t(), given[1]).t()
+    if RULE in ("softmax", "softmax-keep", "rank", "rank-keep", "hinge", "sigmoid"):
+        total = _weights(RULE, s, given[0])
+        if not RULE.endswith("-keep"):
+            total = total + ratio * _weights(RULE, s.t(), given[1]).t()
         _memory(weights, (rows, columns), (columns, 1)).copy_(total)

@@ -8,8 +8,8 @@ Nothing can be compiled while a CUDA graph is captured: there the kernels are us
 ran before outside of one, as a step that is warmed up has.
 
 All vectors have the same length, so the largest possible similarity is known. Where exponentials of
-that are numbers, kernels need no maxima, and both directions share an exponential. A softmax whose
-whole batch is one block then keeps its exponentials, and makes its similarities once.
+that are numbers, kernels need no maxima, and both directions share an exponential. A batch that is
+one block then keeps what it has seen, exponentials or similarities, and makes them once.
 """
 
 import importlib.util
@@ -39,7 +39,7 @@ _RULES = {
     "hardest-linear": ("hardest-linear", None, 4),
     "hardest-exponential": ("hardest-exponential", None, 4),
 }
-_WITH_WEIGHTS = ("hinge", "sigmoid", "softmax", "softmax-keep", "rank")
+_WITH_WEIGHTS = ("hinge", "sigmoid", "softmax", "softmax-keep", "rank", "rank-keep")
 # Exponents up to which nothing overflows or vanishes: the sum of 2**24 exponentials and its
 # inverse; and, of a rank, the exponential of half of it.
 _LARGEST = {"softmax": 64.0, "rank": 128.0, "hardest-exponential": 64.0}
@@ -146,9 +146,11 @@ class FusedTiles:
         self.size = rows * self.texts  # similarities in a block
         self.weights: Tensor | None = None  # of one block after the other
         whole = rows >= max(self.images, self.texts)  # the batch is one block
-        self.kept = stream.tile == "softmax" and self.bounded and whole
+        # Similarities of a narrow sigmoid are kept only if they are not rounded.
+        keeps = stream.tile == "softmax" or (stream.tile == "rank" and self.precision == "tf32")
+        self.kept = keeps and self.bounded and whole
         if self.kept:
-            self.first_rule, self.second_rule = "softmax-keep", None
+            self.first_rule, self.second_rule = f"{stream.tile}-keep", None
 
     def _is_bounded(self) -> bool:
         """Whether exponentials of all similarities are numbers. Rounding may add 1/256 to them."""
@@ -183,7 +185,7 @@ class FusedTiles:
 
     def second(self, block: Block, given: Summary) -> Tensor:
         if self.kept:
-            return self._normalised(given[0])
+            return self._weighed(_stacked(given))
         assert self.second_rule is not None
         # No summaries: not written.
         weights = self._launch(self.second_rule, block, given, self.x, self.x)
@@ -222,9 +224,8 @@ class FusedTiles:
         weights = self._room(rows) if rule in _WITH_WEIGHTS else None
         every = of_rows = of_columns = self.x  # not read
         if given:
-            every = torch.stack(given) if len(given) > 1 else given[0][None]
-            if not (rule.startswith("hardest-") and self.bounded):
-                every = every.contiguous()
+            one_for_all = rule.startswith("hardest-") and self.bounded
+            every = given[0][None] if one_for_all else _stacked(given)
             of_rows, of_columns = every[:, start:], every[:, self.images :]
         ratio = 0.0 if self.work.alone else float(self.work.ratio)
         programs = -(-rows // shape.down) * -(-columns // shape.across)
@@ -245,16 +246,16 @@ class FusedTiles:
         )  # fmt: skip
         return None if self.kept else weights
 
-    def _normalised(self, normaliser: Tensor) -> Tensor:
-        """Exponentials that were kept, in place: their weights."""
-        from simgrad.objectives.passes import normalise
+    def _weighed(self, given: Tensor) -> Tensor:
+        """What was kept of the whole batch, in place: its weights."""
+        from simgrad.objectives import passes
 
         assert self.weights is not None
-        normaliser, down, across = normaliser.contiguous(), 16, 512
-        launch: Any = normalise[(-(-self.texts // across), -(-self.images // down))]
-        launch(
-            self.weights, normaliser, normaliser[self.images :], self.images, self.texts,
-            float(self.work.ratio), DOWN=down, ACROSS=across, num_warps=4,
+        down, across, ratio = 16, 512, float(self.work.ratio)
+        kernel: Any = passes.normalise if self.stream.tile == "softmax" else passes.rank
+        kernel[(-(-self.texts // across), -(-self.images // down))](
+            self.weights, given, given[:, self.images :], given.stride(0), self.images, self.texts,
+            ratio, DOWN=down, ACROSS=across, num_warps=4,
         )  # fmt: skip
         return self.weights
 
@@ -263,6 +264,10 @@ class FusedTiles:
         if self.weights is None or len(self.weights) < rows:
             self.weights = self.x.new_empty(rows, self.texts)
         return self.weights[:rows]
+
+
+def _stacked(given: Summary) -> Tensor:
+    return torch.stack(given) if len(given) > 1 else given[0].contiguous()[None]
 
 
 def _described(x: Tensor, y: Tensor, shape: Shape) -> tuple[Any, Any]:

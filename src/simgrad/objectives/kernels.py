@@ -124,11 +124,13 @@ def _work(
         else:
             w = exp(s - r[:, None]) + ratio * exp(s - c[None, :])
         tl.store(at, w.to(kind), mask=both)
-    elif RULE == "rank-summary" or RULE == "rank":
+    elif RULE == "rank-summary" or RULE == "rank-keep" or RULE == "rank":
         r = tl.load(of_rows + row, mask=there, other=0.0)
         c = tl.load(of_columns + column, mask=here, other=0.0)
+        if RULE == "rank-keep":
+            tl.store(at, s, mask=both)
         g, h = steps(s, r, c, BOUNDED)
-        if RULE == "rank-summary":
+        if RULE != "rank":
             tl.store(row_at, tl.sum(g, 1), mask=there)
             tl.store(row_at + next_row, tl.sum(g - g * g, 1), mask=there)
             tl.store(column_at, tl.sum(h, 0), mask=here)

@@ -9,14 +9,15 @@ Import this where Triton is installed.
 import triton
 import triton.language as tl
 
-from simgrad.objectives.formulas import exp
+from simgrad.objectives.formulas import exp, steps
 
 
-@triton.jit(do_not_specialize=["of_rows", "of_columns", "rows"])
+@triton.jit(do_not_specialize=["of_rows", "of_columns", "rows", "beside"])
 def normalise(
     weights,  # (rows, columns) exponentials of similarities; in place, their softmax weights
-    of_rows,  # (rows,) logs of the sums
-    of_columns,  # (columns,)
+    of_rows,  # (1, rows) logs of the sums
+    of_columns,  # (1, columns)
+    beside,  # not read
     rows,
     columns,
     ratio,
@@ -33,6 +34,32 @@ def normalise(
     both = there[:, None] & here[None, :]
     w = tl.load(at, mask=both, other=0.0).to(tl.float32) * (r[:, None] + c[None, :])
     tl.store(at, w.to(weights.dtype.element_ty), mask=both)
+
+
+@triton.jit(do_not_specialize=["of_rows", "of_columns", "rows", "beside"])
+def rank(
+    weights,  # (rows, columns) similarities; in place, their weights
+    of_rows,  # (2, rows) the similarity of a query's positive, and its factor `beside` it
+    of_columns,  # (2, columns)
+    beside,
+    rows,
+    columns,
+    ratio,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+):
+    row = (tl.num_programs(1) - 1 - tl.program_id(1)) * DOWN + tl.arange(0, DOWN)
+    column = tl.program_id(0) * ACROSS + tl.arange(0, ACROSS)
+    there, here = row < rows, column < columns
+    r = tl.load(of_rows + row, mask=there, other=0.0)
+    c = tl.load(of_columns + column, mask=here, other=0.0)
+    at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
+    both = there[:, None] & here[None, :]
+    g, h = steps(tl.load(at, mask=both, other=0.0), r, c, True)
+    r = tl.load(of_rows + beside + row, mask=there, other=0.0)
+    c = tl.load(of_columns + beside + column, mask=here, other=0.0)
+    w = (g - g * g) * r[:, None] + (h - h * h) * (ratio * c)[None, :]
+    tl.store(at, w, mask=both)
 
 
 @triton.jit(do_not_specialize=["scale", "rows"])

@@ -39,6 +39,7 @@ SHAPES: dict[tuple[str, str], Shape] = {
     ("softmax-keep", "tf32"): Shape(128, 128, 32, 8, 3),
     ("softmax", "tf32"): Shape(128, 128, 32, 8, 3),
     ("rank-summary", "tf32"): Shape(128, 128, 32, 8, 3),
+    ("rank-keep", "tf32"): Shape(128, 128, 32, 8, 3),
     ("rank", "tf32"): Shape(128, 128, 32, 8, 3),
     ("hinge", "tf32"): Shape(128, 128, 32, 8, 3),
     ("sigmoid", "tf32"): Shape(128, 128, 32, 8, 3),
