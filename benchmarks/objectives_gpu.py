@@ -136,7 +136,9 @@ def _captured_rows(
         return [row(f"{name}, captured", setting, **goal("runs", False, "it cannot be captured"))]
     wanted, why = {}, _SMALL
     if len(images) >= 8192:
-        why = _why(name, len(images), captured=True)
+        # Of a batch that is one block, all others keep what they have seen.
+        twice = name == "smooth-ap" and images.dtype == torch.bfloat16
+        why = _TWICE if twice else _TILES
         wanted = goal(_NEAR, ours <= 2 * least, why)
     rows = [
         row(f"{name}, captured", setting, seconds=ours, floor=least, ratio=least / ours, **wanted)
@@ -183,12 +185,10 @@ def _captured(name: str, images: Tensor, texts: Tensor, value: float, setting: s
         return None
 
 
-def _why(name: str, batch: int, captured: bool = False) -> str:
-    if batch <= 8192 and not captured:
+def _why(name: str, batch: int) -> str:
+    if batch <= 8192:
         return _HOST
-    # nt-xent keeps what it has seen of a batch that is one block.
-    twice = name == "smooth-ap" or (name == "nt-xent" and batch > 8192)
-    return _TWICE if twice else _TILES
+    return _TWICE if name in ("nt-xent", "smooth-ap") else _TILES
 
 
 def _peers(name: str, batch: int, width: int) -> list[str]:
