@@ -251,7 +251,7 @@ class FusedTiles:
         from simgrad.objectives import passes
 
         assert self.weights is not None
-        down, across, ratio = 16, 512, float(self.work.ratio)
+        down, across, ratio = 8, 512, float(self.work.ratio)
         kernel: Any = passes.normalise if self.stream.tile == "softmax" else passes.rank
         kernel[(-(-self.texts // across), -(-self.images // down))](
             self.weights, given, given[:, self.images :], given.stride(0), self.images, self.texts,
