@@ -43,8 +43,10 @@ def _gradients(
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
-    """In length: a similarity that is rounded otherwise may choose another hardest negative."""
-    return bool((one.double() - other.double()).norm() <= 0.02 * other.double().norm() + 1e-4)
+    """In length: a similarity that is rounded otherwise may choose another hardest negative. In
+    blocks positives are not rounded, which a narrow sigmoid sees: 3 % at tau = 0.005 in bfloat16.
+    """
+    return bool((one.double() - other.double()).norm() <= 0.04 * other.double().norm() + 1e-4)
 
 
 @pytest.mark.cuda

@@ -93,6 +93,24 @@ def test_a_cpu_takes_the_operations_of_pytorch(monkeypatch: pytest.MonkeyPatch) 
     assert turning.lengthen(x, 1.0, SINGLE, 1e-12) is None
 
 
+@pytest.mark.parametrize("spec", ["nt-xent(learned=true)", "siglip", "triplet-sh"])
+def test_what_the_way_back_returns_is_enough(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's contract, by PyTorch: in place, and the products as they are."""
+
+    def turned(gradients: Tensor, unit: Tensor, divisors: Tensor, scale: Any) -> Tensor:
+        along = (gradients * unit).sum(1, keepdim=True)
+        gradients.sub_(unit * (along / scale)).div_(divisors)
+        return along
+
+    torch.manual_seed(0)
+    o, x, y = objective(spec), *(torch.randn(9, 6, requires_grad=True) for _ in range(2))
+    given = [x, y, *o.parameters()]
+    plain = torch.autograd.grad(o(x, y), given)
+    monkeypatch.setattr(embeddings, "turn", turned)
+    for one, other in zip(torch.autograd.grad(o(x, y), given), plain, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_kernels_that_do_not_run_leave_vectors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "_broken", set())
     monkeypatch.setattr(turning, "_suits", lambda _x, _scale, call: call[0] not in fused._broken)

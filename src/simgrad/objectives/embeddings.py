@@ -131,18 +131,15 @@ class _Lengths:
 
     def go_back(self, gradients: Tensor) -> Tensor | None:
         """In place: gradients by unit vectors become gradients by what was given; by the scale."""
-        turned = turn(gradients, self.unit, self.divisors, self.scale)
-        if turned is not None:
-            return self._by_scale(turned)
+        along = turn(gradients, self.unit, self.divisors, self.scale)
+        if along is not None:
+            return along.sum().div_(2 * self.scale) if self.learned else None
         along = dots(gradients, self.unit)
         if isinstance(self.scale, Tensor):
             gradients.addcmul_(self.unit, along.div_(self.scale), value=-1)
         else:
             gradients.addcmul_(self.unit, along, value=-1 / self.scale)
         gradients.div_(self.divisors)
-        return self._by_scale(along)
-
-    def _by_scale(self, along: Tensor) -> Tensor | None:
         return along.sum().div_(2) if self.learned else None  # images and texts: twice the same
 
 
