@@ -40,6 +40,7 @@ from torch import Tensor
 Given = tuple[Tensor, Tensor, Tensor]
 SIZES = {False: (5000, 25_000, 1024), True: (1000, 5000, 256)}
 NOT_RANKS = "it finds the first ten alone, no ranks, medians or average precision"
+SORTS = "it keeps all similarities and their order, and reads no metric off them"
 HUNDRED = (
     "it reads lists of the first hundred; we place every true item among all candidates, ties "
     "included"
@@ -141,7 +142,9 @@ def _beside(
     wanted = {}
     if peer.goal is not None and not quick:
         wanted = goal(f">= {peer.goal:g}x", ratio >= peer.goal)
-    why = NOT_RANKS if peer.package == "faiss" and ratio < 1 else ""
+    why = ""
+    if ratio < 1:
+        why = NOT_RANKS if peer.package == "faiss" else SORTS
     return row(
         f"evaluate / {name}", setting, seconds=theirs, peak_mib=peak, ratio=ratio,
         **{"why": why, **wanted},

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from textwrap import fill
 from typing import Any
 
 import simgrad.studies
@@ -26,17 +27,18 @@ Rows = list[dict[str, Any]]
 def figure(studies: dict[str, dict[str, Rows]]) -> None:
     """A panel for each study of some rows: GOAL's cells as a map, all else row by row."""
     studies = {name: labels for name, labels in studies.items() if len(labels) >= 4}
-    studies = dict(sorted(studies.items(), key=lambda item: len(item[1])))  # panels of one height
+    maps = {name for name, labels in studies.items() if set(CELLS) <= set(labels)}
+    # Panels of one height side by side, maps last.
+    studies = dict(sorted(studies.items(), key=lambda one: (one[0] in maps, len(one[1]))))
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    maps = {name for name, labels in studies.items() if set(CELLS) <= set(labels)}
     sizes = [8 if name in maps else 3 + len(labels) for name, labels in studies.items()]
     lines = [max(sizes[i : i + 2]) for i in range(0, len(sizes), 2)]
     drawing, axes = plt.subplots(
-        len(lines), 2, figsize=(11, 0.4 * sum(lines)), height_ratios=lines, squeeze=False
+        len(lines), 2, figsize=(12, 0.36 * sum(lines)), height_ratios=lines, squeeze=False
     )
     for panel in axes.flat[len(studies) :]:
         panel.axis("off")
@@ -48,7 +50,7 @@ def figure(studies: dict[str, dict[str, Rows]]) -> None:
             models = [_model(rows) for rows in labels.values()]
             _rows(panel, values, [f"C{sorted(set(models)).index(model)}" for model in models])
         title = (HERE / f"table-{name}.md").read_text().splitlines()[0].removeprefix("# ")
-        panel.set_title(title.partition(", Flickr8k")[0], fontsize=9)
+        panel.set_title(fill(title.partition(", Flickr8k")[0], 48), fontsize=9)
     drawing.tight_layout()
     drawing.savefig(HERE / "rsum.png", dpi=110, metadata={"Software": None})
 
@@ -63,7 +65,7 @@ def _rows(panel: Any, values: dict[str, list[float]], colors: list[str]) -> None
         panel.errorbar(mean(tests), place, xerr=deviation, fmt="o", capsize=3, color=color)
         if deviation is not None:
             panel.plot(tests, [place + 0.2] * len(tests), "k.", markersize=3)
-    panel.set_yticks(range(len(values)), values, fontsize=8)
+    panel.set_yticks(range(len(values)), [fill(label, 30) for label in values], fontsize=8)
     panel.invert_yaxis()
     panel.set_ylim(len(values) - 0.5, -0.5)
     panel.set_xlabel("test rsum, mean ± std over seeds", fontsize=8)

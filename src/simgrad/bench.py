@@ -142,6 +142,7 @@ def _keep_profiles(found: list[tuple[str, ModuleType]], folder: Path, gpu: bool,
     for name, module in found:
         if hasattr(module, "profile"):
             results.write_profile(folder, name, kind, module.profile("cuda" if gpu else "cpu"))
+            _tidy_up()
 
 
 def show(rows: Rows) -> None:

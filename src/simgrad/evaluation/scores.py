@@ -49,9 +49,14 @@ class Scores(ABC):
         """
         return None
 
+    def block_size(self) -> int:
+        """Similarities in a block: some 50 MB."""
+        return 12_500_000
+
     def blocks(self, rows: int | None = None) -> Iterator[tuple[int, int, Tensor]]:
         """(start, stop, block) over all images; identical images get identical rows."""
-        step = rows or block_rows(self.num_captions)
+        # Enough rows to keep the matrix product efficient.
+        step = rows or max(256, self.block_size() // max(self.num_captions, 1))
         kept: dict[int, Tensor] = {}  # rows that an identical image will need
         for start in range(0, self.num_images, step):
             stop = min(start + step, self.num_images)
@@ -93,6 +98,10 @@ class Embeddings(Scores):
         self.same_images = first_identical(images)
         self.same_captions = first_identical(captions)
         self._buffer: Tensor | None = None  # fresh memory for each block would cost time
+
+    def block_size(self) -> int:
+        # A block is counted by some hundred operations, for whose start a GPU waits.
+        return 2**26 if self.images.is_cuda else super().block_size()
 
     def compute(self, start: int, stop: int) -> Tensor:
         if self._buffer is None or len(self._buffer) < stop - start:
@@ -213,11 +222,6 @@ def _same_in_all(firsts: Sequence[Tensor | None]) -> Tensor | None:
     if any(first is None for first in firsts):
         return None
     return first_identical(torch.stack([f for f in firsts if f is not None], dim=1))
-
-
-def block_rows(columns: int) -> int:
-    """Rows per block: some 50 MB, but enough rows to keep the matrix product efficient."""
-    return max(256, 12_500_000 // max(columns, 1))
 
 
 def as_floats(values: Any, name: str, device: str | torch.device | None = None) -> Tensor:

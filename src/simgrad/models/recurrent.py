@@ -6,6 +6,7 @@ GRU's backward pass is linear in what comes from above, so that is brought near 
 and what leaves the layer is brought back. Nothing is tuned, nothing can be forgotten.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch.nn.functional import pad
 # Half-precision products are fast where rows begin at multiples of 16 bytes; 300-wide word vectors
 # do not.
 _ALIGNED = 8
+# They are cast and padded anew each time, as they must be.
+warnings.filterwarnings("ignore", message="RNN module weights are not part", module=__name__)
 
 
 def gru_states(rnn: nn.GRU, x: Tensor) -> Tensor:
