@@ -3,6 +3,7 @@
 It takes what `kernels.tile` takes, finds its place in memory the same way, and knows nothing else.
 """
 
+import contextlib
 import sys
 import types
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
+
+from simgrad.objectives import fused
 
 
 def _memory(tensor: Tensor, *shape_and_strides: tuple[int, int]) -> Tensor:
@@ -84,6 +87,13 @@ def stand_in(patch: pytest.MonkeyPatch) -> dict[str, Kernel]:
         patch.setitem(sys.modules, module.__name__, module)
         patch.setattr(f"simgrad.objectives.{where}", module, raising=False)
     return kernels
+
+
+def without_a_gpu(patch: pytest.MonkeyPatch, rows: int, texts: int = 300) -> None:
+    """The way of a GPU, in blocks of so many rows, whatever stands for the kernels."""
+    patch.setattr(fused, "suits", lambda *_: True)
+    patch.setattr(fused, "_BLOCK", texts * rows * 4)
+    patch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
 
 
 def _normalise(

@@ -1,6 +1,5 @@
 """The fused kernels of a GPU give what PyTorch's operations give; without them all still works."""
 
-import contextlib
 import os
 import warnings
 
@@ -13,7 +12,7 @@ from simgrad.objectives.rows import Work
 from simgrad.objectives.tiles import SHAPES, Shape
 
 from .cases import everything, names
-from .emulated import stand_in
+from .emulated import stand_in, without_a_gpu
 
 # On either side of where exponentials of all similarities are numbers.
 STEEP = ("nt-xent(tau=0.05)", "nt-xent(tau=0.01)", "smooth-ap(tau=0.005)", "goal(beta=100)")
@@ -108,11 +107,17 @@ def test_one_block_equals_plain(
 
 @pytest.mark.cuda
 @on_a_gpu
-@pytest.mark.parametrize("name", ["nt-xent", "triplet-sh", "siglip"])
-def test_captured_after_a_step_outside(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [("nt-xent", "cuda"), ("triplet-sh", "cuda"), ("siglip", "cuda"),
+     ("siglip(learned=false)", "cpu")],
+)  # fmt: skip
+def test_captured_after_a_step_outside(
+    name: str, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("triton")
     monkeypatch.setattr(fused, "_ran", set())
-    o, taken, weigh = objective(name).to("cuda"), [], fused.weigh_fused
+    o, taken, weigh = objective(name).to(home), [], fused.weigh_fused
     monkeypatch.setattr(fused, "weigh_fused", lambda w, *a: taken.append(w) or weigh(w, *a))
     given = [torch.zeros(8192, 64, device="cuda").requires_grad_() for _ in range(2)]
     learned = [p for p in o.parameters() if p.requires_grad]
@@ -154,20 +159,13 @@ def test_only_calls_that_ran_before_are_captured(monkeypatch: pytest.MonkeyPatch
     seen: list[object] = []
     stand_in(monkeypatch)
     monkeypatch.setattr(fused, "_ran", set())
-    _without_a_gpu(monkeypatch, 384)
+    without_a_gpu(monkeypatch, 384)
     for spec, width in (("nt-xent", 8), ("nt-xent", 8), ("nt-xent", 16), ("nt-xent(tau=0.2)", 8)):
         _gradients(objective(spec), "cpu", torch.float32, None, width)
         seen.append(len(fused._ran))
     several = torch.arange(300) % 110  # the host counts their blocks
     _gradients(objective("nt-xent"), "cpu", torch.float32, several, 24)
     assert [*seen, len(fused._ran)] == [1, 1, 2, 3, 3]
-
-
-def _without_a_gpu(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """The way of a GPU, in blocks of so many rows, whatever stands for the kernels."""
-    monkeypatch.setattr(fused, "suits", lambda *_: True)
-    monkeypatch.setattr(fused, "_BLOCK", 300 * rows * 4)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
 
 
 @pytest.mark.parametrize("rows", [128, 384])  # of a block: several blocks, and one
@@ -184,7 +182,7 @@ def test_what_surrounds_the_kernels(
     positives = torch.arange(300) % 110 if several else None
     plain = _gradients(o, "cpu", torch.float32, positives)
     kernels = stand_in(monkeypatch)
-    _without_a_gpu(monkeypatch, rows)
+    without_a_gpu(monkeypatch, rows)
     got = _gradients(o, "cpu", torch.float32, positives)
     assert stream.tile not in fused._broken
     blocks = -(-300 // rows)  # of about as many pairs as rows
@@ -218,7 +216,7 @@ def test_interpreted_equals_plain(
         pytest.skip("no kernels for this")
     positives = torch.arange(300) % 110 if several else None
     plain = _gradients(o, "cpu", torch.float32, positives)
-    _without_a_gpu(monkeypatch, rows)
+    without_a_gpu(monkeypatch, rows)
     got = _gradients(o, "cpu", torch.float32, positives)
     assert stream.tile not in fused._broken
     for one, other in zip(got, plain, strict=True):

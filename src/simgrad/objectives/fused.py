@@ -136,9 +136,8 @@ class FusedTiles:
         self.images, self.texts = work.pairs.i2t.queries, work.pairs.t2i.queries
         self.precision = "bf16" if work.used.dtype == torch.bfloat16 else "tf32"
         self.first_rule, self.second_rule, self.count = _RULES[stream.tile]
-        self.bias = self.x  # not read
-        if work.bias is not None:
-            self.bias = work.bias.detach().to(self.x.device, torch.float32)
+        self.owner = work.pairs.t2i.candidate_of_pair.contiguous()
+        self.bias = self.x if work.bias is None else self._of_kernels(work.bias)  # or not read
         self.steepness, self.closed = stream.constants()
         self.bounded = self._is_bounded()
         high = self._shape(self.first_rule).down
@@ -151,6 +150,12 @@ class FusedTiles:
         self.kept = keeps and self.bounded and whole
         if self.kept:
             self.first_rule, self.second_rule = f"{stream.tile}-keep", None
+
+    def _of_kernels(self, bias: Tensor) -> Tensor:
+        """A number of the host is filled in, not copied: a CUDA graph can hold that."""
+        if bias.device == self.x.device:
+            return bias.detach().to(torch.float32)
+        return torch.full((), float(bias), dtype=torch.float32, device=self.x.device)
 
     def _is_bounded(self) -> bool:
         """Whether exponentials of all similarities are numbers. Rounding may add 1/256 to them."""
@@ -196,7 +201,7 @@ class FusedTiles:
         return fitting(SHAPES[rule, self.precision], self.x)
 
     def _parts(self, count: int, tiles: int, queries: int) -> Tensor:
-        return torch.empty(count, tiles, queries, device=self.x.device)
+        return torch.empty(count, tiles, queries, dtype=torch.float32, device=self.x.device)
 
     def _merged(self, parts: Tensor, candidates: int) -> Summary:
         tile = self.stream.tile
@@ -234,7 +239,7 @@ class FusedTiles:
         launch: Any = tile[(programs,)]
         launch(
             *(_described(x, y, shape) if shape.described else (x, y)),
-            self.work.pairs.t2i.candidate_of_pair, self.bias,
+            self.owner, self.bias,
             of_rows, of_columns, by_row, by_column, x if weights is None else weights,
             start, rows, columns, width, every.stride(0), by_row.stride(1), by_column.stride(1),
             ratio, float(self.steepness),

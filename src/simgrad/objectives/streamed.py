@@ -25,6 +25,7 @@ from simgrad.objectives.batch import Batch, Sparse
 
 Summary = tuple[Tensor, ...]  # each (queries,)
 _PIECES = frozenset({"before", "summarise", "judge", "spread"})
+_IN_KERNELS = frozenset({"summarise", "merge", "spread"})
 
 
 class Verdict(NamedTuple):
@@ -52,6 +53,9 @@ class Streamed(Objective):
         # A subclass with a piece of its own: the shorter way that it inherits leaves that out.
         if "in_one" not in vars(cls) and not _PIECES.isdisjoint(vars(cls)):
             cls.in_one = Streamed.in_one  # type: ignore[method-assign]
+        # So do the kernels, if it sees negatives otherwise.
+        if "tile" not in vars(cls) and not _IN_KERNELS.isdisjoint(vars(cls)):
+            cls.tile = None
 
     def before(self, batch: Batch, rows: int) -> Summary:
         """What `summarise` needs to know of every query; known from its positives alone."""
