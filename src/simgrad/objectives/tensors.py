@@ -37,11 +37,11 @@ def product_type(x: Tensor) -> torch.dtype:
     """In which precision similarities of vectors x are multiplied; sums are float32 at least.
 
     Rounding unit vectors to bfloat16 moves a similarity by some 1e-5, while half-precision
-    products kept in half precision, as autocast has them, move it by 1e-3.
+    products kept in half precision, as autocast has them, move it by 1e-3. Like autocast, this
+    leaves float64 as it is.
     """
-    if x.is_cuda and (x.dtype in _HALF or torch.is_autocast_enabled("cuda")):
-        return torch.bfloat16
-    return exact_type(x)
+    half = x.dtype in _HALF or (x.dtype == torch.float32 and torch.is_autocast_enabled("cuda"))
+    return torch.bfloat16 if x.is_cuda and half else exact_type(x)
 
 
 def exact_type(x: Tensor) -> torch.dtype:
