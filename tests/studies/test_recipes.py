@@ -100,3 +100,10 @@ def test_every_row_takes_a_step(row: Row) -> None:
     after = list(prepared.model.parameters())
     moved = sum(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert moved > 0.9 * len(after)
+
+
+def test_the_published_sum_is_the_papers_own() -> None:
+    """Its rounded recalls add up to 353.7."""
+    plan = read_plan(next(p for p in RECIPES if p.stem == "flickr8k-objectives"))
+    row = next(row for row in plan.rows if row.label == "triplet-sh")
+    assert published_for(plan.published, row)["rsum"] == (353.8, 1.6)

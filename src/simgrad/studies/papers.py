@@ -25,7 +25,7 @@ def metric_name(direction: str, metric: str) -> str:
     name = (
         metric.lower().replace("@", "").replace("map5", "map5_hits").replace("map10", "map10_hits")
     )
-    return f"{direction}_{name}" if direction else name
+    return name if direction in ("", "both") else f"{direction}_{name}"
 
 
 def published_for(published: dict[str, Any], row: Row) -> dict[str, tuple[float, float | None]]:
