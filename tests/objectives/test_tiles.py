@@ -36,14 +36,17 @@ def test_every_kernel_has_its_shapes() -> None:
 
 def test_a_shape_that_does_not_fit_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Shape(128, 256, 64, 8, 4, described=True, lasting=True)
-    for room, fetches, width, expected in (
-        (2**20, True, 12, large),
-        (2**20, False, 12, large._replace(described=False)),
-        (2**20, True, 13, large._replace(described=False)),  # rows that begin anywhere
-        (2**17, True, 12, MODEST[4]),
+    pointed = large._replace(described=False)
+    for shape, room, fetches, width, expected in (
+        (large, 2**20, True, 12, large),
+        (large, 2**20, False, 12, MODEST[4]),
+        (large, 2**20, True, 13, MODEST[4]),  # rows that begin anywhere
+        (large, 2**17, True, 12, MODEST[4]),
+        (pointed, 2**20, False, 13, pointed),
+        (pointed, 2**17, False, 12, MODEST[4]),
     ):
         monkeypatch.setattr(tiles, "_limits", lambda _, found=(room, fetches): found)
-        assert fitting(large, torch.zeros(2, width)) == expected
+        assert fitting(shape, torch.zeros(2, width)) == expected
 
 
 def test_the_script_tries_every_kernel_today_first(script: ModuleType) -> None:

@@ -47,7 +47,8 @@ SHAPES: dict[tuple[str, str], Shape] = {
     ("hardest-linear", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True, False),
     ("hardest-exponential", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True, False),
 }
-# By the bytes of a number: what a GPU with less shared memory than the measured has room for.
+# By the bytes of a number: where a measured shape has no room, or hardware cannot fetch its tiles.
+# Older GPUs multiply from registers, of which four warps have too few for a tile and its factors.
 MODEST = {2: Shape(128, 128, 64, 8, 3, 16), 4: Shape(128, 128, 32, 8, 3)}
 
 
@@ -70,11 +71,9 @@ def processors(device: torch.device) -> int:
 
 
 def fitting(shape: Shape, x: Tensor) -> Shape:
-    """A shape that a GPU has room for: smaller ones than the measured have less shared memory."""
+    """A shape that a GPU has room for, and that it can fetch."""
     room, fetches = _limits(x.device)
     size = x.element_size()
-    if shape.stages * (shape.down + shape.across) * shape.wide * size > room - 2**11:
-        shape = MODEST[size]
-    if shape.described and not (fetches and x.shape[1] * size % 16 == 0):
-        shape = shape._replace(described=False)
-    return shape
+    large = shape.stages * (shape.down + shape.across) * shape.wide * size > room - 2**11
+    fetched = fetches and x.shape[1] * size % 16 == 0
+    return MODEST[size] if large or (shape.described and not fetched) else shape
