@@ -199,7 +199,7 @@ def test_what_surrounds_the_kernels(
 
 @interpreted
 @pytest.mark.parametrize(
-    "shape", [Shape(128, 128, 64, 8, 3), Shape(64, 256, 32, 4, 3, 2, 99, True, True)]
+    "shape", [Shape(128, 128, 64, 8, 3), Shape(64, 256, 32, 4, 3, 2, 99, True)]
 )
 @pytest.mark.parametrize("rows", [128, 384])
 @pytest.mark.parametrize("several", [False, True])

@@ -35,7 +35,7 @@ def test_every_kernel_has_its_shapes() -> None:
 
 
 def test_a_shape_that_does_not_fit_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = Shape(128, 256, 64, 8, 4, described=True, lasting=True)
+    large = Shape(128, 256, 64, 8, 4, described=True)
     pointed = large._replace(described=False)
     for shape, room, fetches, width, expected in (
         (large, 2**20, True, 12, large),
@@ -66,7 +66,7 @@ def test_the_fastest_shapes_are_written(
     copy = tmp_path / "tiles.py"
     shutil.copy(tiles.__file__, copy)
     monkeypatch.setattr(tiles, "__file__", str(copy))
-    slow, fast = Shape(1, 2, 3, 4, 5), Shape(256, 128, 64, 8, 3, 4, 128, True, True)
+    slow, fast = Shape(1, 2, 3, 4, 5), Shape(256, 128, 64, 8, 3, 4, 128, True)
     tuner = script.Tuner()
     tuner.times = {("rank", "bf16"): {slow: 2.0, fast: 1.0}, ("hinge", "tf32"): {slow: 1.0}}
     tuner.write()

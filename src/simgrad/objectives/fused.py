@@ -24,7 +24,7 @@ from torch import Tensor
 from simgrad.objectives.both import Block, weigh_tiles
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary
-from simgrad.objectives.tiles import SHAPES, Shape, fitting, processors
+from simgrad.objectives.tiles import SHAPES, Shape, fitting
 
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
@@ -234,8 +234,6 @@ class FusedTiles:
             of_rows, of_columns = every[:, start:], every[:, self.images :]
         ratio = 0.0 if self.work.alone else float(self.work.ratio)
         programs = -(-rows // shape.down) * -(-columns // shape.across)
-        if shape.lasting:
-            programs = min(programs, processors(x.device))
         launch: Any = tile[(programs,)]
         launch(
             *(_described(x, y, shape) if shape.described else (x, y)),
@@ -246,7 +244,7 @@ class FusedTiles:
             RULE=rule, CLOSED=self.closed, BIASED=self.work.bias is not None, BOUNDED=self.bounded,
             PRECISION="tf32", ALONE=self.work.alone, EVEN=width % shape.wide == 0,
             DESCRIBED=shape.described, DOWN=shape.down, ACROSS=shape.across, WIDE=shape.wide,
-            GROUP=shape.group, LASTING=shape.lasting, num_warps=shape.warps,
+            GROUP=shape.group, num_warps=shape.warps,
             num_stages=shape.stages, maxnreg=shape.registers,
         )  # fmt: skip
         return None if self.kept else weights

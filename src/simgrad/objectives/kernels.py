@@ -28,9 +28,14 @@ from simgrad.objectives.formulas import (
 )
 
 
-@triton.jit
-def _work(
-    program,  # the number of the tile
+# An uneven block or batch needs no kernel of its own, nor does a tensor that lies anywhere.
+@triton.jit(
+    do_not_specialize=[
+        "owner", "bias", "of_rows", "of_columns", "row_parts", "column_parts", "first", "rows",
+        "beside", "row_stride", "column_stride",
+    ]
+)  # fmt: skip
+def tile(
     x,  # (rows, width) images of this block
     y,  # (columns, width) texts
     owner,  # (columns,) the image each text belongs to
@@ -64,6 +69,7 @@ def _work(
 ):
     # Programs that run together share images and texts: groups of GROUP tiles down, then across.
     tiles_down, tiles_across = tl.cdiv(rows, DOWN), tl.cdiv(columns, ACROSS)
+    program = tl.program_id(0)
     group, within = program // (GROUP * tiles_across), program % (GROUP * tiles_across)
     high = tl.minimum(tiles_down - group * GROUP, GROUP)
     down, across = group * GROUP + within % high, within // high
@@ -190,45 +196,3 @@ def _work(
                 tl.store(column_at, tl.sum(inside.to(tl.float32), 0), mask=here)
                 total = part_of_set(s, inside, 0, RULE, steepness)
                 tl.store(column_at + next_column, total, mask=here)
-
-
-# An uneven block or batch needs no kernel of its own, nor does a tensor that lies anywhere.
-@triton.jit(
-    do_not_specialize=[
-        "owner",
-        "bias",
-        "of_rows",
-        "of_columns",
-        "row_parts",
-        "column_parts",
-        "first",
-        "rows",
-        "beside",
-        "row_stride",
-        "column_stride",
-    ]
-)
-def tile(
-    x, y, owner, bias, of_rows, of_columns, row_parts, column_parts, weights, first, rows, columns,
-    width, beside, row_stride, column_stride, ratio, steepness,
-    RULE: tl.constexpr, CLOSED: tl.constexpr, BIASED: tl.constexpr, BOUNDED: tl.constexpr,
-    PRECISION: tl.constexpr, ALONE: tl.constexpr, EVEN: tl.constexpr, DESCRIBED: tl.constexpr,
-    DOWN: tl.constexpr, ACROSS: tl.constexpr, WIDE: tl.constexpr, GROUP: tl.constexpr,
-    LASTING: tl.constexpr,  # a program works many tiles, and fetches one while it weighs another
-):  # fmt: skip
-    if LASTING:
-        tiles = tl.cdiv(rows, DOWN) * tl.cdiv(columns, ACROSS)
-        for program in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-            _work(
-                program, x, y, owner, bias, of_rows, of_columns, row_parts, column_parts, weights,
-                first, rows, columns, width, beside, row_stride, column_stride, ratio, steepness,
-                RULE, CLOSED, BIASED, BOUNDED, PRECISION, ALONE, EVEN, DESCRIBED, DOWN, ACROSS,
-                WIDE, GROUP,
-            )  # fmt: skip
-    else:
-        _work(
-            tl.program_id(0), x, y, owner, bias, of_rows, of_columns, row_parts, column_parts,
-            weights, first, rows, columns, width, beside, row_stride, column_stride, ratio,
-            steepness, RULE, CLOSED, BIASED, BOUNDED, PRECISION, ALONE, EVEN, DESCRIBED, DOWN,
-            ACROSS, WIDE, GROUP,
-        )  # fmt: skip

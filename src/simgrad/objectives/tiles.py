@@ -21,31 +21,30 @@ class Shape(NamedTuple):
     group: int = 8
     registers: int | None = None  # of a thread at most: with fewer, two programs share a processor
     described: bool = False  # tiles are fetched by hardware, where the vectors' width allows it
-    lasting: bool = False  # a program works many tiles, and fetches one while it weighs another
 
 
 SHAPES: dict[tuple[str, str], Shape] = {
-    ("softmax-summary", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True, False),
-    ("softmax-keep", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True, False),
-    ("softmax", "bf16"): Shape(128, 128, 64, 4, 3, 8, None, True, False),
-    ("rank-summary", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True, False),
-    ("rank", "bf16"): Shape(128, 128, 64, 4, 3, 8, None, True, False),
-    ("hinge", "bf16"): Shape(128, 128, 64, 4, 3, 8, None, True, False),
-    ("sigmoid", "bf16"): Shape(128, 128, 64, 4, 3, 8, None, True, False),
-    ("hardest", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True, False),
-    ("hardest-linear", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True, False),
-    ("hardest-exponential", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True, False),
-    ("softmax-summary", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True, False),
-    ("softmax-keep", "tf32"): Shape(128, 128, 32, 4, 3, 8, None, True, False),
-    ("softmax", "tf32"): Shape(128, 128, 32, 4, 3, 8, None, True, False),
-    ("rank-summary", "tf32"): Shape(128, 128, 32, 4, 3, 8, None, True, False),
-    ("rank-keep", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True, False),
-    ("rank", "tf32"): Shape(128, 256, 32, 8, 4, 8, None, True, False),
-    ("hinge", "tf32"): Shape(128, 128, 32, 4, 3, 8, None, True, False),
-    ("sigmoid", "tf32"): Shape(128, 128, 32, 8, 3, 16, 128, True, False),
-    ("hardest", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True, False),
-    ("hardest-linear", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True, False),
-    ("hardest-exponential", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True, False),
+    ("softmax-summary", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True),
+    ("softmax-keep", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True),
+    ("softmax", "bf16"): Shape(128, 128, 64, 4, 3, 8, None, True),
+    ("rank-summary", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True),
+    ("rank", "bf16"): Shape(128, 128, 64, 4, 3, 8, None, True),
+    ("hinge", "bf16"): Shape(128, 128, 64, 4, 3, 8, None, True),
+    ("sigmoid", "bf16"): Shape(128, 128, 64, 4, 3, 8, None, True),
+    ("hardest", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True),
+    ("hardest-linear", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True),
+    ("hardest-exponential", "bf16"): Shape(128, 128, 64, 4, 3, 16, None, True),
+    ("softmax-summary", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True),
+    ("softmax-keep", "tf32"): Shape(128, 128, 32, 4, 3, 8, None, True),
+    ("softmax", "tf32"): Shape(128, 128, 32, 4, 3, 8, None, True),
+    ("rank-summary", "tf32"): Shape(128, 128, 32, 4, 3, 8, None, True),
+    ("rank-keep", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True),
+    ("rank", "tf32"): Shape(128, 256, 32, 8, 4, 8, None, True),
+    ("hinge", "tf32"): Shape(128, 128, 32, 4, 3, 8, None, True),
+    ("sigmoid", "tf32"): Shape(128, 128, 32, 8, 3, 16, 128, True),
+    ("hardest", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True),
+    ("hardest-linear", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True),
+    ("hardest-exponential", "tf32"): Shape(128, 128, 32, 4, 3, 16, None, True),
 }
 # By the bytes of a number: where a measured shape has no room, or hardware cannot fetch its tiles.
 # Older GPUs multiply from registers, of which four warps have too few for a tile and its factors.
@@ -60,14 +59,6 @@ def _limits(device: torch.device) -> tuple[int, bool]:
     properties: Any = torch.cuda.get_device_properties(device)
     room = getattr(properties, "shared_memory_per_block_optin", properties.shared_memory_per_block)
     return room, properties.major >= 9
-
-
-@cache
-def processors(device: torch.device) -> int:
-    """How many programs run at once."""
-    if device.type != "cuda":
-        return 4
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def fitting(shape: Shape, x: Tensor) -> Shape:
