@@ -35,6 +35,7 @@ from simgrad.data.pictures import FilePictures
 
 SIZE, BATCH = 224, 32
 COCO = 113_287  # images of the train split, with five captions each
+UNKNOWN = "not known: the GPU is hardly busy, and reading with threads was not looked into there"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -178,10 +179,11 @@ def _pair(what: str, setting: str, count: int, best: dict[str, float], wanted: s
     speed, theirs = count / best["ours"], count / best["plain"]
     aim = goal(wanted, speed >= 25) if wanted else {}
     ratio = best["plain"] / best["ours"]
+    why = UNKNOWN if "cuda" in setting else ""
     return [
         row(what, setting, seconds=best["ours"], figure=speed, unit=unit, **aim),
         row(f"{what} / plain DataLoader", setting, seconds=best["plain"], figure=theirs, unit=unit,
-            ratio=ratio, **goal(">= 1x", ratio >= 0.95)),
+            ratio=ratio, **goal(">= 1x", ratio >= 0.95, why)),
     ]  # fmt: skip
 
 

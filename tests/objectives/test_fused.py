@@ -41,11 +41,9 @@ def _gradients(
     return [loss.detach(), *torch.autograd.grad(loss, [*given, *learned])]
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    """In length: a similarity that is rounded otherwise may choose another hardest negative. In
-    blocks positives are not rounded, which a narrow sigmoid sees: 3 % at tau = 0.005 in bfloat16.
-    """
-    return bool((one.double() - other.double()).norm() <= 0.04 * other.double().norm() + 1e-4)
+def _close(one: Tensor, other: Tensor, share: float = 0.02) -> bool:
+    """In length: a similarity that is rounded otherwise may choose another hardest negative."""
+    return bool((one.double() - other.double()).norm() <= share * other.double().norm() + 1e-4)
 
 
 @pytest.mark.cuda
@@ -74,8 +72,10 @@ def test_fused_equals_plain(
     assert stream is not None
     assert stream.tile not in fused._broken
     assert len(taken) == (0 if several and stream.per_pair else 1)
+    # In blocks positives are not rounded, in one piece they are: the narrowest sigmoid sees that.
+    narrow = dtype == torch.bfloat16 and str(o) == "smooth-ap(tau=0.005)"
     for one, other in zip(got, plain, strict=True):
-        assert _close(one, other), f"{one} is not {other}"
+        assert _close(one, other, 0.04 if narrow else 0.02), f"{one} is not {other}"
 
 
 @pytest.mark.cuda

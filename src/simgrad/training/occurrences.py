@@ -1,9 +1,10 @@
-"""Batch norms count an image once for each caption that it comes with, as in the published loops.
+"""Batch norms count an image once for each caption that it comes with, as VSE++'s and VSRN's loops.
 
 A batch holds every image once, however many of its captions were drawn. Where nothing mixes images,
 encoding each once is the same and cheaper. A batch norm mixes them: its statistics are those of
 whatever it is given, and captured batches are filled up with repeated images. So, for a network
-whose batch norms are training, each caption brings its image along: no more and no less.
+whose batch norms are training, each caption brings its image along: no more and no less. (Where the
+captions of an image are positives of one image, it is there once, and the step is not captured.)
 """
 
 from dataclasses import replace
