@@ -9,7 +9,8 @@
    is in one of them. A guess of that score (a plain dot product) goes ahead. Rivals above the
    guess by more than rounding are counted at once; the few within rounding are remembered and
    judged in the end, by the score that the block gave. If a guess was off, or too many rivals
-   are too close to call, the blocks are made again, now with the scores known.
+   are too close to call, the blocks are made again, now with the scores known. Where one block
+   holds everything, its scores are known before anything is counted, and nothing is guessed.
 """
 
 from collections.abc import Iterator
@@ -62,23 +63,31 @@ def count(
     """
     own = _Rows(image_of_caption, torch.arange(scores.num_captions), scores.num_images)
     groups = [own] if others is None else [own, _Rows(*others, scores.num_images)]
-    guesses = [scores.guess_own(group.row, group.column) for group in groups]
     captions = [None if group is own else group.column for group in groups]  # None: each, in order
-    columns = [_Columns(c, *g) for c, g in zip(captions, guesses, strict=True) if g is not None]
-    for start, block in _strips(scores, rows):
+    columns: list[_Columns] = []
+    at_once = scores.block_rows(rows) >= scores.num_images
+    if not at_once:
+        guesses = [scores.guess_own(group.row, group.column) for group in groups]
+        columns = [_Columns(c, *g) for c, g in zip(captions, guesses, strict=True) if g is not None]
+    for start, _, block in scores.blocks(rows):
         for group in groups:
             group.read(block, start, blank=group is own)
-            group.count(block, start)
-        own.count_tied(block, start)
-        for column in columns:
-            column.count(block)
+        if at_once:
+            columns = [_Columns(c, g.own, None) for c, g in zip(captions, groups, strict=True)]
+        for first, strip in _strips(start, block):
+            for group in groups:
+                group.count(strip, first)
+            own.count_tied(strip, first)
+            for column in columns:
+                column.count(strip)
     exact = [group.own for group in groups]
     if not columns or not all(c.settle(e) for c, e in zip(columns, exact, strict=True)):
         columns = [_Columns(c, e, None) for c, e in zip(captions, exact, strict=True)]
-        for start, block in _strips(scores, rows):
+        for start, _, block in scores.blocks(rows):
             own.read(block, start, blank=True)
-            for column in columns:
-                column.count(block)
+            for _, strip in _strips(start, block):
+                for column in columns:
+                    column.count(strip)
     more = None if others is None else OtherCounts(exact[1], groups[1].rivals, columns[1].rivals)
     return Counts(own.own, own.rivals, columns[0].rivals, own.tied, columns[0].tied, more)
 
@@ -87,25 +96,26 @@ def count(
 def count_rows(scores: Scores, query: Tensor, candidate: Tensor) -> tuple[Tensor, Tensor]:
     """For true pairs of any pattern: their scores, and the rivals each has in its row."""
     state = _Rows(query, candidate, scores.num_images)
-    for start, block in _strips(scores, None):
+    for start, _, block in scores.blocks():
         state.read(block, start, blank=True)
-        state.count(block, start)
+        for first, strip in _strips(start, block):
+            state.count(strip, first)
     return state.own, state.rivals
 
 
-def _strips(scores: Scores, rows: int | None) -> Iterator[tuple[int, Tensor]]:
-    """The blocks, on a CPU cut so that a strip stays in its cache while it is counted."""
-    for start, stop, block in scores.blocks(rows):
-        step = _STRIP if block.device.type == "cpu" else len(block)
-        for first in range(start, stop, step):
-            yield first, block[first - start : min(first + step, stop) - start]
+def _strips(start: int, block: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """A block, on a CPU cut so that a strip stays in its cache while it is counted."""
+    step = _STRIP if block.device.type == "cpu" else len(block)
+    for first in range(0, len(block), step):
+        yield start + first, block[first : first + step]
 
 
 class _Rows:
     """The rivals of pairs (row, column) within their rows."""
 
     own: Tensor  # (pairs,) scores, as the blocks gave them
-    mask: "Mask"
+    # The first pairs of all rows, the second ones, ...: pairs and their rows, which rise.
+    turns: list[tuple[Tensor, npt.NDArray[np.int64]]]
 
     def __init__(self, row: Tensor, column: Tensor, num_rows: int) -> None:
         self.row, self.column = row, column
@@ -113,18 +123,21 @@ class _Rows:
         sizes = torch.bincount(row, minlength=num_rows)
         begin = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         self.offsets = begin.tolist()
-        # The how-manieth pair of its row each pair is.
-        self.turn = torch.zeros_like(row)
-        self.turn[self.order] = torch.arange(len(row)) - begin[row[self.order]]
+        turn = torch.arange(len(row)) - begin[row[self.order]]  # the how-manieth of its row
+        self.by_turn = self.order[torch.argsort(turn, stable=True)]
+        self.each_turn = torch.bincount(turn).tolist()
         self.rivals = torch.zeros_like(row)
         self.tied = torch.zeros_like(sizes)
+        self.mask: Mask | None = None
 
     def _start(self, block: Tensor) -> None:
         """The first block says where the scores live."""
-        for name in ("row", "column", "order", "turn", "rivals", "tied"):
+        # Which rows are at hand is looked up on the host: a GPU would be waited for.
+        rows = [part.numpy() for part in self.row[self.by_turn].cpu().split(self.each_turn)]
+        for name in ("row", "column", "order", "by_turn", "rivals", "tied"):
             setattr(self, name, getattr(self, name).to(block.device))
+        self.turns = list(zip(self.by_turn.split(self.each_turn), rows, strict=True))
         self.own = block.new_empty(len(self.row))
-        self.mask = Mask(block)
 
     def _pairs(self, block: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """The pairs that a block holds, and their rows in it."""
@@ -136,24 +149,26 @@ class _Rows:
         if start == 0:
             self._start(block)
         pairs, rows = self._pairs(block, start)
-        self.own[pairs] = block[rows, self.column[pairs]]
+        columns = self.column[pairs]
+        self.own[pairs] = block[rows, columns]
         if blank:
-            block[rows, self.column[pairs]] = torch.nan
+            block[rows, columns] = torch.nan
 
     def count(self, block: Tensor, start: int) -> None:
         """Count what scores at least as high as each pair."""
-        pairs, rows = self._pairs(block, start)
-        turns = self.turn[pairs]
-        for turn in range(int(turns.max()) + 1 if len(turns) else 0):
-            chosen, some = pairs[turns == turn], rows[turns == turn]
+        self.mask = self.mask or Mask(block)
+        for pairs, rows in self.turns:
+            first, last = np.searchsorted(rows, (start, start + len(block)))
+            if first == last:
+                break  # a row without a second pair has no third
+            chosen = pairs[first:last]
             # Where every row has such a pair, the rows are 0, 1, 2, ...
-            whole = len(some) == len(block)
-            self.rivals[chosen] = self.mask.per_row(
-                block, self.own[chosen], None if whole else some
-            )
+            some = None if last - first == len(block) else self.row[chosen] - start
+            self.rivals[chosen] = self.mask.per_row(block, self.own[chosen], some)
 
     def count_tied(self, block: Tensor, start: int) -> None:
         """Of the rivals of each row's best pair, those with its score; every row has a pair."""
+        assert self.mask is not None
         pairs, rows = self._pairs(block, start)
         best = block.new_empty(len(block))
         best.scatter_reduce_(0, rows, self.own[pairs], "amax", include_self=False)
@@ -220,8 +235,8 @@ class _Columns:
 class Mask:
     """Compares a block with thresholds and counts what is true.
 
-    On a CPU numpy does this several times faster than torch, which compares one entry at a time
-    and turns each into 64 bits before it adds them.
+    Eight entries, a byte each, are added at once, 255 times at most: no byte overflows. torch
+    would turn each entry into 64 bits first. On a CPU numpy also compares faster.
     """
 
     def __init__(self, block: Tensor) -> None:
@@ -240,9 +255,9 @@ class Mask:
         """
         if not self.on_cpu:
             part = block if rows is None else block[rows]
-            return _compare(part, thresholds[:, None], strict).sum(dim=1)
+            table = _words(part, thresholds[:, None], strict, (1, 255 * 8))
+            return table.unflatten(1, (-1, 255)).sum(2).view(torch.uint8).sum(1)
         words = self._compare(block, thresholds[:, None], strict, rows).view(np.int64)
-        # Eight entries, a byte each, are added at once, 255 times at most: no byte overflows.
         whole = words.shape[1] // 255 * 255
         sums = np.add.reduce(words[:, :whole].reshape(len(words), -1, 255), axis=2)
         rest = np.add.reduce(words[:, whole:], axis=1, keepdims=True)
@@ -252,11 +267,13 @@ class Mask:
     def per_column(self, block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
         """How many entries of each column are at least (or above) the column's threshold."""
         if not self.on_cpu:
-            return _compare(block, thresholds, strict).sum(dim=0)
+            words = _words(block, thresholds, strict, (255, 8))
+            sums = words.unflatten(0, (-1, 255)).sum(1).view(torch.uint8).sum(0)
+            return sums[: self.columns]
         mask = self._compare(block, thresholds, strict)
         # Bytes add up fast; a strip has too few rows for one to overflow.
-        sums = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
-        return torch.from_numpy(sums[: self.columns].astype(np.int64))
+        lanes = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
+        return torch.from_numpy(lanes[: self.columns].astype(np.int64))
 
     def _compare(
         self, block: Tensor, thresholds: Tensor, strict: bool, rows: Tensor | None = None
@@ -273,5 +290,10 @@ class Mask:
         return mask
 
 
-def _compare(block: Tensor, thresholds: Tensor, strict: bool) -> Tensor:
-    return block > thresholds if strict else block >= thresholds
+def _words(block: Tensor, thresholds: Tensor, strict: bool, whole: tuple[int, int]) -> Tensor:
+    """Comparisons, eight to a word, in a table of whole multiples of so many rows and columns."""
+    rows, columns = (-(-size // unit) * unit for size, unit in zip(block.shape, whole, strict=True))
+    mask = torch.zeros((rows, columns), dtype=torch.bool, device=block.device)
+    inside = mask[: block.shape[0], : block.shape[1]]
+    (torch.gt if strict else torch.ge)(block, thresholds, out=inside)
+    return mask.view(torch.int64)

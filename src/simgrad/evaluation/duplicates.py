@@ -5,6 +5,7 @@ come out with different last bits at the edge of a tile and in its middle. So eq
 found in the inputs, and their scores are copied from one another instead of trusted to agree.
 """
 
+import functools
 import itertools
 
 import numpy as np
@@ -27,18 +28,16 @@ def first_identical(*parts: Tensor) -> Tensor | None:
         return None
     if all(_collapsed(part) for part in rows):
         return torch.zeros(count, dtype=torch.int64, device=rows[0].device)
-    keys = sum((_keys(part, _PROBES) for part in rows), torch.zeros_like(_keys(rows[0], 1)))
+    keys = functools.reduce(torch.add, [_keys(part, _PROBES) for part in rows])
+    ordered = np.sort(keys.cpu().numpy())
+    if (ordered[1:] != ordered[:-1]).all():
+        return None
     first = _first_of_key(keys)
     own = torch.arange(count, device=first.device)
     repeated = torch.zeros(count, dtype=torch.bool, device=first.device)
     repeated[first[first != own]] = True
     suspects = ((first != own) | repeated).nonzero()[:, 0]
-    if not len(suspects):
-        return None
-    full = sum(
-        (_keys(part[suspects], part.shape[1]) for part in rows),
-        torch.zeros(len(suspects), dtype=torch.int64, device=first.device),
-    )
+    full = functools.reduce(torch.add, [_keys(part[suspects], part.shape[1]) for part in rows])
     first = own.clone()
     first[suspects] = suspects[_first_of_key(full)]
     # A key may collide; the values themselves decide.
@@ -55,11 +54,11 @@ def first_identical(*parts: Tensor) -> Tensor | None:
 def _collapsed(rows: Tensor) -> bool:
     if not rows.is_floating_point():
         return bool((rows == rows[0]).all())
-    near = 16 * torch.finfo(rows.dtype).eps * float(rows[0].double().norm())
+    near = 16 * torch.finfo(rows.dtype).eps * rows[0].double().norm()
     # The first rows decide in nearly every case, at no cost.
     steps = [0, *range(64, len(rows), 4096), len(rows)]
     return all(
-        float((rows[start:stop] - rows[0]).abs().amax()) <= near
+        bool((rows[start:stop] - rows[0]).abs().amax() <= near)
         for start, stop in itertools.pairwise(steps)
     )
 
@@ -71,8 +70,10 @@ def _keys(rows: Tensor, places: int) -> Tensor:
     factors = torch.randint(-(2**62), 2**62, (len(columns),), generator=generator) * 2 + 1
     factors, columns = factors.to(rows.device), columns.to(rows.device)
     keys = []
-    for start in range(0, len(rows), 2048):
-        values = rows[start : start + 2048, columns]
+    # What stays in a CPU's cache; a GPU has the room, and waits for the start of each operation.
+    step = 2048 if rows.device.type == "cpu" else max(1, 2**23 // len(columns))
+    for start in range(0, len(rows), step):
+        values = rows[start : start + step, columns]
         if values.is_floating_point():
             values = (values.double() + 0.0).view(torch.int64)  # + 0.0: -0.0 equals 0.0
         # Whole numbers wrap around, so the sum does not depend on its order.

@@ -1,8 +1,9 @@
 """Evaluate embeddings, a similarity matrix, or blocks of similarities made on demand."""
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -92,9 +93,9 @@ def rank_blocks(
 ) -> Metrics:
     """Metrics from a function `similarity_block(start, stop) -> (stop - start, captions)`.
 
-    For models whose similarities are expensive or too many to hold. The function is called for
-    every block twice: once for the scores of the true pairs, once to count against them.
-    `rows` is the number of images per call.
+    For models whose similarities are expensive or too many to hold. Where there are several
+    blocks, the function is called for each twice: once for the scores of the true pairs, once to
+    count against them. `rows` is the number of images per call.
     """
     pairing = np.asarray(torch.as_tensor(image_of_caption).cpu())
     count_images = num_images if num_images is not None else int(pairing.max(initial=-1)) + 1
@@ -124,14 +125,10 @@ def evaluate_scores(
         if not whole:
             part = scores.select(torch.from_numpy(fold.images), torch.from_numpy(fold.captions))
         counts = count(part, torch.from_numpy(fold.image_of_caption), rows)
-        ranks.append(
-            ranks_from_counts(
-                counts,
-                fold.image_of_caption,
-                [image_ids[i] for i in fold.images],
-                [caption_ids[c] for c in fold.captions],
-            )
-        )
+        ids = (image_ids, caption_ids)
+        if not whole:
+            ids = [image_ids[i] for i in fold.images], [caption_ids[c] for c in fold.captions]
+        ranks.append(ranks_from_counts(counts, fold.image_of_caption, *ids))
     return metrics_of(ranks[0] if len(ranks) == 1 else join_folds(ranks), recalls, used)
 
 
@@ -158,27 +155,30 @@ def embedding_scores(
         )
     if left.dtype != right.dtype:
         left, right = left.double(), right.double()
-    lengths = (_check_lengths(left, "images"), _check_lengths(right, "texts"))
+    lengths = [torch.linalg.vector_norm(vectors, dim=1) for vectors in (left, right)]
+    # All that has to be known of them at once, so that a GPU is waited for once.
+    ends = torch.stack([torch.stack(tuple(x.aminmax())) for x in lengths]).tolist()
+    for i, name in enumerate(("images", "texts")):
+        if not math.isfinite(ends[i][1]):
+            _refuse((left, right)[i], lengths[i], name)
+    first, second = (x.clamp_min(torch.finfo(x.dtype).tiny) for x in lengths)
     if normalise:
-        return Embeddings(left / lengths[0][:, None], right / lengths[1][:, None])
-    if not quiet and any(float(x.amax() - x.amin()) > 0.01 * float(x.amax()) for x in lengths):
+        return Embeddings(left / first[:, None], right / second[:, None])
+    if not quiet and any(longest - shortest > 0.01 * longest for shortest, longest in ends):
         warnings.warn(
             "these vectors differ in length and are compared by dot product; "
             "pass normalise=True for cosine similarity, as simgrad's objectives use.",
             stacklevel=3,
         )
-    return Embeddings(left, right, lengths)
+    return Embeddings(left, right, (first, second))
 
 
-def _check_lengths(vectors: Tensor, name: str) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1)
+def _refuse(vectors: Tensor, lengths: Tensor, name: str) -> NoReturn:
     bad = (~torch.isfinite(lengths)).nonzero()[:, 0]
-    if len(bad):
-        row = int(bad[0])
-        kind = "NaN" if bool(torch.isnan(vectors[row]).any()) else "an infinite or huge value"
-        more = f" ({len(bad):,} such rows)" if len(bad) > 1 else ""
-        raise InputError(f"{name}, row {row}: the vector has {kind}{more}; it cannot be ranked.")
-    return lengths.clamp_min(torch.finfo(lengths.dtype).tiny)
+    row = int(bad[0])
+    kind = "NaN" if bool(torch.isnan(vectors[row]).any()) else "an infinite or huge value"
+    more = f" ({len(bad):,} such rows)" if len(bad) > 1 else ""
+    raise InputError(f"{name}, row {row}: the vector has {kind}{more}; it cannot be ranked.")
 
 
 def check_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> Integers:
@@ -213,7 +213,7 @@ def check_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> 
 
 def _check_ids(ids: Sequence[str] | None, number: int, name: str) -> Sequence[str]:
     if ids is None:
-        return [str(i) for i in range(number)]
+        return list(map(str, range(number)))
     if len(ids) != number:
         raise InputError(f"{name} has {len(ids):,} entries for {number:,} rows.")
     return [str(i) for i in ids]

@@ -44,7 +44,7 @@ class Positions:
     @staticmethod
     def of(query: Integers, places: Integers) -> "Positions":
         """Group places by query; queries are numbered without gaps."""
-        order = np.lexsort((places, query))
+        order = _order(query, places)
         sizes = np.bincount(query)
         return Positions(np.concatenate([[0], np.cumsum(sizes)]), places[order])
 
@@ -143,11 +143,22 @@ def places(
 
     Among true items of equal score the one of smaller gain stands first.
     """
-    order = np.lexsort((np.zeros(len(own)) if gain is None else gain, -own, query))
+    order = _order(query, -own) if gain is None else np.lexsort((gain, -own, query))
     begin = np.concatenate([[0], np.cumsum(np.bincount(query))])[:-1]
     result = np.empty(len(own), dtype=np.int64)
     result[order] = rivals[order] + np.arange(len(own)) - begin[query[order]] + 1
     return result
+
+
+def _order(query: Integers, values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """By query, then by value; what is equal stays in its order.
+
+    Complex numbers are compared by their real part first. One sort of keys that are in the order
+    of their queries already, as they mostly are, takes a tenth of a `lexsort`'s time.
+    """
+    key = np.empty(len(query), dtype=np.complex128)
+    key.real, key.imag = query, values
+    return np.argsort(key, kind="stable")
 
 
 def ranks_from_counts(

@@ -45,7 +45,7 @@ class Scores(ABC):
         """The score of each pair, and how far off it may be (None: exact).
 
         The guess may come from another kernel than `compute`: it only says where to look.
-        Without one (None) the blocks have to be made twice.
+        Without one (None) the blocks, if there are several, have to be made twice.
         """
         return None
 
@@ -53,10 +53,13 @@ class Scores(ABC):
         """Similarities in a block: some 50 MB."""
         return 12_500_000
 
+    def block_rows(self, rows: int | None = None) -> int:
+        """Images in a block, where nobody asks for `rows`: enough for a product to be efficient."""
+        return rows or max(256, self.block_size() // max(self.num_captions, 1))
+
     def blocks(self, rows: int | None = None) -> Iterator[tuple[int, int, Tensor]]:
         """(start, stop, block) over all images; identical images get identical rows."""
-        # Enough rows to keep the matrix product efficient.
-        step = rows or max(256, self.block_size() // max(self.num_captions, 1))
+        step = self.block_rows(rows)
         kept: dict[int, Tensor] = {}  # rows that an identical image will need
         for start in range(0, self.num_images, step):
             stop = min(start + step, self.num_images)
@@ -100,8 +103,8 @@ class Embeddings(Scores):
         self._buffer: Tensor | None = None  # fresh memory for each block would cost time
 
     def block_size(self) -> int:
-        # A block is counted by some hundred operations, for whose start a GPU waits.
-        return 2**26 if self.images.is_cuda else super().block_size()
+        # A GPU waits for the start of each operation: one block of 512 MiB holds COCO's test set.
+        return 2**27 if self.images.is_cuda else super().block_size()
 
     def compute(self, start: int, stop: int) -> Tensor:
         if self._buffer is None or len(self._buffer) < stop - start:

@@ -8,13 +8,13 @@ for each possible size, or once for each set where there are fewer of those.
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simgrad.models.layers import BiGru, valid
+from simgrad.models.pooling import pool_sorted
 
 _TEMPERATURE = 0.1
-# Below every feature: sorts what is not there behind what is.
-_ABSENT = -10000.0
 # Ranks whose codes are kept ready; larger sets are rare.
 _RANKS = 1024
 
@@ -39,27 +39,22 @@ class Gpo(nn.Module):
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         n, k, _ = features.shape
-        features = features.float()
         if mask is None:
             weights = self.weights(torch.full((1,), k, device=features.device), k)
+        elif n <= k:
+            weights = self.weights(mask.sum(1), k)
         else:
-            sizes = mask.sum(1)
-            features = features.masked_fill(~mask[:, :, None], _ABSENT)
-            if n <= k:
-                weights = self.weights(sizes, k)
-            else:
-                every = torch.arange(1, k + 1, device=features.device)
-                weights = self.weights(every, k)[sizes - 1]
-        # Sorting along the last axis is what sorts are fast at; absent values weigh nothing.
-        ordered = features.transpose(1, 2).sort(dim=-1, descending=True).values  # (n, d, k)
-        if mask is None:
-            return ordered @ weights[0]
-        return (ordered @ weights[:, :, None]).squeeze(-1)
+            every = self.weights(torch.arange(1, k + 1, device=features.device), k)
+            # An embedding's gradient takes one kernel, an index's a sort.
+            weights = F.embedding(mask.sum(1) - 1, every)
+        return pool_sorted(features, mask, weights)
 
     def weights(self, sizes: Tensor, k: int) -> Tensor:
         """How much each of k ranks counts in sets of these sizes: (sets, k), rows sum to 1."""
         codes = self._rank_codes(k).expand(len(sizes), -1, -1)
-        scores = self.linear(self.gru(codes, sizes)).squeeze(-1).float()
+        # So small a network has more to lose than to win by half precision: casts would take longer.
+        with torch.autocast(codes.device.type, enabled=False):
+            scores = self.linear(self.gru(codes, sizes)).squeeze(-1)
         scores = scores.masked_fill(~valid(sizes, k), float("-inf"))
         return torch.softmax(scores / _TEMPERATURE, dim=1)
 

@@ -50,6 +50,7 @@ class Objective(nn.Module):
     needs_offline: ClassVar[bool] = False
     reads_mask: ClassVar[bool] = True  # False: the pairs in `batch` are enough for the rule
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
+    replays = True  # small batches on a GPU are recorded and replayed (`replayed.py`)
 
     def __new__(cls, *arguments: Any, **named: Any) -> "Objective":
         # nn.Module must be set up before the dataclass assigns its fields.

@@ -57,15 +57,26 @@ def suits(work: Work, stream: Streamed) -> bool:
     pairs, x = work.pairs, work.used
     images, texts = pairs.i2t.queries, pairs.t2i.queries
     return (
-        x.is_cuda
-        and stream.tile is not None
-        and images * texts >= _LEAST
+        has_kernels(stream, x.dtype, x.device, images * texts)
         and max(images, texts) <= _MOST
-        and (x.dtype == torch.bfloat16 or _tf32(x))
         and pairs.t2i.one_each  # a text belongs to one image
         and pairs.i2t.query_present is None
-        and capable(x.device)
-        and ready(stream.tile, _call(work, stream))
+        and ready(str(stream.tile), _call(work, stream))
+    )
+
+
+def has_kernels(
+    stream: Streamed, kind: torch.dtype, device: torch.device, similarities: int
+) -> bool:
+    """Whether there are any for this rule, precision, device and size."""
+    tf32 = kind == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return (
+        stream.tile is not None
+        and device.type == "cuda"
+        and similarities >= _LEAST
+        and (kind == torch.bfloat16 or tf32)
+        and installed()
+        and capable(device)
     )
 
 
@@ -84,10 +95,6 @@ def ran(call: Hashable) -> None:
 @cache
 def capable(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
-
-
-def _tf32(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def _call(work: Work, stream: Streamed) -> Hashable:

@@ -6,7 +6,6 @@ numbers. Batches of another size, and the first few, run as plain steps with the
 """
 
 import gc
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from torch import Tensor
 from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import IndexBatch
+from simgrad.objectives.replayed import capturing
 from simgrad.training import distributed
 from simgrad.training.occurrences import has_norms
 from simgrad.training.offline import Drawn, OfflineIndex, own_size
@@ -34,8 +34,6 @@ _LENGTHS = 4
 _LARGEST = 4096
 # Plain steps before the first capture: libraries set themselves up, gradients get their memory.
 _PLAIN = 3
-# One capture at a time in a process that trains several runs side by side.
-_capturing = threading.Lock()
 
 
 @contextmanager
@@ -54,7 +52,7 @@ def give_back() -> None:
     """What a run held on a GPU, captured steps above all: others are waiting for memory."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         gc.collect()  # a run refers to itself
-        with _capturing:
+        with capturing:
             torch.cuda.empty_cache()
 
 
@@ -196,7 +194,7 @@ class GraphSteps:
         padded = _padded(self.recipe)
         nothing = IndexBatch(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
         graph = torch.cuda.CUDAGraph()
-        with _capturing:
+        with capturing:
             torch.cuda.synchronize()
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:

@@ -29,6 +29,8 @@ class Step:
         self.model, self.recipe, self.device = model, recipe, device
         specs = [recipe.objective] + ([recipe.first_objective] if recipe.first_objective else [])
         self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
+        for each in self.objectives.values():
+            each.replays = False  # steps are captured as a whole, where it helps
         self.learned = nn.ModuleList(self.objectives.values())  # temperatures and the like
         self.optimizer = _optimizer(model, self.learned, recipe, device)
         self.base_lr = [float(group["lr"]) for group in self.optimizer.param_groups]

@@ -1,0 +1,110 @@
+"""Weighted means of sorted values: (n, k, d) sets and (n, k) weights of ranks -> (n, d) vectors.
+
+On a GPU with Triton one kernel ranks and weighs (`pooling_kernels.py`); sorting, and sending
+gradients back where they belong, costs many times as much. Everywhere else values are sorted.
+Of equal values either may get the gradient of a rank.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simgrad.objectives import fused
+
+# Below every feature: sorts what is not there behind what is.
+_ABSENT = -10000.0
+# Sets for which comparing all with all is cheaper than sorting.
+_LARGEST = 128
+_WIDE = 32
+_KERNELS = "pooling"
+
+
+def pool_sorted(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
+    """The weights, of one set or of each, are zero for ranks that a set does not have."""
+    if _suits(features, mask):
+        features, weights = features.contiguous(), weights.float().contiguous()
+        there = None if mask is None else mask.contiguous().view(torch.uint8)
+        ranked: Callable[..., Tensor] = RankedPool.apply
+        try:
+            pooled = ranked(features, there, weights)
+            fused.ran(_call(features, mask))
+            return pooled
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a compiler may raise: sorting still works
+            fused.give_up(_KERNELS, "vse-infinity", error)
+    if mask is not None:
+        features = features.masked_fill(~mask[:, :, None], _ABSENT)
+    # Sorting along the last axis is what sorts are fast at, in few bits where they are all there is.
+    ordered = features.transpose(1, 2).sort(dim=-1, descending=True).values  # (n, d, k)
+    if len(weights) == 1:
+        return ordered @ weights[0].to(ordered.dtype)
+    return (ordered @ weights[:, :, None].to(ordered.dtype)).squeeze(-1)
+
+
+def _suits(features: Tensor, mask: Tensor | None) -> bool:
+    return (
+        features.is_cuda
+        and features.shape[1] <= _LARGEST
+        and features.dtype in (torch.float32, torch.bfloat16, torch.float16)
+        and fused.capable(features.device)
+        and fused.ready(_KERNELS, _call(features, mask))
+    )
+
+
+def _call(features: Tensor, mask: Tensor | None) -> tuple[Any, ...]:
+    """What decides which kernels are compiled: sizes of sets do not, so one set warms up all."""
+    return (
+        _KERNELS, features.dtype, features.device, features.shape[2], _places(features),
+        mask is None, torch.is_grad_enabled() and features.requires_grad,
+    )  # fmt: skip
+
+
+def _places(features: Tensor) -> int:
+    return 64 if features.shape[1] <= 64 else _LARGEST
+
+
+class RankedPool(torch.autograd.Function):
+    """The kernels, forward and backward."""
+
+    @staticmethod
+    def forward(context: Any, features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
+        from simgrad.models.pooling_kernels import pool
+
+        n, k, d = features.shape
+        needed = any(context.needs_input_grad)
+        pooled = features.new_empty(n, d, dtype=torch.float32)
+        ranks = features.new_empty((n, k, d) if needed else (0,), dtype=torch.uint8)
+        launch: Any = pool[(n, -(-d // _WIDE))]
+        launch(
+            features, features if mask is None else mask, weights, pooled, ranks,
+            k, d, _stride(weights),
+            MASKED=mask is not None, RANKED=needed, PLACES=_places(features), WIDE=_WIDE,
+        )  # fmt: skip
+        context.save_for_backward(features, mask, weights, ranks)
+        return pooled
+
+    @staticmethod
+    def backward(context: Any, above: Tensor) -> tuple[Tensor, None, Tensor]:  # type: ignore[override]
+        from simgrad.models.pooling_kernels import pool_backward
+
+        features, mask, weights, ranks = context.saved_tensors
+        n, k, d = features.shape
+        blocks = -(-d // _WIDE)
+        of_features = torch.empty_like(features)
+        parts = weights.new_empty(blocks, n, k)
+        launch: Any = pool_backward[(n, blocks)]
+        launch(
+            features, features if mask is None else mask, weights, ranks, above.contiguous(),
+            of_features, parts, k, d, _stride(weights),
+            MASKED=mask is not None, PLACES=_places(features), WIDE=_WIDE,
+        )  # fmt: skip
+        own = parts.sum(0) if len(weights) > 1 else parts.sum((0, 1))[None]
+        return of_features, None, own
+
+
+def _stride(weights: Tensor) -> int:
+    """From one set's weights to the next one's; none if all share them."""
+    return weights.stride(0) if len(weights) > 1 else 0
