@@ -6,6 +6,7 @@ run. Sizes come in the order of their interest, and stop when the time is up. Sm
 captured in a CUDA graph, as a training loop does that waits for launches rather than arithmetic.
 """
 
+import gc
 import math
 import sys
 import time
@@ -204,13 +205,20 @@ def _peers(name: str, batch: int, width: int) -> list[str]:
 
 def _measured(step: Step, images: Tensor, texts: Tensor) -> tuple[float, float, float]:
     """Seconds, MiB above the gradients, and the value."""
+    kept, gradients = _kept(), 2 * images.numel() * images.element_size() / MIB
+    for _ in range(3):  # compiles what there is to compile, records what is recorded
+        step()
     images.grad = texts.grad = None
-    step()  # compiles what there is to compile
-    images.grad = texts.grad = None
-    values: list[float] = []
-    gradients = 2 * images.numel() * images.element_size() / MIB
+    kept, values = _kept() - kept, list[float]()
     peak = cuda_peak_above(lambda: values.append(step())) - gradients
-    return _seconds(step), max(0.0, peak), values[0]
+    return _seconds(step), max(0.0, peak + kept), values[0]
+
+
+def _kept() -> float:
+    """MiB that are not given back: what is in use, and the memory of CUDA graphs."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved() / MIB
 
 
 def _compiled(make: MakeStep, name: str, batch: int) -> list[Row]:
