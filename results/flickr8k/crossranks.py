@@ -1,27 +1,42 @@
 """Table D's histogram: python results/flickr8k/crossranks.py STUDY [STUDY ...]
 
-How many true pairs of the test split have which cross-retrieval rank (AOQ's supplement, figure 1),
-for every row of finished studies. Writes table-crossranks.md.
+How many true pairs of the test split have which cross-retrieval rank (AOQ's supplement, figure 1):
+one line per finished run in crossranks.csv, and means over seeds in table-crossranks.md. Lines of
+studies that are not named stay.
 """
 
 import sys
 from pathlib import Path
 
-from writing import Rows, markdown, spread, write_md
+from writing import HERE, Rows, by_label, markdown, read_csv, spread, write_csv, write_md
 
 from simgrad.evaluation import cross_ranks, histogram
 from simgrad.studies.study import Study
 
 
 def main() -> None:
+    studies = [Study.open(Path(folder)) for folder in sys.argv[1:]]
+    named = {study.path.name for study in studies}
+    lines = [line for line in read_csv(HERE / "crossranks.csv") if line["study"] not in named]
+    lines += [
+        {
+            "study": study.path.name,
+            "label": label,
+            "seed": run.info["seed"],
+            **histogram(cross_ranks(run.ranks())),
+        }
+        for study in studies
+        for label, runs in study.groups.items()
+        for run in runs
+    ]
+    lines.sort(key=lambda line: str(line["study"]))
+    write_csv("crossranks.csv", lines)
+    intervals = [name for name in lines[0] if name not in ("study", "label", "seed")]
     rows: Rows = []
-    for study in map(Study.open, map(Path, sys.argv[1:])):
-        for label, runs in study.groups.items():
-            if not runs:
-                continue
-            found = [histogram(cross_ranks(run.ranks())) for run in runs]
-            counts = {name: spread([one[name] for one in found], 0) for name in found[0]}
-            rows.append({"study": study.path.name, "row": label, "seeds": len(found), **counts})
+    for study, labels in by_label(lines).items():
+        for label, found in labels.items():
+            counts = {name: spread([int(one[name]) for one in found], 0) for name in intervals}
+            rows.append({"study": study, "row": label, "seeds": len(found), **counts})
     write_md(
         "table-crossranks.md",
         "True pairs by cross-retrieval rank, Flickr8k's test split",

@@ -2,12 +2,17 @@
 
 For every finished run of the studies: how its similarities agree with people's judgments
 (`simgrad evaluate --judgments`), and, among the captions of other images that it finds most similar
-to a test image, the share that people call correct. FLICKR8K holds the pictures' judgments.
+to a test image, the share that people call correct. FLICKR8K holds the pictures' judgments. Runs
+need their weights; `--processes` judges several at once. Lines of other studies in OUTPUT.csv stay.
 """
 
+import argparse
 import csv
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +23,63 @@ from simgrad.data import Split
 from simgrad.data.judgments import read_judgments
 from simgrad.evaluation.judgments import APPROVED, evaluate_judgments
 from simgrad.evaluation.systems import open_system
-from simgrad.files import atomic_write
+from simgrad.files import atomic_write, lock
 from simgrad.studies.study import Study
 from simgrad.training import Run
+from simgrad.training.run import BEST
 
 DEPTHS = (1, 10, 50)  # of the hardest negatives of each image
 DESCRIBES = 2 / 3  # the experts' mean as relevance: 3 of 4, "describes it with minor errors"
 
 
 def main() -> None:
-    data, output, *studies = map(Path, sys.argv[1:])
-    rows = []
-    for study in map(Study.open, studies):
-        for label, runs in study.groups.items():
-            rows += [{"study": study.path.name, "label": label, **judge(run, data)} for run in runs]
-    with atomic_write(output) as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"{output}: {len(rows)} runs")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("studies", type=Path, nargs="+")
+    parser.add_argument("--processes", type=int, default=1)
+    given = parser.parse_args()
+    runs = [
+        (study.path.name, label, run)
+        for study in map(Study.open, given.studies)
+        for label, found in study.groups.items()
+        for run in found
+    ]
+    # A GPU cannot be used in a process that was forked from one that has used it.
+    with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
+        new = [row for row in pool.map(partial(judge, data=given.data), runs) if row is not None]
+    with lock(given.output.with_name(f"{given.output.name}.lock")):
+        rows = merged(given.output, new)
+        with atomic_write(given.output) as file:
+            columns = list(dict.fromkeys(column for row in rows for column in row))
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    print(f"{given.output}: {len(rows)} runs, {len(new)} of them judged now")
 
 
-def judge(run: Run, data: Path) -> dict[str, object]:
+def merged(path: Path, new: list[dict[str, object]]) -> list[dict[str, object]]:
+    """The lines of other studies that a file has, then the new ones."""
+    judged = {row["study"] for row in new}
+    if not path.is_file():
+        return new
+    with path.open(encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if row["study"] not in judged] + new
+
+
+def judge(job: tuple[str, str, Run], data: Path) -> dict[str, object] | None:
+    """One line; nothing of a run whose weights are gone."""
+    study, label, run = job
+    if not (run.path / BEST).is_dir():
+        print(f"{run.path}: left out, it has no weights", file=sys.stderr)
+        return None
     system = open_system(str(run.path), stored=False)
     scores, split = system.scores, system.split
     assert scores is not None
     assert split is not None
-    found: dict[str, object] = {"objective": str(run.recipe.objective), "seed": run.recipe.seed}
+    found: dict[str, object] = {"study": study, "label": label}
+    found |= {"objective": str(run.recipe.objective), "seed": run.recipe.seed}
+    found |= {"rsum": f"{run.test['rsum']:.6g}", "commit": run.info["git"] or ""}
     found |= {k: f"{v:.5f}" for k, v in evaluate_judgments(scores, split, data).items()}
     similarities = np.concatenate([block.cpu().numpy() for _, _, block in scores.blocks()])
     similarities[split.image_of_caption, np.arange(split.num_captions)] = -np.inf

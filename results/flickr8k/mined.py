@@ -1,9 +1,9 @@
 """What mining finds: python results/flickr8k/mined.py FLICKR8K OUTPUT.json RUN [RUN ...]
 
-For every finished run: the training set is mined as `simgrad mine` does (AOQ draws from such
-lists); how many test pairs have which cross-retrieval rank (AOQ's supplement, figure 1); and, of
-the hardest negatives of test images and captions, the share that people call correct. FLICKR8K
-holds the judgments.
+For every finished run, which needs its weights: the training set is mined as `simgrad mine` does
+(AOQ draws from such lists; those that a second round drew from are read); how many test pairs have
+which cross-retrieval rank (AOQ's supplement, figure 1); and, of the hardest negatives of test
+images and captions, the share that people call correct. FLICKR8K holds the judgments.
 """
 
 import sys
@@ -52,9 +52,11 @@ def describe(run: Run) -> dict[str, Any]:
 
 def look(run: Run, data: Path) -> dict[str, Any]:
     dataset = run.dataset()
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as temporary:
         started = time.perf_counter()
-        lists = Candidates.load(mine_run(run, Path(folder), KEPT, dataset=dataset))
+        kept = run.path / f"candidates-{KEPT}"
+        folder = kept if kept.is_dir() else Path(temporary)
+        lists = Candidates.load(mine_run(run, folder, KEPT, dataset=dataset))
         train = training_lists(lists, dataset.split("train"))
         train["seconds"] = round(time.perf_counter() - started, 1)
     split = dataset.split("test")
