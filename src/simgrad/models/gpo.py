@@ -44,15 +44,15 @@ class Gpo(nn.Module):
         elif n <= k:
             weights = self.weights(mask.sum(1), k)
         else:
-            every = self.weights(torch.arange(1, k + 1, device=features.device), k)
+            every = torch.arange(k + 1, device=features.device).clamp_min_(1)
             # An embedding's gradient takes one kernel, an index's a sort.
-            weights = F.embedding(mask.sum(1) - 1, every)
+            weights = F.embedding(mask.sum(1), self.weights(every, k))
         return pool_sorted(features, mask, weights)
 
     def weights(self, sizes: Tensor, k: int) -> Tensor:
         """How much each of k ranks counts in sets of these sizes: (sets, k), rows sum to 1."""
         codes = self._rank_codes(k).expand(len(sizes), -1, -1)
-        # So small a network has more to lose than to win by half precision: casts would take longer.
+        # Half precision would save nothing here: casts take longer than so small a network.
         with torch.autocast(codes.device.type, enabled=False):
             scores = self.linear(self.gru(codes, sizes)).squeeze(-1)
         scores = scores.masked_fill(~valid(sizes, k), float("-inf"))

@@ -37,7 +37,7 @@ def pool_sorted(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tenso
             fused.give_up(_KERNELS, "vse-infinity", error)
     if mask is not None:
         features = features.masked_fill(~mask[:, :, None], _ABSENT)
-    # Sorting along the last axis is what sorts are fast at, in few bits where they are all there is.
+    # Sorts are fast along the last axis, and in half precision where values come in it.
     ordered = features.transpose(1, 2).sort(dim=-1, descending=True).values  # (n, d, k)
     if len(weights) == 1:
         return ordered @ weights[0].to(ordered.dtype)
