@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from simgrad.models.layers import BiGru, valid
 from simgrad.models.recurrent import gru_states, scaled_states
 
 
-def gradients(states: Tensor, rnn: nn.GRU, x: Tensor, size: float) -> list[Tensor]:
+def gradients(states: Tensor, rnn: nn.Module, x: Tensor, size: float) -> list[Tensor]:
     """Of x and of the weights, for a gradient of about `size` from above."""
     above = size * torch.randn(states.shape, generator=torch.Generator().manual_seed(1))
     inputs = [x, *rnn.parameters()]
@@ -18,7 +19,7 @@ def gradients(states: Tensor, rnn: nn.GRU, x: Tensor, size: float) -> list[Tenso
 def test_scaling_changes_nothing(size: float) -> None:
     torch.manual_seed(0)
     rnn, x = nn.GRU(6, 5, batch_first=True), torch.randn(4, 7, 6, requires_grad=True)
-    plain, scaled = rnn(x)[0], scaled_states(rnn, x, torch.float32)
+    plain, scaled = rnn(x)[0], scaled_states([rnn], x, kind=torch.float32)
     assert torch.allclose(plain, scaled, rtol=1e-6, atol=1e-7)
     for want, found in zip(
         gradients(plain, rnn, x, size), gradients(scaled, rnn, x, size), strict=True
@@ -26,9 +27,36 @@ def test_scaling_changes_nothing(size: float) -> None:
         assert torch.allclose(found, want, rtol=1e-4, atol=1e-6 * size)
 
 
+@pytest.mark.parametrize("width", [6, 8])
+@pytest.mark.parametrize("size", [1e-9, 1.0])
+def test_both_ways_at_once_pass_over_the_padding(width: int, size: float) -> None:
+    torch.manual_seed(0)
+    rnn, x = BiGru(width, 5), torch.randn(4, 7, width, requires_grad=True)
+    lengths = torch.tensor([7, 1, 4, 6])
+    real = valid(lengths, 7)
+    apart = rnn(x, lengths) * real[:, :, None]
+    ways = [rnn.onward, rnn.backward_]
+    together = scaled_states(ways, x, ~real, torch.float32) * real[:, :, None]
+    assert torch.allclose(apart, together, rtol=1e-6, atol=1e-7)
+    for want, found in zip(
+        gradients(apart, rnn, x, size), gradients(together, rnn, x, size), strict=True
+    ):
+        assert torch.allclose(found, want, rtol=1e-4, atol=1e-6 * size)
+
+
+def test_what_stands_in_the_padding_changes_nothing() -> None:
+    torch.manual_seed(0)
+    rnn, x = BiGru(6, 5), torch.randn(3, 7, 6)
+    real = valid(torch.tensor([3, 7, 5]), 7)
+    other = torch.where(real[:, :, None], x, 30 * torch.randn(3, 7, 6))
+    ways = [rnn.onward, rnn.backward_]
+    one, two = (scaled_states(ways, each, ~real, torch.float32)[real] for each in (x, other))
+    assert torch.equal(one, two)
+
+
 def test_no_gradient_from_above_is_no_gradient_below() -> None:
     rnn, x = nn.GRU(3, 3, batch_first=True), torch.randn(2, 4, 3, requires_grad=True)
-    for gradient in gradients(scaled_states(rnn, x, torch.float32), rnn, x, 0.0):
+    for gradient in gradients(scaled_states([rnn], x, kind=torch.float32), rnn, x, 0.0):
         assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
@@ -45,10 +73,25 @@ def test_small_gradients_survive_half_precision() -> None:
         assert (found - exact).norm() < 0.02 * exact.norm()
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_both_ways_at_once_in_half_precision() -> None:
+    torch.manual_seed(0)
+    rnn = BiGru(300, 64).cuda()
+    x = torch.randn(16, 9, 300, device="cuda", requires_grad=True)
+    lengths = torch.arange(16, device="cuda") % 9 + 1
+    real = valid(lengths, 9)[:, :, None]
+    want = gradients(rnn(x, lengths) * real, rnn, x, 1e-8)
+    with torch.autocast("cuda", torch.bfloat16):
+        states = rnn(x, lengths) * real
+    for exact, found in zip(want, gradients(states, rnn, x, 1e-8), strict=True):
+        assert (found - exact).norm() < 0.02 * exact.norm()
+
+
 def test_what_leaves_half_precision_is_not_rounded_to_zero() -> None:
     """The scale of tiny gradients is itself too small for a float16."""
     torch.manual_seed(0)
     rnn, x = nn.GRU(6, 5, batch_first=True), torch.randn(4, 7, 6, requires_grad=True)
-    found = gradients(scaled_states(rnn, x, torch.bfloat16), rnn, x, 1e-20)
+    found = gradients(scaled_states([rnn], x, kind=torch.bfloat16), rnn, x, 1e-20)
     for want, half in zip(gradients(rnn(x)[0], rnn, x, 1e-20), found, strict=True):
         assert (half - want).norm() < 0.05 * want.norm()

@@ -10,12 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from simgrad.models.recurrent import gru_states
+from simgrad.models.recurrent import gru_states, in_half_precision, scaled_states
 
 
 def l2norm(x: Tensor, dim: int = -1) -> Tensor:
     """Unit length along `dim`, in float32; a zero vector stays zero."""
     return F.normalize(x.float(), dim=dim)
+
+
+def cast_once(x: Tensor) -> Tensor:
+    """What several layers read, in the precision of products: else each would cast it anew."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
@@ -70,8 +76,8 @@ class GruText(nn.Module):
 class BiGru(nn.Module):
     """A GRU in both directions, averaged at each step: (m, L, d) -> (m, L, hidden).
 
-    The backward GRU reads each sequence's real part from its end, by a gather that turns only
-    that part around; the same gather turns its states back.
+    The backward GRU reads each sequence's real part from its end. In half precision it passes over
+    the padding; elsewhere a gather turns only the real part around, and its states back.
     """
 
     def __init__(self, inputs: int, hidden: int) -> None:
@@ -81,6 +87,8 @@ class BiGru(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Steps beyond a sequence's length are undefined; mask them."""
+        if in_half_precision(x):
+            return scaled_states([self.onward, self.backward_], x, ~valid(lengths, x.shape[1]))
         turned = _turn(lengths, x.shape[1])
         onward = gru_states(self.onward, x)
         back = gru_states(self.backward_, _reorder(x, turned))

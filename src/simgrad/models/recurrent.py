@@ -7,7 +7,7 @@ and what leaves the layer is brought back. Nothing is tuned, nothing can be forg
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,32 +17,57 @@ from torch.nn.functional import pad
 # Half-precision products are fast where rows begin at multiples of 16 bytes; 300-wide word vectors
 # do not.
 _ALIGNED = 8
+# Added to what opens a gate: its sigmoid is then one, exactly, and its slope zero.
+_OPEN = 1000.0
 # They are cast and padded anew each time, as they must be.
 warnings.filterwarnings("ignore", message="RNN module weights are not part", module=__name__)
 
 
 def gru_states(rnn: nn.GRU, x: Tensor) -> Tensor:
     """(m, L, d) -> (m, L, hidden): the states of a one-layer GRU after every step."""
-    if not (x.is_cuda and torch.is_autocast_enabled("cuda")):
+    if not in_half_precision(x):
         states: Tensor = rnn(x)[0]
         return states
-    return scaled_states(rnn, x)
+    return scaled_states([rnn], x)
 
 
-def scaled_states(rnn: nn.GRU, x: Tensor, kind: torch.dtype = torch.float16) -> Tensor:
-    """`rnn(x)[0]` in `kind`, its backward pass in numbers near one."""
+def in_half_precision(x: Tensor) -> bool:
+    """Whether GRUs run in float16 here."""
+    return x.is_cuda and torch.is_autocast_enabled("cuda")
+
+
+def scaled_states(
+    ways: Sequence[nn.GRU],
+    x: Tensor,
+    absent: Tensor | None = None,
+    kind: torch.dtype = torch.float16,
+) -> Tensor:
+    """A GRU's states in `kind`, its backward pass in numbers near one.
+
+    Of two GRUs the second reads from the end, and the states are averaged. Steps marked `absent`
+    leave the state as it is: an input of their own, which has no other weight, opens the update
+    gate all the way. So one call runs both ways, and nothing is turned around.
+    """
     size: list[Tensor] = []  # filled when the backward pass comes by
     leave: Callable[..., Tensor] = _Leave.apply
     enter: Callable[..., Tensor] = _Enter.apply
-    x, *weights = (leave(each, kind, size) for each in (x, *rnn.all_weights[0]))
+    hidden = ways[0].hidden_size
+    x = leave(x, kind, size)
+    weights = [leave(each, kind, size) for rnn in ways for each in rnn.all_weights[0]]
     more = -x.shape[-1] % _ALIGNED
-    if more:  # zeros times zeros: nothing changes
+    if absent is not None:
+        more = more or _ALIGNED
+        flags, gates = x.new_zeros(*absent.shape, more), x.new_zeros(3 * hidden, more)
+        flags[:, :, 0], gates[hidden : 2 * hidden, 0] = absent, _OPEN
+        x = torch.cat([x, flags], dim=2)
+        weights[::4] = [torch.cat([each, gates], dim=1) for each in weights[::4]]
+    elif more:  # zeros times zeros: nothing changes
         x, weights[0] = pad(x, (0, more)), pad(weights[0], (0, more))
-    start = x.new_zeros(1, len(x), rnn.hidden_size)
+    start = x.new_zeros(len(ways), len(x), hidden)
     states, _ = torch._VF.gru(  # type: ignore[attr-defined]  # what nn.GRU itself calls
-        x, start, weights, True, 1, 0.0, rnn.training, False, True
+        x, start, weights, True, 1, 0.0, ways[0].training, len(ways) == 2, True
     )
-    return enter(states, size)
+    return enter(states.unflatten(2, (len(ways), hidden)), size)
 
 
 class _Enter(torch.autograd.Function):
@@ -50,16 +75,19 @@ class _Enter(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, states: Tensor, size: list[Tensor]) -> Tensor:
-        context.size, context.kind = size, states.dtype
-        return states.float()  # so that the gradient arrives in float32
+        """(m, L, ways, hidden) -> (m, L, hidden): the mean of all ways."""
+        context.size, context.kind, context.ways = size, states.dtype, states.shape[2]
+        # In float32, so that the gradient arrives in it.
+        return states.mean(2, dtype=torch.float32) if context.ways > 1 else states[:, :, 0].float()
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         largest = torch.linalg.vector_norm(gradient, torch.inf)
         largest = largest.clamp_min_(1e-30).log2_().floor_().exp2_()
-        context.size[:] = [largest]
-        scaled = torch.empty_like(gradient, dtype=context.kind)
-        return torch.div(gradient, largest, out=scaled), None
+        context.size[:] = [largest / context.ways if context.ways > 1 else largest]
+        each = gradient[:, :, None].expand(-1, -1, context.ways, -1)
+        scaled = torch.empty(each.shape, dtype=context.kind, device=gradient.device)
+        return torch.div(each, largest, out=scaled), None
 
 
 class _Leave(torch.autograd.Function):

@@ -17,7 +17,7 @@ from simgrad.errors import InputError
 from simgrad.models.augment import change_words, keep_cells, keep_regions
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
 from simgrad.models.gpo import Gpo
-from simgrad.models.layers import BiGruText, Tower, l2norm, valid, xavier_linear
+from simgrad.models.layers import BiGruText, Tower, cast_once, l2norm, valid, xavier_linear
 from simgrad.models.text import TextSettings, bert_of
 from simgrad.objectives.spec import setting
 
@@ -123,6 +123,7 @@ class VseInfinityModel(RetrievalModel):
     def encode_images(self, images: Tensor) -> Encoded:
         if self.tower is not None:
             images = self.tower.grid(images, self.config.cells)
+        images = cast_once(images)
         features = self.fc(images)
         if self.mlp is not None:
             features = features + self.mlp(images)
