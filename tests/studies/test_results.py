@@ -1,0 +1,119 @@
+"""The scripts of results/flickr8k: studies that are run again are replaced, all else stays."""
+
+import csv
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simgrad.files import read_json, write_json
+from simgrad.studies.plan import plan_from_dict
+from simgrad.studies.study import Study
+from simgrad.studies.worker import work
+
+RESULTS = Path(__file__).parents[2] / "results" / "flickr8k"
+AOQ: dict[str, Any] = {
+    "title": "small",
+    "recipe": {
+        "data": "scenes(train=20, val=5, test=5, features=global)",
+        "model": "vse++(dimension=8, word_dimension=8)",
+        "epochs": 1,
+        "batch": 32,
+        "device": "cpu",
+        "workers": 0,
+        "min_count": 1,
+    },
+    "rows": [{"label": "VSRN online", "baseline": True}, {"label": "new", "set": {"lr": 1e-3}}],
+    "seeds": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two studies as they come back from another machine: no weights; one of them in part."""
+    made = tmp_path_factory.mktemp("runs")
+    for name, seeds in (("aoq", 3), ("goal", 1)):
+        study = Study.create(plan_from_dict({**AOQ, "seeds": seeds}, name), made / name)
+        assert work(study) == 0
+    for path in (made / "goal" / "runs").glob("*/run.json"):  # as long as the recorded ones
+        info = read_json(path)
+        write_json(path, {**info, "steps": int(recorded("goal")[0]["steps"])})
+    for weights in made.rglob("best"):
+        shutil.rmtree(weights)
+    return made
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
+    """The published folder after all of its scripts."""
+    here = tmp_path_factory.mktemp("results") / "flickr8k"
+    shutil.copytree(RESULTS, here, ignore=shutil.ignore_patterns("__pycache__"))
+    judged = lines(here / "judgments.csv")[0] | {"study": "aoq", "label": "VSRN online"}
+    with (folder / "judgments.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(judged))
+        writer.writeheader()
+        writer.writerow(judged)
+    told = run(here / "make.py", folder)
+    assert "goal: left out, it is a part" in told
+    run(here / "crossranks.py", folder / "aoq")
+    run(here / "curves.py", folder / "aoq")
+    return here
+
+
+def recorded(study: str) -> list[dict[str, str]]:
+    return [line for line in lines(RESULTS / "runs.csv") if line["study"] == study]
+
+
+def run(*command: Path | str) -> str:
+    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "crossranks.csv", "curves.csv"])
+def test_lines_of_one_study_are_replaced_and_all_others_stay(results: Path, name: str) -> None:
+    before, after = lines(RESULTS / name), lines(results / name)
+    assert [o for o in after if o["study"] != "aoq"] == [o for o in before if o["study"] != "aoq"]
+    mine = [(line["label"], line["seed"]) for line in after if line["study"] == "aoq"]
+    assert mine == [(label, str(seed)) for label in ("VSRN online", "new") for seed in range(3)]
+
+
+def test_files_of_other_studies_stay(results: Path) -> None:
+    def files(place: Path) -> dict[str, bytes]:
+        paths = [*place.glob("table-*"), *(place / "ranks").rglob("*.parquet")]
+        return {str(path.relative_to(place)): path.read_bytes() for path in paths}
+
+    before, after = files(RESULTS), files(results)
+    changed = {name for name in before | after if before.get(name) != after.get(name)}
+    together = {"table-crossranks.md", "table-judgments.md"}
+    assert all(name in together or "aoq" in name for name in changed)
+    assert {"table-aoq.md", "table-aoq.csv"} | together <= changed
+    assert len(list((results / "ranks" / "aoq").iterdir())) == 2  # the best seed of each row
+    assert not any("further" in name for name in changed)
+
+
+def test_judgments_stand_by_study_and_model(results: Path) -> None:
+    text = (results / "table-judgments.md").read_text()
+    heads = [line for line in text.splitlines() if line.startswith("## ")]
+    assert heads[0] == "## aoq, VSE++"  # what this small study ran
+    assert {"## objectives, VSE++", "## vsrn, VSRN"} <= set(heads)
+    kept = [line for line in lines(results / "judgments.csv") if line["study"] != "aoq"]
+    assert len(kept) == sum(o["study"] != "aoq" for o in lines(RESULTS / "judgments.csv"))
+
+
+def test_judging_keeps_other_lines_and_names_runs_without_weights(
+    folder: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "judgments.csv"
+    output.write_text("study,label\nvsrn,triplet\n")
+    told = run(RESULTS / "judge.py", tmp_path, output, folder / "goal", "--processes", "2")
+    assert told.count("it has no weights") == 2
+    assert lines(output) == [{"study": "vsrn", "label": "triplet"}]
