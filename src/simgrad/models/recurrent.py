@@ -67,7 +67,7 @@ def scaled_states(
     states, _ = torch._VF.gru(  # type: ignore[attr-defined]  # what nn.GRU itself calls
         x, start, weights, True, 1, 0.0, ways[0].training, len(ways) == 2, True
     )
-    return enter(states.unflatten(2, (len(ways), hidden)), size)
+    return enter(states.view(*states.shape[:2], len(ways), hidden), size)
 
 
 class _Enter(torch.autograd.Function):

@@ -26,6 +26,7 @@ from simgrad.models.base import (
 from simgrad.models.captioner import Captioner
 from simgrad.models.layers import l2norm, xavier_linear
 from simgrad.models.recurrent import gru_states
+from simgrad.models.relations import related
 from simgrad.models.text import TextSettings, sentence_encoder
 from simgrad.objectives.spec import setting
 
@@ -69,12 +70,9 @@ class Relations(nn.Module):
 
     def forward(self, regions: Tensor) -> Tensor:
         """(n, k, d) -> (n, k, d)"""
-        n, k, _ = regions.shape
-        theta, phi, told = self.ask(regions).chunk(3, dim=-1)
-        relations = theta @ phi.transpose(1, 2) / k
-        update = self.out(relations @ told)
+        update = related(regions, self.ask, self.out)
         normed: Tensor = self.norm(update.flatten(0, 1))
-        return regions + normed.view(n, k, -1)
+        return regions + normed.view_as(regions)
 
 
 class VsrnModel(RetrievalModel):
