@@ -21,11 +21,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from simgrad.evaluation.masks import Mask
 from simgrad.evaluation.scores import Scores
 
 # Undecided rivals kept before counting again is cheaper: 12 bytes each.
 _UNDECIDED = 4_000_000
-# Rows that are counted together on a CPU; at most 255, or bytes would overflow.
+# Rows that are counted together on a CPU; at most 255, or a mask's bytes would overflow.
 _STRIP = 100
 
 
@@ -70,12 +71,14 @@ def count(
         guesses = [scores.guess_own(group.row, group.column) for group in groups]
         columns = [_Columns(c, *g) for c, g in zip(captions, guesses, strict=True) if g is not None]
     for start, _, block in scores.blocks(rows):
-        for group in groups:
-            group.read(block, start, blank=group is own)
         if at_once:
+            for group in groups:
+                group.read(block, start, blank=group is own)
             columns = [_Columns(c, g.own, None) for c, g in zip(captions, groups, strict=True)]
         for first, strip in _strips(start, block):
             for group in groups:
+                if not at_once:
+                    group.read(strip, first, blank=group is own)
                 group.count(strip, first)
             own.count_tied(strip, first)
             for column in columns:
@@ -84,8 +87,8 @@ def count(
     if not columns or not all(c.settle(e) for c, e in zip(columns, exact, strict=True)):
         columns = [_Columns(c, e, None) for c, e in zip(captions, exact, strict=True)]
         for start, _, block in scores.blocks(rows):
-            own.read(block, start, blank=True)
-            for _, strip in _strips(start, block):
+            for first, strip in _strips(start, block):
+                own.read(strip, first, blank=True)
                 for column in columns:
                     column.count(strip)
     more = None if others is None else OtherCounts(exact[1], groups[1].rivals, columns[1].rivals)
@@ -97,8 +100,8 @@ def count_rows(scores: Scores, query: Tensor, candidate: Tensor) -> tuple[Tensor
     """For true pairs of any pattern: their scores, and the rivals each has in its row."""
     state = _Rows(query, candidate, scores.num_images)
     for start, _, block in scores.blocks():
-        state.read(block, start, blank=True)
         for first, strip in _strips(start, block):
+            state.read(strip, first, blank=True)
             state.count(strip, first)
     return state.own, state.rivals
 
@@ -118,25 +121,28 @@ class _Rows:
     turns: list[tuple[Tensor, npt.NDArray[np.int64]]]
 
     def __init__(self, row: Tensor, column: Tensor, num_rows: int) -> None:
-        self.row, self.column = row, column
-        self.order = torch.argsort(row, stable=True)
-        sizes = torch.bincount(row, minlength=num_rows)
-        begin = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        rows = row.numpy()
+        order = np.argsort(rows, kind="stable")
+        sizes = np.bincount(rows, minlength=num_rows)
+        begin = np.concatenate([[0], np.cumsum(sizes)])
         self.offsets = begin.tolist()
-        turn = torch.arange(len(row)) - begin[row[self.order]]  # the how-manieth of its row
-        self.by_turn = self.order[torch.argsort(turn, stable=True)]
-        self.each_turn = torch.bincount(turn).tolist()
+        turn = np.arange(len(rows)) - begin[rows[order]]  # the how-manieth of its row
+        by_turn = order[np.argsort(turn, kind="stable")]
+        ends = np.cumsum(np.bincount(turn))[:-1]
+        # Which pairs are at hand is looked up here: a GPU would be waited for.
+        self.rows_by_turn, self.ends = np.split(rows[by_turn], ends), ends.tolist()
+        self.row, self.column = row, column
+        self.order, self.by_turn = torch.from_numpy(order), torch.from_numpy(by_turn)
         self.rivals = torch.zeros_like(row)
-        self.tied = torch.zeros_like(sizes)
+        self.tied = torch.zeros(num_rows, dtype=torch.int64)
         self.mask: Mask | None = None
 
     def _start(self, block: Tensor) -> None:
         """The first block says where the scores live."""
-        # Which rows are at hand is looked up on the host: a GPU would be waited for.
-        rows = [part.numpy() for part in self.row[self.by_turn].cpu().split(self.each_turn)]
         for name in ("row", "column", "order", "by_turn", "rivals", "tied"):
             setattr(self, name, getattr(self, name).to(block.device))
-        self.turns = list(zip(self.by_turn.split(self.each_turn), rows, strict=True))
+        parts = self.by_turn.tensor_split(self.ends)
+        self.turns = list(zip(parts, self.rows_by_turn, strict=True))
         self.own = block.new_empty(len(self.row))
 
     def _pairs(self, block: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -230,70 +236,3 @@ class _Columns:
             self.rivals.index_add_(0, columns, (values >= own[columns]).long())
             self.tied.index_add_(0, columns, (values == own[columns]).long())
         return True
-
-
-class Mask:
-    """Compares a block with thresholds and counts what is true.
-
-    Eight entries, a byte each, are added at once, 255 times at most: no byte overflows. torch
-    would turn each entry into 64 bits first. On a CPU numpy also compares faster.
-    """
-
-    def __init__(self, block: Tensor) -> None:
-        self.on_cpu = block.device.type == "cpu"
-        self.columns = block.shape[1]
-        # Rows are padded to whole words of eight entries, of which the last are never true.
-        shape = (len(block), -(-self.columns // 8) * 8) if self.on_cpu else (0, 0)
-        self.space = np.zeros(shape, dtype=bool)
-
-    def per_row(
-        self, block: Tensor, thresholds: Tensor, rows: Tensor | None = None, *, strict: bool = False
-    ) -> Tensor:
-        """How many entries of each row are at least (`strict`: above) the row's threshold.
-
-        `rows`: of these rows only.
-        """
-        if not self.on_cpu:
-            part = block if rows is None else block[rows]
-            table = _words(part, thresholds[:, None], strict, (1, 255 * 8))
-            return table.unflatten(1, (-1, 255)).sum(2).view(torch.uint8).sum(1)
-        words = self._compare(block, thresholds[:, None], strict, rows).view(np.int64)
-        whole = words.shape[1] // 255 * 255
-        sums = np.add.reduce(words[:, :whole].reshape(len(words), -1, 255), axis=2)
-        rest = np.add.reduce(words[:, whole:], axis=1, keepdims=True)
-        lanes = np.concatenate([sums, rest], axis=1).view(np.uint8)
-        return torch.from_numpy(lanes.sum(axis=1, dtype=np.int64))
-
-    def per_column(self, block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
-        """How many entries of each column are at least (or above) the column's threshold."""
-        if not self.on_cpu:
-            words = _words(block, thresholds, strict, (255, 8))
-            sums = words.unflatten(0, (-1, 255)).sum(1).view(torch.uint8).sum(0)
-            return sums[: self.columns]
-        mask = self._compare(block, thresholds, strict)
-        # Bytes add up fast; a strip has too few rows for one to overflow.
-        lanes = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
-        return torch.from_numpy(lanes[: self.columns].astype(np.int64))
-
-    def _compare(
-        self, block: Tensor, thresholds: Tensor, strict: bool, rows: Tensor | None = None
-    ) -> npt.NDArray[np.bool_]:
-        operation = np.greater if strict else np.greater_equal
-        values, limits = block.numpy(), thresholds.numpy()
-        mask = self.space[: len(block) if rows is None else len(rows)]
-        with np.errstate(invalid="ignore"):  # NaN compares false: that is what it is there for
-            if rows is None:
-                operation(values, limits, out=mask[:, : self.columns])
-            else:  # one by one: to copy the rows would take longer than to compare them
-                for place, row in enumerate(rows.tolist()):
-                    operation(values[row], limits[place], out=mask[place, : self.columns])
-        return mask
-
-
-def _words(block: Tensor, thresholds: Tensor, strict: bool, whole: tuple[int, int]) -> Tensor:
-    """Comparisons, eight to a word, in a table of whole multiples of so many rows and columns."""
-    rows, columns = (-(-size // unit) * unit for size, unit in zip(block.shape, whole, strict=True))
-    mask = torch.zeros((rows, columns), dtype=torch.bool, device=block.device)
-    inside = mask[: block.shape[0], : block.shape[1]]
-    (torch.gt if strict else torch.ge)(block, thresholds, out=inside)
-    return mask.view(torch.int64)

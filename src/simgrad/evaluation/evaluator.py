@@ -115,8 +115,8 @@ def evaluate_scores(
 ) -> Metrics:
     """What all of the above end in."""
     pairing = check_pairing(image_of_caption, scores.num_images, scores.num_captions)
-    image_ids = _check_ids(image_ids, scores.num_images, "image_ids")
-    caption_ids = _check_ids(caption_ids, scores.num_captions, "caption_ids")
+    _check_ids(image_ids, scores.num_images, "image_ids")
+    _check_ids(caption_ids, scores.num_captions, "caption_ids")
     folds, used = folds_of(find_protocol(protocol), scores.num_images, pairing)
     ranks = []
     for fold in folds:
@@ -125,9 +125,8 @@ def evaluate_scores(
         if not whole:
             part = scores.select(torch.from_numpy(fold.images), torch.from_numpy(fold.captions))
         counts = count(part, torch.from_numpy(fold.image_of_caption), rows)
-        ids = (image_ids, caption_ids)
-        if not whole:
-            ids = [image_ids[i] for i in fold.images], [caption_ids[c] for c in fold.captions]
+        # Named while a GPU still counts.
+        ids = _names(image_ids, fold.images), _names(caption_ids, fold.captions)
         ranks.append(ranks_from_counts(counts, fold.image_of_caption, *ids))
     return metrics_of(ranks[0] if len(ranks) == 1 else join_folds(ranks), recalls, used)
 
@@ -211,9 +210,11 @@ def check_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> 
     return pairing
 
 
-def _check_ids(ids: Sequence[str] | None, number: int, name: str) -> Sequence[str]:
-    if ids is None:
-        return list(map(str, range(number)))
-    if len(ids) != number:
+def _check_ids(ids: Sequence[str] | None, number: int, name: str) -> None:
+    if ids is not None and len(ids) != number:
         raise InputError(f"{name} has {len(ids):,} entries for {number:,} rows.")
-    return [str(i) for i in ids]
+
+
+def _names(ids: Sequence[str] | None, rows: Integers) -> list[str]:
+    """Of some rows; without ids, their numbers."""
+    return [str(row if ids is None else ids[row]) for row in rows.tolist()]
