@@ -6,11 +6,27 @@ import torch
 
 from simgrad.models.base import Encoded
 from simgrad.models.gpo import Gpo
-from simgrad.models.layers import BiGru, last_state
+from simgrad.models.layers import BiGru, l2norm, last_state
 from simgrad.models.vsepp import order_similarities
 from simgrad.models.vsrn import Relations
 from tests.models import reference as ref
 from tests.models.small import SETS, captions, images, small
+
+
+@pytest.mark.parametrize("dim", [-1, 1])
+def test_unit_length(dim: int) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 5, dtype=torch.float64)
+    x[1] = 0  # stays zero; what comes from above passes
+    above = torch.randn(3, 4, 5)
+    found, want = (x.float().requires_grad_() for _ in range(2))
+    unit, expected = l2norm(found, dim), torch.nn.functional.normalize(want, dim=dim)
+    assert torch.equal(unit, expected)
+    for y in (unit, expected):
+        y.backward(above)
+    assert found.grad is not None
+    assert want.grad is not None
+    assert torch.allclose(found.grad, want.grad, rtol=1e-5, atol=1e-6)
 
 
 def test_gru_states_do_not_depend_on_the_way_they_are_run() -> None:

@@ -4,18 +4,41 @@ Recurrent layers run over padded batches without asking the host how long anythi
 training step can be captured as a CUDA graph; padding never reaches a result.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from simgrad.models.recurrent import gru_states, in_half_precision, scaled_states
+
+_SHORTEST = 1e-12  # what a shorter vector is divided by
 
 
 def l2norm(x: Tensor, dim: int = -1) -> Tensor:
     """Unit length along `dim`, in float32; a zero vector stays zero."""
-    return F.normalize(x.float(), dim=dim)
+    unit: Callable[[Tensor, int], Tensor] = _Unit.apply
+    return unit(x.float(), dim)
+
+
+class _Unit(torch.autograd.Function):
+    """What F.normalize does, with half of its backward pass's reading and writing."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, dim: int) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=dim, keepdim=True).clamp_min_(_SHORTEST)
+        unit: Tensor = x / length
+        context.dim = dim
+        context.save_for_backward(unit, length)
+        return unit
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, above: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        unit, length = context.saved_tensors
+        along = (above * unit).sum(context.dim, keepdim=True)
+        return torch.addcmul(above, unit, along, value=-1).div_(length), None
 
 
 def cast_once(x: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def pool(
     at = item * size * width + place[:, None] * width + column[None, :]
     x = tl.load(features + at, mask=both, other=0.0).to(tl.float32)
     rank = tl.zeros((PLACES, WIDE), dtype=tl.int32)
-    for other in range(size):
+    for other in tl.range(0, size, loop_unroll_factor=4):
         row = features + (item * size + other) * width + column
         y = tl.load(row, mask=here, other=0.0).to(tl.float32)[None, :]
         # Of equal values the first comes first.
@@ -89,7 +89,7 @@ def pool_backward(
 
     # A weight's gradient is the sum over the values of its rank, each times what came from above.
     total = tl.zeros((PLACES, WIDE), dtype=tl.float32)
-    for other in range(size):
+    for other in tl.range(0, size, loop_unroll_factor=4):
         row = (item * size + other) * width + column
         real = here
         if MASKED:
