@@ -95,20 +95,26 @@ def test_vsrn_images(published: bool) -> None:
     assert np.allclose(ref.array(model.encode_images(x).vectors), np.stack(expected), atol=1e-5)
 
 
-@pytest.mark.parametrize("sets", [3, 12])  # fewer sets than places, and more
-def test_gpo(sets: int) -> None:
+@pytest.mark.parametrize("places", [6, 70])  # weights of all sizes at once; of each set
+def test_gpo(places: int) -> None:
     torch.manual_seed(0)
-    pool = Gpo()
-    features = torch.randn(sets, 6, 5)
-    lengths = torch.randint(1, 7, (sets,))
+    pool, sets = Gpo(), 8
+    features = torch.randn(sets, places, 5)
+    lengths = torch.randint(1, places + 1, (sets,))
     # The real values need not come first.
-    mask = torch.stack([torch.randperm(6) < n for n in lengths])
+    mask = torch.stack([torch.randperm(places) < n for n in lengths])
     pooled = pool(features, mask)
     for i in range(sets):
         expected = ref.gpo(ref.array(features[i][mask[i]]), pool)
         assert np.allclose(ref.array(pooled[i]), expected, atol=1e-5)
     whole = np.stack([ref.gpo(ref.array(one), pool) for one in features])
     assert np.allclose(ref.array(pool(features)), whole, atol=1e-5)
+
+
+def test_gpo_weighs_all_sizes_as_each() -> None:
+    pool = Gpo()
+    for k in (1, 5, 64):
+        assert torch.allclose(pool.weights_of_all(k)[1:], pool.weights(torch.arange(1, k + 1), k))
 
 
 def test_gpo_can_become_the_maximum() -> None:

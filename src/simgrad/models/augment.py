@@ -51,10 +51,10 @@ def change_words(
     other = torch.randint(1, words, (m, longest), device=tokens.device)
     changed = torch.where(draw < 0.6 * rate, other, tokens)
     changed = torch.where(draw < 0.5 * rate, torch.full_like(tokens, mask_token), changed)
-    kept = (draw >= rate) | (draw < 0.6 * rate)
+    kept = ((draw >= rate) | (draw < 0.6 * rate)) & real
     # A caption of which nothing is left keeps its first word.
-    kept = (kept | ((place == 0) & ~(kept & real).any(1, keepdim=True))) & real
-    order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)
-    lengths = kept.sum(1)
-    packed = changed.gather(1, order)
-    return torch.where(valid(lengths, longest), packed, torch.zeros_like(packed)), lengths
+    kept[:, 0] |= ~kept.any(1)
+    # A word goes where its number among those kept says, what is deleted to a place before.
+    number = kept.cumsum(1)
+    packed = tokens.new_zeros(m, longest + 1).scatter_(1, number * kept, changed)
+    return packed[:, 1:], number[:, -1]

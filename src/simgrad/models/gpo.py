@@ -2,7 +2,7 @@
 
 Values of a set are sorted within each dimension, and a small two-way GRU over the ranks says how
 much each rank counts. The weights depend on the size of the set alone, so they are computed once
-for each possible size, or once for each set where there are fewer of those.
+for each possible size; for each set where sets are large.
 """
 
 import math
@@ -11,12 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from simgrad.models.layers import BiGru, valid
+from simgrad.models.layers import BiGru, turned, valid
 from simgrad.models.pooling import pool_sorted
+from simgrad.models.recurrent import gru_states
 
 _TEMPERATURE = 0.1
 # Ranks whose codes are kept ready; larger sets are rare.
 _RANKS = 1024
+# Sets up to this size are read from their end by indices that are kept ready: all that does not
+# depend on weights is there before the first step.
+_TURNED = 64
 
 
 def rank_code(ranks: int, dimension: int) -> Tensor:
@@ -36,17 +40,21 @@ class Gpo(nn.Module):
         self.linear = nn.Linear(hidden, 1, bias=False)
         # On the device from the start: a copy from the host cannot be captured in a CUDA graph.
         self.register_buffer("codes", rank_code(_RANKS, code), persistent=False)
+        sizes = torch.arange(_TURNED + 1).clamp_min(1)  # there are no empty sets
+        turn = turned(sizes, _TURNED)
+        self.register_buffer("turn", turn, persistent=False)
+        self.register_buffer("turned_codes", rank_code(_TURNED, code)[turn], persistent=False)
+        self.register_buffer("absent", ~valid(sizes, _TURNED), persistent=False)
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        n, k, _ = features.shape
+        k = features.shape[1]
         if mask is None:
             weights = self.weights(torch.full((1,), k, device=features.device), k)
-        elif n <= k:
-            weights = self.weights(mask.sum(1), k)
-        else:
-            every = torch.arange(k + 1, device=features.device).clamp_min_(1)
+        elif k <= _TURNED:
             # An embedding's gradient takes one kernel, an index's a sort.
-            weights = F.embedding(mask.sum(1), self.weights(every, k))
+            weights = F.embedding(mask.sum(1), self.weights_of_all(k))
+        else:
+            weights = self.weights(mask.sum(1), k)
         return pool_sorted(features, mask, weights)
 
     def weights(self, sizes: Tensor, k: int) -> Tensor:
@@ -55,9 +63,24 @@ class Gpo(nn.Module):
         # Half precision would save nothing here: casts take longer than so small a network.
         with torch.autocast(codes.device.type, enabled=False):
             scores = self.linear(self.gru(codes, sizes)).squeeze(-1)
-        scores = scores.masked_fill(~valid(sizes, k), float("-inf"))
-        return torch.softmax(scores / _TEMPERATURE, dim=1)
+        return _softmax(scores, ~valid(sizes, k))
+
+    def weights_of_all(self, k: int) -> Tensor:
+        """The same for sets of every size up to k: (k + 1, k), the first row without a meaning."""
+        turn, back, absent = (
+            self.get_buffer(name)[: k + 1, :k] for name in ("turn", "turned_codes", "absent")
+        )
+        with torch.autocast(back.device.type, enabled=False):
+            # From the front, sets of every size look the same.
+            onward = self.linear(gru_states(self.gru.onward, self._rank_codes(k)[None])).squeeze(-1)
+            backward = self.linear(gru_states(self.gru.backward_, back)).squeeze(-1)
+            scores = (onward + backward.gather(1, turn)) / 2
+        return _softmax(scores, absent)
 
     def _rank_codes(self, k: int) -> Tensor:
         codes = self.get_buffer("codes")
         return codes[:k] if k <= _RANKS else rank_code(k, self.code).to(codes)
+
+
+def _softmax(scores: Tensor, absent: Tensor) -> Tensor:
+    return torch.softmax(scores.masked_fill(absent, float("-inf")) / _TEMPERATURE, dim=1)

@@ -112,13 +112,14 @@ class BiGru(nn.Module):
         """Steps beyond a sequence's length are undefined; mask them."""
         if in_half_precision(x):
             return scaled_states([self.onward, self.backward_], x, ~valid(lengths, x.shape[1]))
-        turned = _turn(lengths, x.shape[1])
+        turn = turned(lengths, x.shape[1])
         onward = gru_states(self.onward, x)
-        back = gru_states(self.backward_, _reorder(x, turned))
-        return (onward + _reorder(back, turned)) / 2
+        back = gru_states(self.backward_, _reorder(x, turn))
+        return (onward + _reorder(back, turn)) / 2
 
 
-def _turn(lengths: Tensor, longest: int) -> Tensor:
+def turned(lengths: Tensor, longest: int) -> Tensor:
+    """(m, longest): where each step is, read from the end; padding stays in its place."""
     steps = torch.arange(longest, device=lengths.device).expand(len(lengths), longest)
     return torch.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
 
