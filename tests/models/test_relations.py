@@ -15,6 +15,11 @@ def in_turn(x: Tensor, ask: Tensor, ask_bias: Tensor, out: Tensor, out_bias: Ten
     return theta @ phi.transpose(1, 2) / x.shape[1] @ g @ out.T + out_bias
 
 
+def merged(*given: Tensor) -> Tensor:
+    value: Tensor = Merged.apply(*given, given[0].dtype)
+    return value
+
+
 def parts(n: int, k: int, d: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     shapes = [(n, k, d), (3 * d, d), (3 * d,), (d, d), (d,)]
@@ -33,25 +38,23 @@ def values_and_gradients(f, given: list[Tensor], dtype: torch.dtype) -> list[Ten
 def test_merged_is_the_same() -> None:
     given = parts(4, 5, 6)
     want = values_and_gradients(in_turn, given, torch.float64)
-    for one, other in zip(
-        values_and_gradients(Merged.apply, given, torch.float64), want, strict=True
-    ):
+    for one, other in zip(values_and_gradients(merged, given, torch.float64), want, strict=True):
         assert torch.allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_gradients_are_right() -> None:
-    assert torch.autograd.gradcheck(Merged.apply, [x.requires_grad_() for x in parts(3, 2, 3)])
+    assert torch.autograd.gradcheck(merged, [x.requires_grad_() for x in parts(3, 2, 3)])
 
 
 def test_half_precision_is_as_exact_as_layers_in_turn() -> None:
     given = [x.to(torch.bfloat16) for x in parts(16, 20, 64)]
     exact = values_and_gradients(in_turn, given, torch.float64)
     errors = []
-    for f in (in_turn, Merged.apply):
+    for f in (in_turn, merged):
         found = values_and_gradients(f, given, torch.bfloat16)
         errors.append([(a - b).norm() / b.norm() for a, b in zip(found, exact, strict=True)])
-    for plain, merged in zip(*errors, strict=True):
-        assert merged < 1.5 * plain + 0.002
+    for plain, other in zip(*errors, strict=True):
+        assert other < 1.5 * plain + 0.002
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -62,8 +65,8 @@ def test_the_way_depends_on_the_shape_alone_and_changes_nothing(
     layer, x = Relations(12), torch.randn(6, 4, 12, requires_grad=True)
     nn.init.ones_(layer.norm.weight)
     taken: list[int] = []
-    merged = Merged.apply
-    monkeypatch.setattr(relations.Merged, "apply", lambda *a: taken.append(1) or merged(*a))
+    apply = Merged.apply
+    monkeypatch.setattr(relations.Merged, "apply", lambda *a: taken.append(1) or apply(*a))
 
     def found(size: int) -> list[Tensor]:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
