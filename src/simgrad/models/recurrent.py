@@ -58,7 +58,8 @@ def scaled_states(
     if absent is not None:
         more = more or _ALIGNED
         flags, gates = x.new_zeros(*absent.shape, more), x.new_zeros(3 * hidden, more)
-        flags[:, :, 0], gates[hidden : 2 * hidden, 0] = absent, _OPEN
+        flags[:, :, 0] = absent
+        gates[hidden : 2 * hidden, 0].fill_(_OPEN)
         x = torch.cat([x, flags], dim=2)
         weights[::4] = [torch.cat([each, gates], dim=1) for each in weights[::4]]
     elif more:  # zeros times zeros: nothing changes

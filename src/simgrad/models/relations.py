@@ -46,7 +46,7 @@ class Merged(torch.autograd.Function):
         out_bias: Tensor,
         kind: torch.dtype,
     ) -> Tensor:
-        x, ask, out = _beside(regions, 1.0, kind), _beside(ask, ask_bias, kind), out.to(kind)
+        x, ask, out = _beside(regions, None, kind), _beside(ask, ask_bias, kind), out.to(kind)
         theta, phi, told = ask.chunk(3)
         asking, telling = theta.T @ phi, out @ told
         asked, answers = x @ asking, x @ telling.T
@@ -87,9 +87,14 @@ class Merged(torch.autograd.Function):
         )
 
 
-def _beside(x: Tensor, column: Tensor | float, kind: torch.dtype) -> Tensor:
-    """Cast, and with one column more, and those of zeros."""
+def _beside(x: Tensor, column: Tensor | None, kind: torch.dtype) -> Tensor:
+    """Cast, and with one column more, of ones where none is given, and those of zeros."""
     d = x.shape[-1]
     whole = x.new_empty(*x.shape[:-1], d + _MORE, dtype=kind)
-    whole[..., :d], whole[..., d], whole[..., d + 1 :] = x, column, 0.0
+    whole[..., :d] = x
+    whole[..., d:].zero_()
+    if column is None:
+        whole[..., d].fill_(1.0)
+    else:
+        whole[..., d] = column
     return whole
