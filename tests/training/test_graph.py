@@ -143,7 +143,7 @@ def test_a_network_that_is_thawed_on_the_way_is_captured_again(
         data="scenes(train=48, val=8, test=8, size=64)",
         model="vse++(dimension=16, word_dimension=16, backbone=random:efficientnet-lite0, "
         "finetune=true)",
-        device="cuda", batch=16, epochs=1, finetune_epochs=1, finetune_lr=1e-4, positives="pairs",
+        device="cuda", batch=16, epochs=1, finetune_epochs=1, finetune_lr=1e-5, positives="pairs",
     )  # fmt: skip
     shapes: list[tuple[int, ...]] = []  # of what captured steps read
     capture = GraphSteps._capture
@@ -158,5 +158,6 @@ def test_a_network_that_is_thawed_on_the_way_is_captured_again(
         run = train(recipe.replace(graphs=graphs), tmp_path / str(graphs), quiet=True)
         losses.append([entry["loss"] for entry in run.history])
     assert {len(shape) for shape in shapes} == {1, 3}  # features, then pictures
-    # One epoch each: two runs without any captured step were 1.4 % apart after the second.
+    # One epoch each, and a low rate: at 1e-4 two runs without any captured step were 1.4 % apart
+    # after the second.
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)

@@ -58,8 +58,9 @@ def weigh_embeddings(
         if value is not None:
             return value
     given = torch.cat((images, texts))
+    kind = product_type(given)  # autocast has a say in it, inside which nothing else is done
     with torch.no_grad(), without_autocast(images.device.type):
-        lengths, checking = _Lengths(given.detach(), scale, product_type(given)), may_check(given)
+        lengths, checking = _Lengths(given.detach(), scale, kind), may_check(given)
         total = Readback(lengths.norms.sum()) if checking else None
         pairs = Positives.read(positives, images.shape[0], texts.shape[0], given.device, checking)
         outside = split_offline(objective, offline, pairs, given)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from simgrad.objectives import fused
 from simgrad.objectives.base import Objective
-from simgrad.objectives.tensors import Readback, exact_type, product_type
+from simgrad.objectives.tensors import exact_type, product_type
 
 _PLAIN = 2  # calls before the recording: kernels are compiled, libraries set up
 _GRAPHS = 4  # of an objective
@@ -55,6 +55,8 @@ class _Recorded:
     answer: Answer
     # Captured on a stream of its own, which nothing else uses: libraries have memory per stream.
     stream: torch.cuda.Stream
+    total: Tensor  # of all entries of the vectors, on the host
+    arrived: torch.cuda.Event
     busy: threading.Lock
 
 
@@ -150,7 +152,9 @@ def _record(objective: Objective, given: Given, calculate: Calculate) -> _Record
             stacklevel=6,
         )
         return None
-    return _Recorded(graph, inputs, answer, aside, threading.Lock())
+    total = torch.empty((), dtype=exact_type(images), pin_memory=True)
+    arrived: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    return _Recorded(graph, inputs, answer, aside, total, arrived, threading.Lock())
 
 
 def _own(x: Tensor | None) -> Tensor | None:
@@ -166,15 +170,13 @@ def _replayed(found: _Recorded, given: Given) -> tuple[Answer, float]:
     for own, x in zip(affine, given[2:], strict=True):
         if own is not None and x is not None and own is not x:
             own.copy_(x)
-    total, share = vectors.sum(dtype=exact_type(vectors)), found.answer.share
-    # Read beside the graph, which need not be finished by then.
-    found.stream.wait_stream(torch.cuda.current_stream(vectors.device))
+    # On its way before the graph, so that nobody waits for that.
+    found.total.copy_(vectors.sum(dtype=exact_type(vectors)), non_blocking=True)
+    found.arrived.record(torch.cuda.current_stream(vectors.device))
     found.graph.replay()
-    with torch.cuda.stream(found.stream):
-        read = Readback(total)
-    value, by_vectors, by_scale, by_bias = (
-        None if x is None else x * share for x in found.answer[1:]
-    )
+    share, results = found.answer.share, found.answer[1:]
+    value, by_vectors, by_scale, by_bias = (None if x is None else x * share for x in results)
     assert value is not None
     assert by_vectors is not None
-    return Answer(1.0, value, by_vectors, by_scale, by_bias), read.read()
+    found.arrived.synchronize()
+    return Answer(1.0, value, by_vectors, by_scale, by_bias), float(found.total)
