@@ -2,8 +2,9 @@
 
 A helper of `objectives.py`. The floor is three bare matrix products of the same batch
 (similarities, gradients of images, gradients of texts) in the same precision, measured in the same
-run. Sizes come in the order of their interest, and stop when the time is up. Small steps are also
-captured in a CUDA graph, as a training loop does that waits for launches rather than arithmetic.
+run. Sizes come in the order of their interest, and stop when the time is up. Small batches are
+recorded and replayed by the package itself; beside them stands the whole step, forward and
+backward, captured in one CUDA graph, as a training loop may do it.
 """
 
 import gc
@@ -29,10 +30,10 @@ PEERS = {
                 ("PML NTXentLoss", "pytorch_metric_learning")),
     "siglip": (("open_clip SigLipLoss", "open_clip"),),
 }  # fmt: skip
-# Why a goal is missed, where it is. Operations are counted by tests/objectives/test_operations.py.
+# Why a goal is missed, where it is.
 _HOST = (
-    "30 to 90 operations are launched one by one, which takes longer than the arithmetic: see "
-    "B=1024, and the captured step beside it"
+    "the captured step beside it, and what it takes the host to start a recorded batch, to copy "
+    "its vectors in and its gradients out"
 )
 _TWICE = (
     "its sums come before its weights, so similarities are made twice: four products, not three, "
