@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from simgrad.errors import InputError
-from simgrad.objectives import Objective, objective, replayed
-from simgrad.objectives.own import declare
+from simgrad.objectives import Objective, TripletSH, embeddings, objective, replayed
 
 from .cases import everything, names
 
@@ -209,11 +208,10 @@ def test_half_precision_that_sums_to_more_than_it_holds(device: str, recorded: A
 def test_only_what_is_known_to_depend_on_nothing_else(device: str, recorded: Any) -> None:
     """Rules from elsewhere, several positives, blocks, and those who do not want it."""
 
-    @declare("test-of-my-own")
-    def rule(similarities: Tensor, positives: Tensor, batch: Any) -> Any:
-        return similarities.sum(1), torch.ones_like(similarities)
+    class Mine(TripletSH):
+        """Who knows what it reads."""
 
-    mine, unwanted, several = objective("test-of-my-own"), objective("triplet"), objective("goal")
+    mine, unwanted, several = Mine(), objective("triplet"), objective("goal")
     unwanted.replays = False
     pair = _batch(0, device)
     for _ in range(4):
@@ -222,6 +220,20 @@ def test_only_what_is_known_to_depend_on_nothing_else(device: str, recorded: Any
         several(*pair, torch.arange(24, device=device))
         several(*pair, block=64)
     assert [recorded(o) for o in (mine, unwanted, several)] == [0, 0, 0]
+
+
+def test_autocast_is_asked_before_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decides the precision of products; the rest has none of it."""
+    asked: list[bool] = []
+
+    def product_type(x: Tensor) -> torch.dtype:
+        asked.append(torch.is_autocast_enabled("cpu"))
+        return x.dtype
+
+    monkeypatch.setattr(embeddings, "product_type", product_type)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        objective("triplet")(*_batch(0, "cpu"))
+    assert asked == [True]
 
 
 @pytest.mark.cuda
