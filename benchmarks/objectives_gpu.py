@@ -7,7 +7,6 @@ recorded and replayed by the package itself; beside them stands the whole step, 
 backward, captured in one CUDA graph, as a training loop may do it.
 """
 
-import gc
 import math
 import sys
 import time
@@ -206,18 +205,18 @@ def _peers(name: str, batch: int, width: int) -> list[str]:
 
 def _measured(step: Step, images: Tensor, texts: Tensor) -> tuple[float, float, float]:
     """Seconds, MiB above the gradients, and the value."""
+    images.grad = texts.grad = None
     kept, gradients = _kept(), 2 * images.numel() * images.element_size() / MIB
     for _ in range(3):  # compiles what there is to compile, records what is recorded
         step()
     images.grad = texts.grad = None
-    kept, values = _kept() - kept, list[float]()
+    kept, values = max(0.0, _kept() - kept), list[float]()
     peak = cuda_peak_above(lambda: values.append(step())) - gradients
-    return _seconds(step), max(0.0, peak + kept), values[0]
+    return _seconds(step), max(0.0, peak) + kept, values[0]
 
 
 def _kept() -> float:
     """MiB that are not given back: what is in use, and the memory of CUDA graphs."""
-    gc.collect()
     torch.cuda.empty_cache()
     return torch.cuda.memory_reserved() / MIB
 
