@@ -9,6 +9,7 @@ import json
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -162,16 +163,33 @@ def lock(path: str | Path, *, wait: bool = True, what: str = "it") -> Iterator[N
         path.parent.mkdir(parents=True, exist_ok=True)
         opened = open(path, "a", encoding="utf-8")  # noqa: SIM115
     with opened as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise InputError(
-                f"another process is working on {what} (lock {path}): wait for it, or stop it."
-            ) from None
+        for patience in (0.02, 0.02, None):  # somebody may only be looking, see `held`
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                break
+            except BlockingIOError:
+                if patience is None:
+                    raise InputError(
+                        f"another process is working on {what} (lock {path}): wait for it, or "
+                        "stop it."
+                    ) from None
+                time.sleep(patience)
         try:
             yield
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def held(path: str | Path) -> bool:
+    """Whether some process holds this lock."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no such file: nobody ever did
+        return False
+    return False
 
 
 def sha256(*parts: bytes | str | Path) -> str:

@@ -10,13 +10,16 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from simgrad.files import lock, read_json, write_json
 from simgrad.objectives import objectives
 from simgrad.serve.app import create_app
+from simgrad.serve.facts import run_summary
 from simgrad.serve.lab import Lab, find_paths
 from simgrad.serve.search import Searcher
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.training.recipe import Recipe
+from simgrad.training.run import Run
 from tests.serve.conftest import DATA
 
 PAGES = ("/", "/runs/nt", "/search", "/search?q=a+red+heart", "/bench", "/api")
@@ -250,3 +253,18 @@ def test_damaged_and_unfinished_runs_do_not_spoil_the_page(
         answer = client.get("/api/search?q=x&run=waiting").json()
         assert "no checkpoint yet" in answer[0]["error"]
         assert client.get("/search?q=heart").status_code == 200
+
+
+def test_a_run_whose_process_was_killed_is_not_running(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "killed"
+    shutil.copytree(runs["nt"], folder)
+    write_json(folder / "run.json", {**read_json(folder / "run.json"), "status": "running"})
+    lab = Lab([folder])
+    status = [run_summary(lab, "killed", Run(folder)).status]
+    with lock(folder / ".lock"):
+        status.append(run_summary(lab, "killed", Run(folder)).status)
+    status.append(run_summary(lab, "killed", Run(folder)).status)
+    lab.close()
+    assert status == ["stopped", "running", "stopped"]

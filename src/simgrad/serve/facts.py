@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.errors import InputError
+from simgrad.files import held
 from simgrad.serve import schemas
 from simgrad.serve.lab import Lab
 from simgrad.studies.study import Study
 from simgrad.studies.table import Table, build_table, significance
-from simgrad.training.run import HISTORY, INFO, TEST, Run
+from simgrad.training.run import HISTORY, INFO, LOCK, TEST, Run
 
 _MOST_POINTS = 500  # evaluations of a curve
 Stamp = tuple[tuple[int, int], ...]
@@ -41,7 +42,10 @@ def run_summary(lab: Lab, name: str, run: Run) -> schemas.RunSummary:
     """A run as lists show it; one that cannot be read says so instead of spoiling the list."""
     files = [run.path / INFO, run.path / HISTORY, run.path / TEST, run.path / "best/model.json"]
     study = name.partition(".")[0] if name.partition(".")[0] in lab.studies else None
-    return _summary(name, study, run.path, stamp(files))
+    summary = _summary(name, study, run.path, stamp(files))
+    if summary.status == "running" and not held(run.path / LOCK):  # its process was killed
+        return summary.model_copy(update={"status": "stopped"})
+    return summary
 
 
 @lru_cache(maxsize=4096)

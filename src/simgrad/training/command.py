@@ -15,7 +15,7 @@ from simgrad.errors import InputError
 from simgrad.files import lock
 from simgrad.objectives.spec import print_value
 from simgrad.training.recipe import Recipe, read_recipe
-from simgrad.training.run import INFO, RECIPE, Run
+from simgrad.training.run import INFO, LOCK, RECIPE, Run
 
 
 def _options() -> type[Any]:
@@ -83,9 +83,9 @@ def _withdraw(folder: Path) -> None:
     if (folder / INFO).exists():
         return
     with contextlib.suppress(OSError, InputError):  # another process has it, or it is not empty
-        with lock(folder / ".lock", wait=False):
+        with lock(folder / LOCK, wait=False):
             (folder / RECIPE).unlink(missing_ok=True)
-            (folder / ".lock").unlink(missing_ok=True)
+            (folder / LOCK).unlink(missing_ok=True)
         folder.rmdir()
 
 

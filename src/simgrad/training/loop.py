@@ -30,7 +30,7 @@ from simgrad.training.offline import Draw
 from simgrad.training.prepare import Prepared, building, prepare, source_of
 from simgrad.training.recipe import Recipe
 from simgrad.training.records import Records
-from simgrad.training.run import Run
+from simgrad.training.run import LOCK, Run
 from simgrad.training.schedule import moment, total_epochs
 from simgrad.training.signals import politely
 from simgrad.training.step import Step
@@ -67,7 +67,7 @@ def train(
             )
     with distributed.together():
         chief = distributed.rank() == 0
-        held = lock(folder / ".lock", wait=False, what=f"the run {folder}")
+        held = lock(folder / LOCK, wait=False, what=f"the run {folder}")
         with held if chief else nullcontext():
             if chief:
                 claim(recipe, folder)

@@ -31,6 +31,7 @@ RECIPE, INFO, HISTORY, TEST, RANKS = (
 )
 TRIPLETS = "triplets.npz"
 BEST, LAST = "best", "last"
+LOCK = ".lock"  # held by whoever trains it
 _KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged one would mislead
     "status": str,
     "steps": int,
