@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simgrad.models.layers import valid
 from simgrad.objectives import fused
 
-# Below every feature: sorts what is not there behind what is.
-_ABSENT = -10000.0
 # Sets for which comparing all with all is cheaper than sorting.
 _LARGEST = 128
 _WIDE = 32
@@ -35,10 +34,12 @@ def pool_sorted(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tenso
             raise
         except Exception as error:  # whatever a compiler may raise: sorting still works
             fused.give_up(_KERNELS, "vse-infinity", error)
-    if mask is not None:
-        features = features.masked_fill(~mask[:, :, None], _ABSENT)
+    if mask is not None:  # what is not there is sorted behind what is
+        features = features.masked_fill(~mask[:, :, None], -torch.inf)
     # Sorts are fast along the last axis, and in half precision where values come in it.
     ordered = features.transpose(1, 2).sort(dim=-1, descending=True).values  # (n, d, k)
+    if mask is not None:  # its weight is zero; so its value, which that weight's gradient has in it
+        ordered.masked_fill_(~valid(mask.sum(1), mask.shape[1])[:, None], 0.0)
     if len(weights) == 1:
         return ordered @ weights[0].to(ordered.dtype)
     return (ordered @ weights[:, :, None].to(ordered.dtype)).squeeze(-1)
