@@ -200,5 +200,6 @@ def sha256(*parts: bytes | str | Path) -> str:
             with open(part, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         else:
-            digest.update(part if isinstance(part, bytes) else part.encode())
+            # Names of files need not be Unicode.
+            digest.update(part if isinstance(part, bytes) else part.encode(errors="surrogatepass"))
     return digest.hexdigest()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from simgrad.data import transforms
+from simgrad.data import cutting, transforms
 from simgrad.data.augmentation import augment
 from simgrad.errors import InputError
 
@@ -151,7 +151,7 @@ def test_a_photo_is_turned_as_the_camera_was_held() -> None:
     exif[0x0112] = 6  # turn it clockwise
     stream = io.BytesIO()
     picture.save(stream, format="JPEG", exif=exif, quality=95)
-    opened = transforms.open_picture(io.BytesIO(stream.getvalue()), "photo")
+    opened = cutting.open_picture(io.BytesIO(stream.getvalue()), "photo")
     assert opened.size == (40, 60)
     assert opened.getpixel((38, 2))[1] < 40  # type: ignore[index]  # what was top left
     assert opened.getpixel((2, 2))[1] > 200  # type: ignore[index]
@@ -180,7 +180,7 @@ def test_the_first_frame_of_what_moves() -> None:
     frames = [Image.new("RGB", (12, 12), colour) for colour in ("red", "blue")]
     stream = io.BytesIO()
     frames[0].save(stream, format="GIF", save_all=True, append_images=frames[1:])
-    picture = transforms.open_picture(io.BytesIO(stream.getvalue()), "moving")
+    picture = cutting.open_picture(io.BytesIO(stream.getvalue()), "moving")
     assert picture.getpixel((5, 5)) == (255, 0, 0)
 
 
@@ -192,7 +192,7 @@ def test_bombs_are_refused() -> None:
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0))
     bomb = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
     with pytest.raises(InputError, match=r"bomb\.png: .*pixels"):
-        transforms.open_picture(io.BytesIO(bomb), "bomb.png")
+        cutting.open_picture(io.BytesIO(bomb), "bomb.png")
 
 
 @pytest.mark.parametrize("data", [b"", b"not a picture", b"\xff\xd8\xff\xe0" + bytes(30)])
@@ -200,17 +200,17 @@ def test_damaged_files_are_named(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.jpg"
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"broken\.jpg: the picture cannot be decoded"):
-        transforms.open_picture(path, str(path))
+        cutting.open_picture(path, str(path))
     with pytest.raises(InputError, match="there is no such picture"):
-        transforms.open_picture(tmp_path / "absent.jpg", "absent.jpg")
+        cutting.open_picture(tmp_path / "absent.jpg", "absent.jpg")
 
 
 def test_a_large_photo_is_decoded_small() -> None:
     stream = io.BytesIO()
     gradient(1600, 1200).save(stream, format="JPEG")
-    small = transforms.open_picture(io.BytesIO(stream.getvalue()), "large", least=256)
+    small = cutting.open_picture(io.BytesIO(stream.getvalue()), "large", least=256)
     assert small.size == (400, 300)
-    whole = transforms.open_picture(io.BytesIO(stream.getvalue()), "large")
+    whole = cutting.open_picture(io.BytesIO(stream.getvalue()), "large")
     assert whole.size == (1600, 1200)
     a, b = (transforms.named("vse++", False, 112)(p, None).float() for p in (small, whole))
     assert (a - b).abs().mean() < 2

@@ -221,7 +221,7 @@ def test_a_folder_is_embedded_once_and_then_in_part(photo_run: Path, pictures: P
 
 
 def _open(path: Path) -> object:
-    from simgrad.data.transforms import open_picture
+    from simgrad.data.cutting import open_picture
 
     return open_picture(path, path.name, least=512)
 

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.data.base import Pictures, Rows, Split
-from simgrad.data.transforms import Transform, named, open_picture
+from simgrad.data.cutting import open_picture
+from simgrad.data.transforms import Transform, named
 from simgrad.errors import InputError
 
 if TYPE_CHECKING:

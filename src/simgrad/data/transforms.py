@@ -16,15 +16,14 @@ bytes themselves; `named("vse++/imagenet", ...)` does it in the transform, for o
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from simgrad.data.augmentation import augment
-from simgrad.data.pictures import MOST_PIXELS, refuse_bombs, upright
+from simgrad.data.cutting import EVALUATION, as_bytes, resize, squeeze
+from simgrad.data.pictures import upright
 from simgrad.errors import InputError
 
 Transform = Callable[[Image.Image, torch.Generator | None], Tensor]
@@ -42,30 +41,24 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 def named(name: str, train: bool, size: int) -> Transform:
     """The transform of a name, `name` or `name/normalisation`."""
     recipe, slash, normalisation = name.partition("/")
-    if recipe not in _RECIPES:
-        raise InputError(f"there is no transform '{recipe}' (there are: {', '.join(_RECIPES)}).")
+    if recipe not in _TRAINING:
+        raise InputError(f"there is no transform '{recipe}' (there are: {', '.join(_TRAINING)}).")
     if slash and normalisation not in NORMALISATIONS:
         has = ", ".join(NORMALISATIONS)
         raise InputError(f"there is no normalisation '{normalisation}' (there are: {has}).")
     if not 1 <= size <= 4096:
         raise InputError(f"transform '{name}': size is 1 to 4096 pixels, not {size}.")
-    steps = _RECIPES[recipe]
 
     def transform(picture: Image.Image, generator: torch.Generator | None = None) -> Tensor:
         picture = upright(picture)
         if train and generator is not None:
-            picture = steps.train(picture, size, generator)
+            picture = _TRAINING[recipe](picture, size, generator)
         else:
-            picture = steps.evaluate(picture, size)
-        pixels = to_tensor(picture)
+            picture = EVALUATION[recipe](picture, size)
+        pixels = torch.from_numpy(as_bytes(picture))
         return normalise(pixels, normalisation) if slash else pixels
 
     return transform
-
-
-def to_tensor(picture: Image.Image) -> Tensor:
-    """An RGB picture as bytes, (3, height, width)."""
-    return torch.from_numpy(np.ascontiguousarray(np.array(picture).transpose(2, 0, 1)))
 
 
 def normalise(pixels: Tensor, name: str) -> Tensor:
@@ -74,35 +67,6 @@ def normalise(pixels: Tensor, name: str) -> Tensor:
     values = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
     shape = (3, 1, 1)
     return (values - values.new_tensor(mean).view(shape)) / values.new_tensor(std).view(shape)
-
-
-def open_picture(source: object, where: str, least: int | None = None) -> Image.Image:
-    """Decode a file (a path or a binary stream) to an upright RGB picture.
-
-    `least`: a JPEG may be decoded at a half, a quarter or an eighth of its size, as long as its
-    short side keeps this many pixels; that is several times quicker for large photos.
-    """
-    try:
-        with Image.open(source) as picture:  # type: ignore[arg-type]  # Pillow checks it
-            refuse_bombs(picture)
-            if least is not None and picture.format == "JPEG":
-                picture.draft("RGB", _draft_size(picture.size, least))
-            picture.load()  # while the file is open
-            return upright(picture)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-    except Image.DecompressionBombError:
-        raise InputError(f"{where}: more pixels than are decoded ({MOST_PIXELS:,}).") from None
-    except FileNotFoundError:
-        raise InputError(f"{where}: there is no such picture.") from None
-    # Damaged files make decoders raise nearly anything: struct.error, SyntaxError, OSError, ...
-    except Exception as error:
-        raise InputError(f"{where}: the picture cannot be decoded ({str(error)[:100]}).") from None
-
-
-def _draft_size(size: tuple[int, int], least: int) -> tuple[int, int]:
-    scale = least / min(size)
-    return max(1, math.ceil(size[0] * scale)), max(1, math.ceil(size[1] * scale))
 
 
 # -- random numbers, all from the one generator
@@ -146,7 +110,7 @@ def _area_crop(
         w = min(width, max(1, round(height * 4 / 3)))
         h = min(height, max(1, round(width * 4 / 3)))
         left, top = (width - w) // 2, (height - h) // 2
-    return _resize(picture, (size, size), (left, top, left + w, top + h), smooth)
+    return resize(picture, (size, size), (left, top, left + w, top + h), smooth)
 
 
 def _side_crop(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
@@ -155,45 +119,10 @@ def _side_crop(picture: Image.Image, size: int, generator: torch.Generator) -> I
     w, h = (max(1, int(share * side)) for side in picture.size)
     left = _whole(generator, 0, picture.width - w)
     top = _whole(generator, 0, picture.height - h)
-    return _resize(picture, (size, size), (left, top, left + w, top + h))
-
-
-def _squeeze(picture: Image.Image, size: int) -> Image.Image:
-    return _resize(picture, (size, size))
-
-
-def centre_crop(
-    picture: Image.Image,
-    size: int,
-    short: int,
-    smooth: Image.Resampling = Image.Resampling.BICUBIC,
-) -> Image.Image:
-    """Scale the short side to `short`, then cut a square of `size` from the middle."""
-    width, height = picture.size
-    scale = short / min(width, height)
-    w, h = max(size, round(width * scale)), max(size, round(height * scale))
-    left, top = round((w - size) / 2), round((h - size) / 2)
-    # Only what the crop shows is computed: the crop's box in the picture's own pixels.
-    x, y = width / w, height / h
-    box = (left * x, top * y, (left + size) * x, (top + size) * y)
-    return _resize(picture, (size, size), box, smooth)
-
-
-def _resize(
-    picture: Image.Image,
-    size: tuple[int, int],
-    box: tuple[float, float, float, float] | None = None,
-    smooth: Image.Resampling = Image.Resampling.BICUBIC,
-) -> Image.Image:
-    return picture.resize(size, smooth, box=box)
+    return resize(picture, (size, size), (left, top, left + w, top + h))
 
 
 # -- what each model was published with
-
-
-class _Recipe(NamedTuple):
-    train: Callable[[Image.Image, int, torch.Generator], Image.Image]
-    evaluate: Callable[[Image.Image, int], Image.Image]
 
 
 def _vsepp(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
@@ -201,16 +130,8 @@ def _vsepp(picture: Image.Image, size: int, generator: torch.Generator) -> Image
     return _flip(cropped, generator)
 
 
-def _vsepp_evaluate(picture: Image.Image, size: int) -> Image.Image:
-    return centre_crop(picture, size, size * 8 // 7, Image.Resampling.BILINEAR)
-
-
 def _efficientnet(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
     return _flip(_area_crop(picture, size, generator, (0.08, 1.0)), generator)
-
-
-def _efficientnet_evaluate(picture: Image.Image, size: int) -> Image.Image:
-    return centre_crop(picture, size, size + 32)
 
 
 def _vse_infinity(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
@@ -226,19 +147,15 @@ def _clip(picture: Image.Image, size: int, generator: torch.Generator) -> Image.
     return _area_crop(picture, size, generator, (0.9, 1.0))
 
 
-def _clip_evaluate(picture: Image.Image, size: int) -> Image.Image:
-    return centre_crop(picture, size, size)
-
-
 def _plain(picture: Image.Image, size: int, generator: torch.Generator) -> Image.Image:
-    return _squeeze(picture, size)
+    return squeeze(picture, size)
 
 
-_RECIPES = {
-    "vse++": _Recipe(_vsepp, _vsepp_evaluate),
-    "efficientnet-lite": _Recipe(_efficientnet, _efficientnet_evaluate),
-    "vse-infinity": _Recipe(_vse_infinity, _squeeze),
-    "x-vlm": _Recipe(_xvlm, _squeeze),
-    "clip": _Recipe(_clip, _clip_evaluate),
-    "plain": _Recipe(_plain, _squeeze),
+_TRAINING: dict[str, Callable[[Image.Image, int, torch.Generator], Image.Image]] = {
+    "vse++": _vsepp,
+    "efficientnet-lite": _efficientnet,
+    "vse-infinity": _vse_infinity,
+    "x-vlm": _xvlm,
+    "clip": _clip,
+    "plain": _plain,
 }

@@ -61,8 +61,8 @@ def search(
 
 
 def _ask(searcher: "Searcher", query: str, top: int) -> "Results":
+    from simgrad.data.cutting import open_picture
     from simgrad.data.pictures import SUFFIXES
-    from simgrad.data.transforms import open_picture
     from simgrad.serve.search import row_named
 
     path = Path(query)
@@ -121,7 +121,7 @@ def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None) -> None:
 
 
 def _picture(searcher: "Searcher", row: int) -> "Image | None":
-    from simgrad.data.transforms import open_picture
+    from simgrad.data.cutting import open_picture
 
     try:
         if searcher.folder is not None:

@@ -149,7 +149,7 @@ def _encode_files(
 
 
 def _open_picture(path: Path) -> tuple[str, "Image | None", str]:
-    from simgrad.data.transforms import open_picture
+    from simgrad.data.cutting import open_picture
 
     content = _content(path)
     try:

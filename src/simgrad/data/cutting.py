@@ -1,0 +1,102 @@
+"""Pictures opened and cut for evaluation, on Pillow alone: who only reads them needs no torch."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from simgrad.data.pictures import MOST_PIXELS, refuse_bombs, upright
+from simgrad.errors import InputError
+
+
+def open_picture(source: object, where: str, least: int | None = None) -> Image.Image:
+    """Decode a file (a path or a binary stream) to an upright RGB picture.
+
+    `least`: a JPEG may be decoded at a half, a quarter or an eighth of its size, as long as its
+    short side keeps this many pixels; that is several times quicker for large photos.
+    """
+    try:
+        with Image.open(source) as picture:  # type: ignore[arg-type]  # Pillow checks it
+            refuse_bombs(picture)
+            if least is not None and picture.format == "JPEG":
+                picture.draft("RGB", _draft_size(picture.size, least))
+            picture.load()  # while the file is open
+            return upright(picture)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    except Image.DecompressionBombError:
+        raise InputError(f"{where}: more pixels than are decoded ({MOST_PIXELS:,}).") from None
+    except FileNotFoundError:
+        raise InputError(f"{where}: there is no such picture.") from None
+    # Damaged files make decoders raise nearly anything: struct.error, SyntaxError, OSError, ...
+    except Exception as error:
+        raise InputError(f"{where}: the picture cannot be decoded ({str(error)[:100]}).") from None
+
+
+def _draft_size(size: tuple[int, int], least: int) -> tuple[int, int]:
+    scale = least / min(size)
+    return max(1, math.ceil(size[0] * scale)), max(1, math.ceil(size[1] * scale))
+
+
+def as_bytes(picture: Image.Image) -> npt.NDArray[Any]:
+    """An RGB picture as bytes, (3, height, width)."""
+    return np.ascontiguousarray(np.array(picture).transpose(2, 0, 1))
+
+
+# -- cuts
+
+
+def squeeze(picture: Image.Image, size: int) -> Image.Image:
+    return resize(picture, (size, size))
+
+
+def centre_crop(
+    picture: Image.Image,
+    size: int,
+    short: int,
+    smooth: Image.Resampling = Image.Resampling.BICUBIC,
+) -> Image.Image:
+    """Scale the short side to `short`, then cut a square of `size` from the middle."""
+    width, height = picture.size
+    scale = short / min(width, height)
+    w, h = max(size, round(width * scale)), max(size, round(height * scale))
+    left, top = round((w - size) / 2), round((h - size) / 2)
+    # Only what the crop shows is computed: the crop's box in the picture's own pixels.
+    x, y = width / w, height / h
+    box = (left * x, top * y, (left + size) * x, (top + size) * y)
+    return resize(picture, (size, size), box, smooth)
+
+
+def resize(
+    picture: Image.Image,
+    size: tuple[int, int],
+    box: tuple[float, float, float, float] | None = None,
+    smooth: Image.Resampling = Image.Resampling.BICUBIC,
+) -> Image.Image:
+    return picture.resize(size, smooth, box=box)
+
+
+def _vsepp(picture: Image.Image, size: int) -> Image.Image:
+    return centre_crop(picture, size, size * 8 // 7, Image.Resampling.BILINEAR)
+
+
+def _efficientnet(picture: Image.Image, size: int) -> Image.Image:
+    return centre_crop(picture, size, size + 32)
+
+
+def _clip(picture: Image.Image, size: int) -> Image.Image:
+    return centre_crop(picture, size, size)
+
+
+# What each model was published with: style -> the cut of a picture, by size.
+EVALUATION: dict[str, Callable[[Image.Image, int], Image.Image]] = {
+    "vse++": _vsepp,
+    "efficientnet-lite": _efficientnet,
+    "vse-infinity": squeeze,
+    "x-vlm": squeeze,
+    "clip": _clip,
+    "plain": squeeze,
+}

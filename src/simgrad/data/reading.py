@@ -1,0 +1,127 @@
+"""Pictures read by processes of their own: `python -m simgrad.data.reading`.
+
+Threads that decode share Python's lock, and stop helping at about eight. A process here is started
+with Pillow alone, in a tenth of a second, and not by a copy of one that has threads and a GPU. It
+reads jobs from standard input, a line of JSON each, puts the pictures into memory that both see,
+and answers with a line; it ends when its input does, which is also when whoever asked has died.
+"""
+
+import json
+import mmap
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simgrad.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Readers = queue.SimpleQueue["Reader"]
+
+
+class Died(Exception):
+    """The process is gone, and what it was asked for is still to be done."""
+
+
+class Reader:
+    """A process that reads up to `most` pictures at a time, cut in a style, to bytes."""
+
+    def __init__(self, style: str, size: int, most: int) -> None:
+        shape = (most, 3, size, size)
+        self._memory = os.memfd_create("pictures")
+        os.ftruncate(self._memory, int(np.prod(shape)))
+        self._pixels = _seen(self._memory, shape)
+        words = "-m", "simgrad.data.reading", str(self._memory), style, *map(str, shape)
+        self._child = subprocess.Popen(
+            [sys.executable, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(self._memory,),
+            start_new_session=True,  # Ctrl-C is for whoever asked
+            text=True,
+        )
+
+    def read(self, files: list[Path], least: int) -> "Tensor":
+        """(files, 3, size, size) bytes."""
+        import torch
+
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        try:
+            job = {"files": [str(file) for file in files], "least": least}
+            self._child.stdin.write(json.dumps(job) + "\n")
+            self._child.stdin.flush()
+            line = self._child.stdout.readline()
+        except OSError as error:
+            raise Died from error
+        if not line:
+            raise Died
+        answer = json.loads(line)
+        if "error" in answer:
+            raise InputError(answer["error"])
+        return torch.from_numpy(self._pixels[: len(files)]).clone()
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.kill()
+        self._child.communicate()
+        os.close(self._memory)
+
+
+@contextmanager
+def readers(count: int, style: str, size: int, most: int) -> "Iterator[Readers]":
+    """So many of them, each for one thread at a time; all are back when it ends."""
+    free: Readers = queue.SimpleQueue()
+    made = []
+    try:
+        for _ in range(count):
+            made.append(Reader(style, size, most))
+            free.put(made[-1])
+        yield free
+    finally:
+        for reader in made:
+            reader.close()
+
+
+def read_by(free: Readers, files: "Sequence[Path | None]", least: int) -> "Tensor":
+    """By the next one that is free; there is none for what is not in files."""
+    if None in files:
+        raise queue.Empty
+    reader = free.get_nowait()
+    pixels = reader.read([file for file in files if file is not None], least)
+    free.put(reader)  # unless it has died, or found a picture that ends it all
+    return pixels
+
+
+def _seen(memory: int, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Memory that two processes see."""
+    return np.frombuffer(mmap.mmap(memory, int(np.prod(shape))), dtype=np.uint8).reshape(shape)
+
+
+def _main(memory: str, style: str, *shape: str) -> None:
+    from simgrad.data.cutting import EVALUATION, as_bytes, open_picture
+
+    pixels, cut = _seen(int(memory), tuple(map(int, shape))), EVALUATION[style]
+    for line in sys.stdin:
+        job, answer = json.loads(line), {}
+        try:
+            for row, file in enumerate(job["files"]):
+                picture = open_picture(file, file, job["least"])
+                pixels[row] = as_bytes(cut(picture, pixels.shape[-1]))
+        except InputError as error:
+            answer = {"error": str(error)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
