@@ -2,6 +2,8 @@
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -143,6 +145,52 @@ def test_masked_sets_have_gradients_in_float16() -> None:
         pooled = pool(features, mask)
     found = torch.autograd.grad(pooled, list(pool.parameters()), torch.ones_like(pooled))
     assert all(gradient.isfinite().all() for gradient in found)
+
+
+@interpreted
+def test_no_sets_interpreted() -> None:
+    features, mask, weights = given("masked", 3, 5, 4)
+    weights.requires_grad_()
+    pooled = ranked(features[:0], mask[:0], weights[:0])
+    (found,) = torch.autograd.grad(pooled.sum(), weights)
+    assert torch.equal(found, torch.zeros(3, 5))
+
+
+@interpreted
+def test_gradients_of_gradients_are_refused_interpreted() -> None:
+    """The kernels know nothing of them, and zeros in their place would go unnoticed."""
+    features, _, weights = given("one weight for all", 3, 5, 4)
+    features.requires_grad_()
+    pooled = ranked(features, None, weights)
+    (found,) = torch.autograd.grad(pooled.square().sum(), features, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        (pooled.sum() + found.square().sum()).backward()
+
+
+def test_kernels_start_on_the_device_of_the_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    current: list[Tensor] = []
+
+    @contextmanager
+    def device_of(tensor: Tensor) -> Iterator[None]:
+        current.append(tensor)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(RankedPool, "apply", lambda features, *_: torch.stack(current)[0] - 1)
+    monkeypatch.setattr(pooling, "_suits", lambda *_: True)
+    monkeypatch.setattr(fused, "_ran", set())
+    features, mask, weights = given("masked", 3, 5, 4)
+    assert torch.equal(pool_sorted(features, mask, weights), features - 1)
+
+
+def test_what_is_warmed_up_depends_on_every_gradient() -> None:
+    """Kernels that keep ranks are others, be it for the gradient of the weights alone."""
+    features, mask, weights = given("masked", 3, 5, 4)
+    quiet = pooling._call(features, mask, weights)
+    assert pooling._call(features, mask, weights.requires_grad_()) != quiet
+    with torch.no_grad():
+        assert pooling._call(features, mask, weights) == quiet
 
 
 def test_without_kernels_values_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from simgrad.models.layers import valid
 from simgrad.objectives import fused
@@ -22,13 +23,14 @@ _KERNELS = "pooling"
 
 def pool_sorted(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
     """The weights, of one set or of each, are zero for ranks that a set does not have."""
-    if _suits(features, mask):
+    if _suits(features, mask, weights):
         features, weights = features.contiguous(), weights.float().contiguous()
         there = None if mask is None else mask.contiguous().view(torch.uint8)
         ranked: Callable[..., Tensor] = RankedPool.apply
         try:
-            pooled = ranked(features, there, weights)
-            fused.ran(_call(features, mask))
+            with torch.cuda.device_of(features):  # Triton starts kernels on the current device
+                pooled = ranked(features, there, weights)
+            fused.ran(_call(features, mask, weights))
             return pooled
         except torch.OutOfMemoryError:
             raise
@@ -45,21 +47,22 @@ def pool_sorted(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tenso
     return (ordered @ weights[:, :, None].to(ordered.dtype)).squeeze(-1)
 
 
-def _suits(features: Tensor, mask: Tensor | None) -> bool:
+def _suits(features: Tensor, mask: Tensor | None, weights: Tensor) -> bool:
     return (
         features.is_cuda
         and features.shape[1] <= _LARGEST
         and features.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and fused.capable(features.device)
-        and fused.ready(_KERNELS, _call(features, mask))
+        and fused.ready(_KERNELS, _call(features, mask, weights))
     )
 
 
-def _call(features: Tensor, mask: Tensor | None) -> tuple[Any, ...]:
+def _call(features: Tensor, mask: Tensor | None, weights: Tensor) -> tuple[Any, ...]:
     """What decides which kernels are compiled: sizes of sets do not, so one set warms up all."""
+    needed = torch.is_grad_enabled() and (features.requires_grad or weights.requires_grad)
     return (
         _KERNELS, features.dtype, features.device, features.shape[2], _places(features),
-        mask is None, torch.is_grad_enabled() and features.requires_grad,
+        mask is None, needed,
     )  # fmt: skip
 
 
@@ -88,6 +91,7 @@ class RankedPool(torch.autograd.Function):
         return pooled
 
     @staticmethod
+    @once_differentiable
     def backward(context: Any, above: Tensor) -> tuple[Tensor, None, Tensor]:  # type: ignore[override]
         from simgrad.models.pooling_kernels import pool_backward
 
@@ -102,7 +106,7 @@ class RankedPool(torch.autograd.Function):
             of_features, parts, k, d, _stride(weights),
             MASKED=mask is not None, PLACES=_places(features), WIDE=_WIDE,
         )  # fmt: skip
-        own = parts.sum(0) if len(weights) > 1 else parts.sum((0, 1))[None]
+        own = parts.sum((0, 1))[None] if len(weights) == 1 else parts.sum(0)
         return of_features, None, own
 
 
