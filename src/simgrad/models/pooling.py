@@ -28,7 +28,8 @@ def pool_sorted(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tenso
         there = None if mask is None else mask.contiguous().view(torch.uint8)
         ranked: Callable[..., Tensor] = RankedPool.apply
         try:
-            with torch.cuda.device_of(features):  # Triton starts kernels on the current device
+            # Triton starts kernels on the current device.
+            with torch.cuda.device_of(features):  # type: ignore[no-untyped-call]
                 pooled = ranked(features, there, weights)
             fused.ran(_call(features, mask, weights))
             return pooled
