@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simgrad.errors import InputError
-from simgrad.objectives import Objective, TripletSH, embeddings, objective, replayed
+from simgrad.objectives import Goal, Objective, TripletSH, embeddings, objective, replayed
 
 from .cases import everything, names
 
@@ -220,6 +220,66 @@ def test_only_what_is_known_to_depend_on_nothing_else(device: str, recorded: Any
         several(*pair, torch.arange(24, device=device))
         several(*pair, block=64)
     assert [recorded(o) for o in (mine, unwanted, several)] == [0, 0, 0]
+
+
+@anywhere
+def test_functions_and_tensors_as_parameters_are_not_recorded(device: str, recorded: Any) -> None:
+    """Nobody knows what a function reads; a tensor changes and stays the same object."""
+    state = {"weight": 1.0}
+
+    def weigh(s_pos: Tensor, s_neg: Tensor) -> Tensor:
+        return torch.full_like(s_pos, state["weight"])
+
+    pair, goal = _batch(0, device), Goal(triplet=weigh)
+    before = [_gradients(goal, *pair)[1] for _ in range(4)][-1]
+    state["weight"] = 2.0
+    torch.testing.assert_close(_gradients(goal, *pair)[1], 2 * before)
+    assert recorded(goal) == 0
+    triplet = objective("triplet")
+    triplet.margin = torch.tensor(0.1)  # type: ignore[assignment]
+    for _ in range(4):
+        triplet(*pair)
+    assert recorded(triplet) == 0
+
+
+@anywhere
+def test_recorded_in_inference_mode_then_trained(device: str, recorded: Any) -> None:
+    ours, plain = _like(objective("nt-xent"), device)
+    pair = _batch(0, device)
+    for _ in range(4):
+        with torch.inference_mode():
+            ours(*pair)
+    assert recorded(ours) == 1
+    for _ in range(4):
+        _equal(_gradients(ours, *pair), _gradients(plain, *pair))
+
+
+@anywhere
+def test_what_is_learned_in_another_precision(device: str, recorded: Any) -> None:
+    ours, plain = _like(objective("nt-xent(learned=true, tau=0.07)"), device)
+    pair = _batch(0, device, torch.float64)
+    for kind in (torch.float16, torch.float32, torch.float64):
+        for o in (ours, plain):
+            o.to(kind)
+            with torch.no_grad():
+                o.log_scale.fill_(2.659260036932778)
+        for _ in range(4):
+            got, expected = (_gradients(o, *pair) for o in (ours, plain))
+            torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
+
+
+@anywhere
+def test_what_never_comes_again_is_forgotten(device: str, recorded: Any) -> None:
+    """A temperature that is lowered with each step."""
+    ours = objective("nt-xent").to(device)
+    pair = _batch(0, device)
+    for _ in range(4):
+        ours(*pair)
+    for step in range(200):
+        ours.tau = 0.1 - 1e-4 * (step + 1)  # type: ignore[assignment]
+        ours(*pair)
+    assert len(replayed._known[ours]) < 100
+    assert recorded(ours) == 1
 
 
 def test_autocast_is_asked_before_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

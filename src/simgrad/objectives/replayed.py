@@ -6,8 +6,8 @@ graph. From then on the vectors are copied to where the graph reads them, it is 
 results are copied out: the same kernels, the same numbers, a fraction of the waiting.
 
 A graph keeps its memory (at most about a GiB for 8,192 pairs), so an objective has few of them.
-`objective.replays = False` does without. Only the package's own rules are recorded: nobody knows
-what another one reads besides its arguments.
+`objective.replays = False` does without. Only the package's own rules are recorded, and only if
+their parameters are numbers and words: nobody knows what a function reads besides its arguments.
 """
 
 import threading
@@ -26,6 +26,7 @@ from simgrad.objectives.tensors import exact_type, product_type
 
 _PLAIN = 2  # calls before the recording: kernels are compiled, libraries set up
 _GRAPHS = 4  # of an objective
+_CALLS = 64  # of an objective that are counted: with other parameters each time they never end
 # Similarities of a batch that is recorded. A larger one keeps a GPU busy by itself; and a graph
 # would keep several matrices of that size, with fused kernels one.
 _MOST, _MOST_FUSED = 2**24, 2**26
@@ -74,6 +75,7 @@ def suits(
         and type(objective).__module__.startswith("simgrad.")
         and objective.stream() is not None
         and not objective.needs_offline
+        and all(isinstance(x, str | float | int | None) for x in _parameters(objective))
         and (images.shape, images.dtype, images.device) == (texts.shape, texts.dtype, texts.device)
         and all(_fixed(x) or x.device == images.device for x in (scale, bias) if x is not None)
         and not torch.compiler.is_compiling()
@@ -92,6 +94,10 @@ def _small(objective: Objective, images: Tensor, similarities: int) -> bool:
     )
 
 
+def _parameters(objective: Objective) -> tuple[object, ...]:
+    return tuple(getattr(objective, f.name) for f in fields(objective))  # type: ignore[arg-type]
+
+
 def _fixed(x: Tensor) -> bool:
     """A number that is known to the host, and part of what is recorded."""
     return x.device.type == "cpu" and not x.requires_grad
@@ -105,8 +111,10 @@ def replay(
     call = _call(objective, given, kind)
     found = known.get(call, 0)
     if isinstance(found, int):
-        graphs = sum(isinstance(x, _Recorded) for x in known.values())
-        if found < _PLAIN or graphs >= _GRAPHS:
+        graphs = {key: x for key, x in list(known.items()) if isinstance(x, _Recorded)}
+        if found < _PLAIN or len(graphs) >= _GRAPHS:
+            if len(known) >= _CALLS:
+                known = _known[objective] = {**graphs}
             known[call] = min(found + 1, _PLAIN)
             return None
         recorded = _record(objective, given, calculate)
@@ -123,11 +131,16 @@ def _call(objective: Objective, given: Given, kind: torch.dtype) -> Hashable:
     images, _, *affine = given
     stream = torch.cuda.current_stream(images.device).cuda_stream
     return (
-        tuple(getattr(objective, f.name) for f in fields(objective)),  # type: ignore[arg-type]
-        tuple(x if x is None else (float(x) if _fixed(x) else x.requires_grad) for x in affine),
+        _parameters(objective),
+        tuple(x if x is None else _decides(x) for x in affine),
         (images.shape, images.dtype, kind, images.device, stream),
         (torch.backends.cuda.matmul.fp32_precision, torch.are_deterministic_algorithms_enabled()),
+        torch.is_inference_mode_enabled(),  # what is made in it cannot be written to outside
     )
+
+
+def _decides(x: Tensor) -> Hashable:
+    return float(x) if _fixed(x) else (x.dtype, x.requires_grad)
 
 
 def _record(objective: Objective, given: Given, calculate: Calculate) -> _Recorded | None:
