@@ -125,7 +125,9 @@ def test_captured_steps_train_like_plain_ones(
     if objective.startswith("off"):
         first = train(recipe, tmp_path / "first", dataset=scenes, quiet=True)
         mined = mine_run(first, tmp_path / "lists", 15, dataset=scenes)
-        recipe = recipe.replace(candidates=str(mined), depth=15)
+        recipe = recipe.replace(
+            candidates=str(mined), depth=15, first_objective="triplet", first_epochs=1
+        )
     losses = []
     for graphs in (False, True):
         chosen = recipe.replace(objective=objective, graphs=graphs)

@@ -16,6 +16,7 @@ from simgrad.training import mining_product
 from simgrad.training.loop import train
 from simgrad.training.mining import Candidates, mine_encoded
 from simgrad.training.mining_product import largest
+from simgrad.training.offline import Draw
 from simgrad.training.rounds import mine_run
 from tests.models.small import small as small_model
 
@@ -151,6 +152,26 @@ def test_two_rounds_in_one_recipe(small: Any, scenes: Any, tmp_path: Path) -> No
     assert simgrad.training.Run(tmp_path / "run" / "round1").recipe.objective == "triplet-sh"
     again = train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
     assert again.test == run.test
+
+
+def test_nothing_is_drawn_before_it_is_used(
+    small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch of all negatives first: what was drawn would cost time, and batch norms count it."""
+    epochs: list[int] = []
+    draw = Draw.epoch
+
+    def noted(own: Draw, plan: Any, epoch: int) -> Any:
+        epochs.append(epoch)
+        return draw(own, plan, epoch)
+
+    monkeypatch.setattr(Draw, "epoch", noted)
+    second = {"objective": "off-tri", "epochs": 3, "depth": 20}
+    recipe = small(
+        epochs=1, first_objective="triplet", first_epochs=1, second_round={**second, "lr": 1e-4}
+    )
+    train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
+    assert epochs == [1, 2]
 
 
 def test_a_second_round_with_an_ordinary_objective_goes_on(

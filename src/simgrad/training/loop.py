@@ -103,17 +103,10 @@ class _Training:
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
         )
         self.draw = None
-        uses_draws = any(chosen.needs_offline for chosen in self.step.objectives.values())
-        if recipe.candidates is not None and uses_draws:
+        if recipe.candidates is not None and any(map(self._uses_draws, self.step.objectives)):
             self.draw = Draw(self.split, Candidates.load(recipe.candidates), recipe)
-        # For a frozen and for a thawed network: a step that is captured would not notice the thaw.
         self.sources = {False: prepared.frozen or prepared.train, True: prepared.train}
-        more = 0 if self.draw is None else self.draw.for_each
-        self.graphs = {
-            trained: GraphSteps(self.step, source, recipe, more)
-            for trained, source in self.sources.items()
-            if GraphSteps.possible(self.step, source, recipe, prepared.device)
-        }
+        self.captured: tuple[Any, GraphSteps | None] = (None, None)  # what for, and its steps
         self.watch = Watch()
         self.display = Display(recipe, quiet or distributed.rank() > 0)
         self.records = Records(folder, recipe, writes=distributed.rank() == 0)
@@ -149,10 +142,11 @@ class _Training:
         plan: list[IndexBatch] = self.sampler.epoch(self.split, epoch)
         if not plan:
             raise InputError(f"no batch of {recipe.batch}: lower `batch`, or drop_last: false.")
-        steps = len(plan)
-        if self.draw is not None:
-            plan = list(self.draw.epoch(plan, epoch))
-        trained = moment(recipe, epoch, 0, steps).train_backbone
+        steps, begin = len(plan), moment(recipe, epoch, 0, len(plan))
+        draw = self.draw if self._uses_draws(begin.objective) else None
+        if draw is not None:
+            plan = list(draw.epoch(plan, epoch))
+        trained = begin.train_backbone
         set_backbone(self.it.model, trained)
         self.it.model.train()
 
@@ -160,8 +154,9 @@ class _Training:
             return moment(recipe, epoch, place, steps)
 
         start = self.at["place"]
-        if trained in self.graphs:
-            losses = self.graphs[trained](plan, start, moment_of)
+        graphs = self._graphs(trained, 0 if draw is None else draw.for_each)
+        if graphs is not None:
+            losses = graphs(plan, start, moment_of)
         else:
             seed = recipe.seed * 100_003 + epoch
             source = self.sources[trained]
@@ -191,6 +186,21 @@ class _Training:
             if asked_to_stop():
                 return False
         return True
+
+    def _uses_draws(self, objective: str) -> bool:
+        return self.step.objectives[objective].needs_offline
+
+    def _graphs(self, trained: bool, drawn: int) -> GraphSteps | None:
+        """Steps to capture, for a frozen or thawed network, with or without draws.
+
+        A step that is captured would notice neither; those of before give their memory back.
+        """
+        if self.captured[0] != (trained, drawn):
+            source, self.captured = self.sources[trained], (None, None)
+            possible = GraphSteps.possible(self.step, source, self.recipe, self.it.device)
+            steps = GraphSteps(self.step, source, self.recipe, drawn) if possible else None
+            self.captured = (trained, drawn), steps
+        return self.captured[1]
 
     def _check(self, loss: Tensor, index: IndexBatch) -> None:
         value = float(loss)
