@@ -6,7 +6,7 @@ import torch
 
 import simgrad
 from simgrad.errors import InputError
-from simgrad.evaluation import Ranks, rank_blocks
+from simgrad.evaluation import Ranks, evaluate_ensemble, rank_blocks
 
 GOOD = np.eye(4, 8)
 PAIRING = np.arange(8) % 4
@@ -33,6 +33,23 @@ def test_nan_names_its_row():
     message = "image 3 and caption 6 is NaN"
     refused(message, simgrad.evaluate_similarities, similarities, PAIRING)
     refused(message, rank_blocks, lambda a, b: torch.tensor(similarities)[a:b], PAIRING, rows=2)
+
+
+def test_infinities_that_cancel_out_in_an_ensemble():
+    high, low = GOOD.copy(), GOOD.copy()
+    high[0, 4], low[0, 4] = np.inf, -np.inf
+    refused("image 0 and caption 4 is NaN", evaluate_ensemble, [high, low], PAIRING)
+
+
+def test_ids_are_taken_in_their_order():
+    """A pandas series looks up labels, which are no longer 0, 1, ... in a part of a table."""
+
+    class Series(list):
+        def __getitem__(self, label):
+            return super().__getitem__(3 - label)
+
+    metrics = simgrad.evaluate_similarities(GOOD, PAIRING, image_ids=Series("abcd"))
+    assert metrics.ranks.image_ids == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ def evaluate_scores(
 ) -> Metrics:
     """What all of the above end in."""
     pairing = check_pairing(image_of_caption, scores.num_images, scores.num_captions)
-    _check_ids(image_ids, scores.num_images, "image_ids")
-    _check_ids(caption_ids, scores.num_captions, "caption_ids")
+    image_ids = _check_ids(image_ids, scores.num_images, "image_ids")
+    caption_ids = _check_ids(caption_ids, scores.num_captions, "caption_ids")
     folds, used = folds_of(find_protocol(protocol), scores.num_images, pairing)
     ranks = []
     for fold in folds:
@@ -210,11 +210,12 @@ def check_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> 
     return pairing
 
 
-def _check_ids(ids: Sequence[str] | None, number: int, name: str) -> None:
+def _check_ids(ids: Sequence[str] | None, number: int, name: str) -> list[str] | None:
     if ids is not None and len(ids) != number:
         raise InputError(f"{name} has {len(ids):,} entries for {number:,} rows.")
+    return None if ids is None else list(ids)  # in their order, whatever a column looks up by
 
 
-def _names(ids: Sequence[str] | None, rows: Integers) -> list[str]:
+def _names(ids: list[str] | None, rows: Integers) -> list[str]:
     """Of some rows; without ids, their numbers."""
     return [str(row if ids is None else ids[row]) for row in rows.tolist()]

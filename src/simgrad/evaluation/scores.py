@@ -202,6 +202,7 @@ class Average(Scores):
         total = self.members[0].compute(start, stop)
         for member in self.members[1:]:
             total += member.compute(start, stop)
+        check_block(total, start)  # infinities of two members may cancel out
         return total / len(self.members)
 
     def select(self, images: Tensor, captions: Tensor) -> "Average":
