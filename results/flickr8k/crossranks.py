@@ -16,7 +16,7 @@ from simgrad.studies.study import Study
 
 def main() -> None:
     studies = [Study.open(Path(folder)) for folder in sys.argv[1:]]
-    named = {study.path.name for study in studies}
+    named = {study.path.name for study in studies if any(study.groups.values())}
     lines = [line for line in read_csv(HERE / "crossranks.csv") if line["study"] not in named]
     lines += [
         {

@@ -14,7 +14,7 @@ from simgrad.studies.study import Study
 
 def main() -> None:
     studies = [Study.open(Path(folder)) for folder in sys.argv[1:]]
-    named = {study.path.name for study in studies}
+    named = {study.path.name for study in studies if any(study.groups.values())}
     rows = [row for row in read_csv(HERE / "curves.csv") if row["study"] not in named]
     rows += [
         {

@@ -3,7 +3,8 @@
 For every finished run of the studies: how its similarities agree with people's judgments
 (`simgrad evaluate --judgments`), and, among the captions of other images that it finds most similar
 to a test image, the share that people call correct. FLICKR8K holds the pictures' judgments. Runs
-need their weights; `--processes` judges several at once. Lines of other studies in OUTPUT.csv stay.
+need their weights; `--processes` judges several at once. Lines of other studies in OUTPUT.csv stay,
+and those of runs whose weights are gone.
 """
 
 import argparse
@@ -47,9 +48,15 @@ def main() -> None:
     ]
     # A GPU cannot be used in a process that was forked from one that has used it.
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
-        new = [row for row in pool.map(partial(judge, data=given.data), runs) if row is not None]
+        found = list(pool.map(partial(judge, data=given.data), runs))
+    new = [row for row in found if row is not None]
+    left_out = {
+        (study, label, str(run.recipe.seed))
+        for (study, label, run), row in zip(runs, found, strict=True)
+        if row is None
+    }
     with lock(given.output.with_name(f"{given.output.name}.lock")):
-        rows = merged(given.output, new)
+        rows = merged(given.output, new, left_out)
         with atomic_write(given.output) as file:
             columns = list(dict.fromkeys(column for row in rows for column in row))
             writer = csv.DictWriter(file, columns, lineterminator="\n")
@@ -58,13 +65,20 @@ def main() -> None:
     print(f"{given.output}: {len(rows)} runs, {len(new)} of them judged now")
 
 
-def merged(path: Path, new: list[dict[str, object]]) -> list[dict[str, object]]:
-    """The lines of other studies that a file has, then the new ones."""
+def merged(
+    path: Path, new: list[dict[str, object]], left_out: set[tuple[str, str, str]]
+) -> list[dict[str, object]]:
+    """The lines of other studies that a file has, and of runs left out, then the new ones."""
     judged = {row["study"] for row in new}
     if not path.is_file():
         return new
     with path.open(encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if row["study"] not in judged] + new
+        old = list(csv.DictReader(file))
+    return [
+        row
+        for row in old
+        if row["study"] not in judged or (row["study"], row["label"], row["seed"]) in left_out
+    ] + new
 
 
 def judge(job: tuple[str, str, Run], data: Path) -> dict[str, object] | None:

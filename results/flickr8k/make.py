@@ -5,8 +5,8 @@ name without `flickr8k-` (`objectives`, `goal`, `models`), and, where there are 
 cocos-vsrn.json (`simgrad cocos`), judgments.csv (judge.py), mined.json (mined.py) and gpu.txt (one
 `nvidia-smi` line every two seconds). No weights are needed. COMMIT is what was run, for runs that
 could not know. Only finished runs count. What is here of a study in FOLDER is replaced whole,
-unless FOLDER has fewer of the same seeds and steps (a part run again, to be judged); what is here
-of other studies stays.
+unless FOLDER has fewer of the same rows, seeds and steps (a part run again, to be judged); what is
+here of other studies stays.
 """
 
 import csv
@@ -60,18 +60,23 @@ def main() -> None:
 
 def whole_studies(folder: Path) -> dict[str, Study]:
     """The studies of a folder, by name, but for those of which this one has more of the same."""
-    recorded: dict[str, set[tuple[str, int]]] = {}
+    recorded: dict[str, set[tuple[str, str, int]]] = {}
     for row in read_csv(HERE / "runs.csv"):
-        recorded.setdefault(row["study"], set()).add((row["seed"], int(row["steps"])))
+        run = row["label"], row["seed"], int(row["steps"])
+        recorded.setdefault(row["study"], set()).add(run)
     found = {}
     for path in sorted(folder.iterdir()):
         if not (path / "study.yaml").is_file():
             continue
         study = Study.open(path)
-        runs = [run for runs in study.groups.values() for run in runs]
-        there = {(str(run.info["seed"]), run.info["steps"]) for run in runs}
+        there = {
+            (label, str(run.info["seed"]), int(run.info["steps"]))
+            for label, runs in study.groups.items()
+            for run in runs
+        }
         here = recorded.get(path.name, set())
-        if there < here:
+        # Rows may have other names by now: seeds and steps alone tell a part, too.
+        if there < here or {run[1:] for run in there} < {run[1:] for run in here}:
             print(f"{path}: left out, it is a part of what runs.csv has", file=sys.stderr)
             continue
         found[path.name] = study

@@ -1,6 +1,7 @@
 """The scripts of results/flickr8k: studies that are run again are replaced, all else stays."""
 
 import csv
+import importlib
 import shutil
 import subprocess
 import sys
@@ -33,14 +34,20 @@ AOQ: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two studies as they come back from another machine: no weights; one of them in part."""
+    """Studies as they come back from another machine: no weights; two in part; one not begun."""
     made = tmp_path_factory.mktemp("runs")
-    for name, seeds in (("aoq", 3), ("goal", 1)):
-        study = Study.create(plan_from_dict({**AOQ, "seeds": seeds}, name), made / name)
-        assert work(study) == 0
-    for path in (made / "goal" / "runs").glob("*/run.json"):  # as long as the recorded ones
-        info = read_json(path)
-        write_json(path, {**info, "steps": int(recorded("goal")[0]["steps"])})
+    one_row = [{"label": recorded("finetune")[0]["label"]}]
+    for name, seeds, rows in (
+        ("aoq", 3, AOQ["rows"]),
+        ("goal", 1, AOQ["rows"]),
+        ("finetune", 1, one_row),
+    ):
+        plan = plan_from_dict({**AOQ, "seeds": seeds, "rows": rows}, name)
+        assert work(Study.create(plan, made / name)) == 0
+    Study.create(plan_from_dict(AOQ, "aoq-further"), made / "aoq-further")
+    for name in ("goal", "finetune"):
+        for path in (made / name / "runs").glob("*/run.json"):  # as long as the recorded ones
+            write_json(path, {**read_json(path), "steps": int(recorded(name)[0]["steps"])})
     for weights in made.rglob("best"):
         shutil.rmtree(weights)
     return made
@@ -58,8 +65,9 @@ def results(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
         writer.writerow(judged)
     told = run(here / "make.py", folder)
     assert "goal: left out, it is a part" in told
-    run(here / "crossranks.py", folder / "aoq")
-    run(here / "curves.py", folder / "aoq")
+    assert "finetune: left out, it is a part" in told
+    run(here / "crossranks.py", folder / "aoq", folder / "aoq-further")
+    run(here / "curves.py", folder / "aoq", folder / "aoq-further")
     return here
 
 
@@ -97,7 +105,7 @@ def test_files_of_other_studies_stay(results: Path) -> None:
     assert all(name in together or "aoq" in name for name in changed)
     assert {"table-aoq.md", "table-aoq.csv"} | together <= changed
     assert len(list((results / "ranks" / "aoq").iterdir())) == 2  # the best seed of each row
-    assert not any("further" in name for name in changed)
+    assert not any("further" in name or "finetune" in name for name in changed)
 
 
 def test_judgments_stand_by_study_and_model(results: Path) -> None:
@@ -117,3 +125,19 @@ def test_judging_keeps_other_lines_and_names_runs_without_weights(
     told = run(RESULTS / "judge.py", tmp_path, output, folder / "goal", "--processes", "2")
     assert told.count("it has no weights") == 2
     assert lines(output) == [{"study": "vsrn", "label": "triplet"}]
+
+
+def test_lines_of_runs_without_weights_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others of the same study are judged anew."""
+    output = tmp_path / "judgments.csv"
+    old = [
+        {"study": study, "label": "triplet", "seed": seed}
+        for study, seed in (("vsrn", "0"), ("goal", "0"), ("goal", "1"), ("goal", "7"))
+    ]
+    output.write_text("study,label,seed\n" + "".join(",".join(o.values()) + "\n" for o in old))
+    new = [{"study": "goal", "label": "triplet", "seed": 0, "rsum": "9"}]
+    monkeypatch.syspath_prepend(RESULTS)
+    merged = importlib.import_module("judge").merged
+    assert merged(output, new, {("goal", "triplet", "1")}) == [old[0], old[2], *new]
