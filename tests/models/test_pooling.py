@@ -214,7 +214,6 @@ def test_without_kernels_values_are_sorted(monkeypatch: pytest.MonkeyPatch) -> N
 def test_gradients_of_gpo_are_right() -> None:
     torch.manual_seed(0)
     pool = Gpo(code=4, hidden=3).double()
-    pool.codes = pool.codes.double()
     features = torch.randn(5, 4, 2, dtype=torch.float64, requires_grad=True)
     mask = torch.arange(4) < torch.tensor([[4], [1], [3], [2], [4]])
     parameters = list(pool.parameters())
@@ -224,6 +223,7 @@ def test_gradients_of_gpo_are_right() -> None:
 def test_weights_of_ranks_are_exact_in_half_precision() -> None:
     torch.manual_seed(0)
     pool, sizes = Gpo(), torch.arange(1, 8)
-    exact = pool.weights(sizes, 7)
+    exact, of_all = pool.weights(sizes, 7), pool.weights_of_all(7)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(pool.weights(sizes, 7), exact)
+        assert torch.equal(pool.weights_of_all(7), of_all)

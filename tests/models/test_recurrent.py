@@ -44,14 +44,21 @@ def test_both_ways_at_once_pass_over_the_padding(width: int, size: float) -> Non
         assert torch.allclose(found, want, rtol=1e-4, atol=1e-6 * size)
 
 
-def test_what_stands_in_the_padding_changes_nothing() -> None:
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+def test_what_stands_in_the_padding_changes_nothing(kind: torch.dtype) -> None:
     torch.manual_seed(0)
     rnn, x = BiGru(6, 5), torch.randn(3, 7, 6)
     real = valid(torch.tensor([3, 7, 5]), 7)
     other = torch.where(real[:, :, None], x, 30 * torch.randn(3, 7, 6))
     ways = [rnn.onward, rnn.backward_]
-    one, two = (scaled_states(ways, each, ~real, torch.float32)[real] for each in (x, other))
-    assert torch.equal(one, two)
+    found = []
+    for each in (x.requires_grad_(), other.requires_grad_()):
+        states = scaled_states(ways, each, ~real, kind)[real]
+        of_x, *of_weights = gradients(states, rnn, each, 1.0)
+        assert not of_x[~real].any()
+        found.append([states, of_x[real], *of_weights])
+    for one, two in zip(*found, strict=True):
+        assert torch.equal(one, two)
 
 
 def test_no_gradient_from_above_is_no_gradient_below() -> None:

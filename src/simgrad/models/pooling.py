@@ -37,11 +37,11 @@ def pool_sorted(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tenso
             raise
         except Exception as error:  # whatever a compiler may raise: sorting still works
             fused.give_up(_KERNELS, "vse-infinity", error)
-    if mask is not None:  # what is not there is sorted behind what is
+    if mask is not None:  # What is not there is sorted behind what is.
         features = features.masked_fill(~mask[:, :, None], -torch.inf)
     # Sorts are fast along the last axis, and in half precision where values come in it.
     ordered = features.transpose(1, 2).sort(dim=-1, descending=True).values  # (n, d, k)
-    if mask is not None:  # its weight is zero; so its value, which that weight's gradient has in it
+    if mask is not None:  # It weighs nothing; as zero it is no part of that weight's gradient.
         ordered.masked_fill_(~valid(mask.sum(1), mask.shape[1])[:, None], 0.0)
     if len(weights) == 1:
         return ordered @ weights[0].to(ordered.dtype)
