@@ -7,6 +7,8 @@ import torch
 import simgrad
 from simgrad.errors import InputError
 from simgrad.evaluation import Ranks, evaluate_ensemble, rank_blocks
+from simgrad.evaluation.evaluator import embedding_scores
+from simgrad.evaluation.scores import Average
 
 GOOD = np.eye(4, 8)
 PAIRING = np.arange(8) % 4
@@ -123,3 +125,10 @@ def test_ranks_that_cannot_be_read(tmp_path):
 
     pyarrow.parquet.write_table(pyarrow.table({"image": [1]}), tmp_path / "other.parquet")
     refused("not a file of ranks", Ranks.load, tmp_path / "other.parquet")
+
+
+def test_a_member_of_an_ensemble_may_count_twice():
+    """It gives its similarities in the same memory again."""
+    one, other = (embedding_scores(vectors(4, s), vectors(8, s + 9)) for s in (0, 1))
+    block, alone = Average([one, other, one]).compute(0, 4), other.compute(0, 4).clone()
+    torch.testing.assert_close(block, (2 * one.compute(0, 4) + alone) / 3)

@@ -5,6 +5,7 @@ need never exist. A block may be overwritten by whoever asked for it, and lasts 
 """
 
 import contextlib
+import functools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -199,9 +200,8 @@ class Average(Scores):
         self.same_captions = _same_in_all([m.same_captions for m in members])
 
     def compute(self, start: int, stop: int) -> Tensor:
-        total = self.members[0].compute(start, stop)
-        for member in self.members[1:]:
-            total += member.compute(start, stop)
+        # Not in place: a member that is there twice writes into the same memory again.
+        total = functools.reduce(torch.add, (m.compute(start, stop) for m in self.members))
         check_block(total, start)  # infinities of two members may cancel out
         return total / len(self.members)
 
