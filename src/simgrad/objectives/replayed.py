@@ -119,7 +119,6 @@ def replay(
             return None
         recorded = _record(objective, given, calculate)
         if recorded is None:
-            objective.replays = False
             return None
         found = known[call] = recorded
     with found.busy:
@@ -159,6 +158,7 @@ def _record(objective: Objective, given: Given, calculate: Calculate) -> _Record
                 finally:
                     graph.capture_end()
     except RuntimeError as error:  # out of memory, or something that no graph can hold
+        objective.replays = False  # before the warning, which may be made an error
         warnings.warn(
             f"{objective}: its steps cannot be recorded here ({str(error)[:200]}); operations are "
             "started one by one, more slowly.",
