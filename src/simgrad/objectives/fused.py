@@ -126,7 +126,7 @@ def weigh_fused(work: Work, stream: Streamed) -> Gradients | None:
 
 def give_up(kernel: str, whose: str, error: Exception) -> None:
     """A kernel that does not run: said once, not tried again."""
-    if torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise error  # it may be the capture that failed, and whoever began it must know
     _broken.add(kernel)
     warnings.warn(
