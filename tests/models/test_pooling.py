@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from simgrad import gpu
 from simgrad.models import pooling
 from simgrad.models.gpo import Gpo
 from simgrad.models.pooling import RankedPool, pool_sorted
-from simgrad.objectives import fused
 
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1"
@@ -98,7 +98,7 @@ def test_kernels_interpreted(case: str, shape: tuple[int, int, int], dtype: torc
 def test_kernels(case: str, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     pytest.importorskip("triton")
     check(pool_sorted, case, dtype, shape, "cuda")
-    assert "pooling" not in fused._broken
+    assert "pooling" not in gpu._broken
 
 
 def equal_values(pool) -> None:
@@ -179,7 +179,7 @@ def test_kernels_start_on_the_device_of_the_features(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "device_of", device_of)
     monkeypatch.setattr(RankedPool, "apply", lambda features, *_: torch.stack(current)[0] - 1)
     monkeypatch.setattr(pooling, "_suits", lambda *_: True)
-    monkeypatch.setattr(fused, "_ran", set())
+    monkeypatch.setattr(gpu, "_ran", set())
     features, mask, weights = given("masked", 3, 5, 4)
     assert torch.equal(pool_sorted(features, mask, weights), features - 1)
 
@@ -202,8 +202,8 @@ def test_without_kernels_values_are_sorted(monkeypatch: pytest.MonkeyPatch) -> N
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(RankedPool, "apply", fails)
-    monkeypatch.setattr(fused, "_broken", set())
-    monkeypatch.setattr(pooling, "_suits", lambda *_: "pooling" not in fused._broken)
+    monkeypatch.setattr(gpu, "_broken", set())
+    monkeypatch.setattr(pooling, "_suits", lambda *_: "pooling" not in gpu._broken)
     with pytest.warns(UserWarning, match="no compiler"):
         assert torch.equal(pool_sorted(features, mask, weights), want)
     with warnings.catch_warnings():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from simgrad import gpu
 from simgrad.objectives import Objective, Offline, Positives, fused, objective, tiles
 from simgrad.objectives.rows import Work
 from simgrad.objectives.tiles import SHAPES, Shape
@@ -70,7 +71,7 @@ def test_fused_equals_plain(
         o.to("cpu")
     stream = o.stream()
     assert stream is not None
-    assert stream.tile not in fused._broken
+    assert stream.tile not in gpu._broken
     assert len(taken) == (0 if several and stream.per_pair else 1)
     # In blocks positives are not rounded, in one piece they are: the narrowest sigmoid sees that.
     narrow = dtype == torch.bfloat16 and str(o) == "smooth-ap(tau=0.005)"
@@ -100,7 +101,7 @@ def test_one_block_equals_plain(
         got = _gradients(o, "cuda", dtype, positives)
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert fused._broken.isdisjoint({"softmax", "rank"})
+    assert gpu._broken.isdisjoint({"softmax", "rank"})
     for one, other in zip(got, plain, strict=True):
         assert _close(one, other), f"{one} is not {other}"
 
@@ -116,7 +117,7 @@ def test_captured_after_a_step_outside(
     name: str, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setattr(fused, "_ran", set())
+    monkeypatch.setattr(gpu, "_ran", set())
     o, taken, weigh = objective(name).to(home), [], fused.weigh_fused
     monkeypatch.setattr(fused, "weigh_fused", lambda w, *a: taken.append(w) or weigh(w, *a))
     given = [torch.zeros(8192, 64, device="cuda").requires_grad_() for _ in range(2)]
@@ -158,14 +159,14 @@ def test_only_calls_that_ran_before_are_captured(monkeypatch: pytest.MonkeyPatch
     """As far as that can be told without a GPU: the same call is found again, another is not."""
     seen: list[object] = []
     stand_in(monkeypatch)
-    monkeypatch.setattr(fused, "_ran", set())
+    monkeypatch.setattr(gpu, "_ran", set())
     without_a_gpu(monkeypatch, 384)
     for spec, width in (("nt-xent", 8), ("nt-xent", 8), ("nt-xent", 16), ("nt-xent(tau=0.2)", 8)):
         _gradients(objective(spec), "cpu", torch.float32, None, width)
-        seen.append(len(fused._ran))
+        seen.append(len(gpu._ran))
     several = torch.arange(300) % 110  # the host counts their blocks
     _gradients(objective("nt-xent"), "cpu", torch.float32, several, 24)
-    assert [*seen, len(fused._ran)] == [1, 1, 2, 3, 3]
+    assert [*seen, len(gpu._ran)] == [1, 1, 2, 3, 3]
 
 
 @pytest.mark.parametrize("rows", [128, 384])  # of a block: several blocks, and one
@@ -184,7 +185,7 @@ def test_what_surrounds_the_kernels(
     kernels = stand_in(monkeypatch)
     without_a_gpu(monkeypatch, rows)
     got = _gradients(o, "cpu", torch.float32, positives)
-    assert stream.tile not in fused._broken
+    assert stream.tile not in gpu._broken
     blocks = -(-300 // rows)  # of about as many pairs as rows
     # One block, its scale known and not too large, keeps what it has seen.
     taus = {"softmax": (0.1, 0.3, 0.05), "rank": (0.01, 0.1)}.get(stream.tile, ())
@@ -218,7 +219,7 @@ def test_interpreted_equals_plain(
     plain = _gradients(o, "cpu", torch.float32, positives)
     without_a_gpu(monkeypatch, rows)
     got = _gradients(o, "cpu", torch.float32, positives)
-    assert stream.tile not in fused._broken
+    assert stream.tile not in gpu._broken
     for one, other in zip(got, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
@@ -244,8 +245,8 @@ def test_kernels_that_do_not_run_are_said_once_and_done_without(
 ) -> None:
     o = objective("nt-xent")
     plain = _gradients(o, "cpu", torch.float32, None)
-    monkeypatch.setattr(fused, "_broken", set())
-    monkeypatch.setattr(fused, "suits", lambda work, stream, *_: stream.tile not in fused._broken)
+    monkeypatch.setattr(gpu, "_broken", set())
+    monkeypatch.setattr(fused, "suits", lambda work, stream, *_: stream.tile not in gpu._broken)
     with pytest.warns(UserWarning, match="fused kernels do not run here"):
         first = _gradients(o, "cpu", torch.float32, None)  # tensors of a CPU: no kernel takes them
     with warnings.catch_warnings():

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad.objectives import embeddings, fused, objective, turning
+from simgrad import gpu
+from simgrad.objectives import embeddings, objective, turning
 
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1"
@@ -75,11 +76,11 @@ def test_one_pass_equals_several(
         return torch.autograd.grad(loss, [x, y, *o.parameters()])
 
     plain = gradients()
-    monkeypatch.setattr(fused, "_ran", set())
+    monkeypatch.setattr(gpu, "_ran", set())
     monkeypatch.setattr(turning, "_MANY", 1)
     got = gradients()
-    assert {"turn", "lengthen"}.isdisjoint(fused._broken)
-    ran = {call[0] for call in fused._ran if isinstance(call, tuple)}
+    assert {"turn", "lengthen"}.isdisjoint(gpu._broken)
+    ran = {call[0] for call in gpu._ran if isinstance(call, tuple)}
     assert ran == ({"turn"} if dtype == torch.float16 else {"turn", "lengthen"})
     for one, other in zip(got, plain, strict=True):
         # A rounded vector may choose another hardest negative.
@@ -112,12 +113,12 @@ def test_what_the_way_back_returns_is_enough(spec: str, monkeypatch: pytest.Monk
 
 
 def test_kernels_that_do_not_run_leave_vectors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "_broken", set())
-    monkeypatch.setattr(turning, "_suits", lambda _x, _scale, call: call[0] not in fused._broken)
+    monkeypatch.setattr(gpu, "_broken", set())
+    monkeypatch.setattr(turning, "_suits", lambda _x, _scale, call: call[0] not in gpu._broken)
     x, y = (torch.randn(5, 4, requires_grad=True) for _ in range(2))
     o = objective("nt-xent")
     with pytest.warns(UserWarning, match="do not run here"):
         first = torch.autograd.grad(o(x, y), [x, y])
-    assert fused._broken == {"turn", "lengthen"}
+    assert gpu._broken == {"turn", "lengthen"}
     for one, other in zip(first, torch.autograd.grad(o(x, y), [x, y]), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)

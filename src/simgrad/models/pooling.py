@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from simgrad import gpu
 from simgrad.models.layers import valid
-from simgrad.objectives import fused
 
 # Sets for which comparing all with all is cheaper than sorting.
 _LARGEST = 128
@@ -31,12 +31,12 @@ def pool_sorted(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tenso
             # Triton starts kernels on the current device.
             with torch.cuda.device_of(features):  # type: ignore[no-untyped-call]
                 pooled = ranked(features, there, weights)
-            fused.ran(_call(features, mask, weights))
+            gpu.ran(_call(features, mask, weights))
             return pooled
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever a compiler may raise: sorting still works
-            fused.give_up(_KERNELS, "vse-infinity", error)
+            gpu.give_up(_KERNELS, "pooling of sets", error)
     if mask is not None:  # What is not there is sorted behind what is.
         features = features.masked_fill(~mask[:, :, None], -torch.inf)
     # Sorts are fast along the last axis, and in half precision where values come in it.
@@ -53,8 +53,8 @@ def _suits(features: Tensor, mask: Tensor | None, weights: Tensor) -> bool:
         features.is_cuda
         and features.shape[1] <= _LARGEST
         and features.dtype in (torch.float32, torch.bfloat16, torch.float16)
-        and fused.capable(features.device)
-        and fused.ready(_KERNELS, _call(features, mask, weights))
+        and gpu.capable(features.device)
+        and gpu.ready(_KERNELS, _call(features, mask, weights))
     )
 
 

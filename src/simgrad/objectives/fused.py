@@ -1,26 +1,20 @@
 """Large batches on a GPU: tiles that Triton multiplies and weighs in one kernel (`kernels.py`).
 
 Used where Triton is installed, the products are in bfloat16 or TF32, and the batch is worth a
-compilation of a few seconds; everywhere else `both.PlainTiles` does the same. A kernel that cannot
-be compiled or started is said once, and not tried again.
-
-Nothing can be compiled while a CUDA graph is captured: there the kernels are used if the same call
-ran before outside of one, as a step that is warmed up has.
+compilation of a few seconds; everywhere else `both.PlainTiles` does the same.
 
 All vectors have the same length, so the largest possible similarity is known. Where exponentials of
 that are numbers, kernels need no maxima, and both directions share an exponential. A batch that is
 one block then keeps what it has seen, exponentials or similarities, and makes them once.
 """
 
-import importlib.util
-import warnings
 from collections.abc import Hashable
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from simgrad import gpu
 from simgrad.objectives.both import Block, weigh_tiles
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary
@@ -43,13 +37,6 @@ _WITH_WEIGHTS = ("hinge", "sigmoid", "softmax", "softmax-keep", "rank", "rank-ke
 # Exponents up to which nothing overflows or vanishes: the sum of 2**24 exponentials and its
 # inverse; and, of a rank, the exponential of half of it.
 _LARGEST = {"softmax": 64.0, "rank": 128.0, "hardest-exponential": 64.0}
-_broken: set[str] = set()
-_ran: set[Hashable] = set()  # calls whose kernels are compiled
-
-
-@cache
-def installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def suits(work: Work, stream: Streamed) -> bool:
@@ -61,7 +48,7 @@ def suits(work: Work, stream: Streamed) -> bool:
         and max(images, texts) <= _MOST
         and pairs.t2i.one_each  # a text belongs to one image
         and pairs.i2t.query_present is None
-        and ready(str(stream.tile), _call(work, stream))
+        and gpu.ready(str(stream.tile), _call(work, stream))
     )
 
 
@@ -75,26 +62,9 @@ def has_kernels(
         and device.type == "cuda"
         and similarities >= _LEAST
         and (kind == torch.bfloat16 or tf32)
-        and installed()
-        and capable(device)
+        and gpu.installed()
+        and gpu.capable(device)
     )
-
-
-def ready(kernel: str, call: Hashable) -> bool:
-    """Whether a kernel runs here, and needs no compilation where there can be none."""
-    if kernel in _broken or not installed():
-        return False
-    return call in _ran or not torch.cuda.is_current_stream_capturing()
-
-
-def ran(call: Hashable) -> None:
-    """From now on this call needs no compilation."""
-    _ran.add(call)
-
-
-@cache
-def capable(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _call(work: Work, stream: Streamed) -> Hashable:
@@ -115,25 +85,13 @@ def weigh_fused(work: Work, stream: Streamed) -> Gradients | None:
         with torch.cuda.device(work.used.device):
             result = weigh_tiles(work, stream, tiles, work.pairs.i2t.blocks(tiles.size))
         if work.pairs.i2t.one_each:  # blocks of other batches are counted by the host
-            ran(_call(work, stream))
+            gpu.ran(_call(work, stream))
         return result
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler may raise: the plain way still works
-        give_up(stream.tile, str(work.objective), error)
+        gpu.give_up(stream.tile, str(work.objective), error)
         return None
-
-
-def give_up(kernel: str, whose: str, error: Exception) -> None:
-    """A kernel that does not run: said once, not tried again."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise error  # it may be the capture that failed, and whoever began it must know
-    _broken.add(kernel)
-    warnings.warn(
-        f"{whose}: its fused kernels do not run here ({str(error)[:200]}); it is worked without "
-        "them, more slowly.",
-        stacklevel=3,
-    )
 
 
 class FusedTiles:

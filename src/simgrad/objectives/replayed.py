@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from simgrad.gpu import capturing
 from simgrad.objectives import fused
 from simgrad.objectives.base import Objective
 from simgrad.objectives.tensors import exact_type, product_type
@@ -30,8 +31,6 @@ _CALLS = 64  # of an objective that are counted: with other parameters each time
 # Similarities of a batch that is recorded. A larger one keeps a GPU busy by itself; and a graph
 # would keep several matrices of that size, with fused kernels one.
 _MOST, _MOST_FUSED = 2**24, 2**26
-# One capture at a time in a process, and no memory given back meanwhile.
-capturing = threading.Lock()
 
 
 class Answer(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from simgrad.objectives import fused
+from simgrad import gpu
 
 _MANY = 2**23  # numbers that are worth a compilation
 _WIDEST = 2**11  # what a program can hold of a vector
@@ -65,7 +65,7 @@ def _suits(x: Tensor, scale: Tensor | float, call: tuple[Hashable, ...]) -> bool
         return False
     if isinstance(scale, Tensor) and scale.device != x.device:
         return False
-    return fused.capable(x.device) and fused.ready(str(call[0]), call)
+    return gpu.capable(x.device) and gpu.ready(str(call[0]), call)
 
 
 def _launch(
@@ -84,7 +84,7 @@ def _launch(
                 num_warps=4,
             )  # fmt: skip
     except Exception as error:  # whatever a compiler may raise
-        fused.give_up(kernel, f"{kernel} (vectors)", error)
+        gpu.give_up(kernel, f"{kernel} (vectors)", error)
         return False
-    fused.ran(call)
+    gpu.ran(call)
     return True

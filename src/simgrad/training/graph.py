@@ -18,7 +18,7 @@ from torch import Tensor
 from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import IndexBatch
-from simgrad.objectives.replayed import capturing
+from simgrad.gpu import capturing
 from simgrad.training import distributed
 from simgrad.training.occurrences import has_norms
 from simgrad.training.offline import Drawn, OfflineIndex, own_size
