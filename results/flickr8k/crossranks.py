@@ -6,31 +6,16 @@ studies that are not named stay.
 """
 
 import sys
-from pathlib import Path
 
-from writing import HERE, Rows, by_label, markdown, read_csv, spread, write_csv, write_md
+from writing import Rows, by_label, markdown, replace_lines, spread, write_md
 
 from simgrad.evaluation import cross_ranks, histogram
-from simgrad.studies.study import Study
 
 
 def main() -> None:
-    studies = [Study.open(Path(folder)) for folder in sys.argv[1:]]
-    named = {study.path.name for study in studies if any(study.groups.values())}
-    lines = [line for line in read_csv(HERE / "crossranks.csv") if line["study"] not in named]
-    lines += [
-        {
-            "study": study.path.name,
-            "label": label,
-            "seed": run.info["seed"],
-            **histogram(cross_ranks(run.ranks())),
-        }
-        for study in studies
-        for label, runs in study.groups.items()
-        for run in runs
-    ]
-    lines.sort(key=lambda line: str(line["study"]))
-    write_csv("crossranks.csv", lines)
+    lines = replace_lines(
+        "crossranks.csv", sys.argv[1:], lambda run: histogram(cross_ranks(run.ranks()))
+    )
     intervals = [name for name in lines[0] if name not in ("study", "label", "seed")]
     rows: Rows = []
     for study, labels in by_label(lines).items():

@@ -5,31 +5,19 @@ studies that are not named stay.
 """
 
 import sys
-from pathlib import Path
+from typing import Any
 
-from writing import HERE, read_csv, write_csv
+from writing import replace_lines
 
-from simgrad.studies.study import Study
+from simgrad.training.run import Run
 
 
-def main() -> None:
-    studies = [Study.open(Path(folder)) for folder in sys.argv[1:]]
-    named = {study.path.name for study in studies if any(study.groups.values())}
-    rows = [row for row in read_csv(HERE / "curves.csv") if row["study"] not in named]
-    rows += [
-        {
-            "study": study.path.name,
-            "label": label,
-            "seed": run.info["seed"],
-            "last_epoch": f"{run.history[-1]['epoch']:g}",
-            "val_rsum": " ".join(f"{entry['val']['rsum']:.1f}" for entry in run.history),
-        }
-        for study in studies
-        for label, runs in study.groups.items()
-        for run in runs
-    ]
-    write_csv("curves.csv", sorted(rows, key=lambda row: str(row["study"])))
+def curve(run: Run) -> dict[str, Any]:
+    return {
+        "last_epoch": f"{run.history[-1]['epoch']:g}",
+        "val_rsum": " ".join(f"{entry['val']['rsum']:.1f}" for entry in run.history),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    replace_lines("curves.csv", sys.argv[1:], curve)

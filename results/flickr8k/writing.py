@@ -1,13 +1,15 @@
 """Numbers, tables and the figure as text and files, for make.py."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from textwrap import fill
 from typing import Any
 
 import simgrad.studies
+from simgrad.studies.study import Study
+from simgrad.training.run import Run
 
 HERE = Path(__file__).parent
 PUBLISHED = Path(simgrad.studies.__path__[0]) / "published"
@@ -137,6 +139,21 @@ def write_csv(name: str, rows: Rows) -> None:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def replace_lines(name: str, folders: list[str], of_run: Callable[[Run], dict[str, Any]]) -> Rows:
+    """A line for each finished run of these studies; a CSV file's lines of other studies stay."""
+    studies = [Study.open(Path(folder)) for folder in folders]
+    named = {study.path.name for study in studies if any(study.groups.values())}
+    lines: Rows = [line for line in read_csv(HERE / name) if line["study"] not in named]
+    for study in studies:
+        for label, runs in study.groups.items():
+            for run in runs:
+                about = {"study": study.path.name, "label": label, "seed": run.info["seed"]}
+                lines.append({**about, **of_run(run)})
+    lines.sort(key=lambda line: str(line["study"]))
+    write_csv(name, lines)
+    return lines
 
 
 def markdown(rows: Rows, columns: Sequence[str]) -> str:

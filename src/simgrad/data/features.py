@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from simgrad.models.backbones import Backbone
 
 Array = npt.NDArray[Any]
-# Pictures that one reader takes for a GPU at a time. As many threads as this read as fast as any
-# number: on 16 cores 8 read 1,180 pictures a second, 16 read 1,160, and 16 processes 3,190.
+# Pictures that one reader takes for a GPU at a time, and how many threads read: more of them
+# would wait for Python's lock.
 _PIECE, _THREADS = 16, 8
 _CPU_BATCH = 8
 _SAVE_EVERY = 2.0  # seconds between markers

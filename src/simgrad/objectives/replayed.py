@@ -27,6 +27,7 @@ from simgrad.objectives.tensors import exact_type, product_type
 
 _PLAIN = 2  # calls before the recording: kernels are compiled, libraries set up
 _GRAPHS = 4  # of an objective
+_PLAINLY = (str, float, int, type(None))  # parameters that say all there is to them
 _CALLS = 64  # of an objective that are counted: with other parameters each time they never end
 # Similarities of a batch that is recorded. A larger one keeps a GPU busy by itself; and a graph
 # would keep several matrices of that size, with fused kernels one.
@@ -74,7 +75,7 @@ def suits(
         and type(objective).__module__.startswith("simgrad.")
         and objective.stream() is not None
         and not objective.needs_offline
-        and all(isinstance(x, str | float | int | None) for x in _parameters(objective))
+        and all(isinstance(x, _PLAINLY) for x in _parameters(objective))
         and (images.shape, images.dtype, images.device) == (texts.shape, texts.dtype, texts.device)
         and all(_fixed(x) or x.device == images.device for x in (scale, bias) if x is not None)
         and not torch.compiler.is_compiling()
