@@ -55,8 +55,8 @@ def test_the_same_bytes(style: str, files: list[Path]) -> None:
     split, transform = _split(files), named(style, train=False, size=32)
     assert split.pictures is not None
     reader = Reader(style, 32, len(files))
-    got = reader.read(files, least=32)
-    again = reader.read(files[1:3], least=32)
+    got = reader.read(files, 32, torch.clone)
+    again = reader.read(files[1:3], 32, torch.clone)
     reader.close()
     expected = torch.stack([transform(split.pictures.picture(k), None) for k in range(len(files))])
     assert got.dtype == torch.uint8
@@ -70,9 +70,9 @@ def test_what_cannot_be_read_is_named_and_the_process_goes_on(files: list[Path])
     reader = Reader("plain", 16, 4)
     for broken, reason in ((bad, "cannot be decoded"), (bad.with_name("absent.jpg"), "no such")):
         with pytest.raises(InputError, match=reason) as told:
-            reader.read([files[0], broken], least=16)
+            reader.read([files[0], broken], 16, torch.clone)
         assert str(broken) in str(told.value)
-    assert len(reader.read(files[:2], least=16)) == 2
+    assert len(reader.read(files[:2], 16, torch.clone)) == 2
     reader.close()
 
 
@@ -137,15 +137,15 @@ def test_who_died_is_said(files: list[Path]) -> None:
         one._child.send_signal(signal.SIGKILL)
         one._child.wait()
         with pytest.raises(Died):
-            one.read(files[:1], least=16)
-        assert len(other.read(files[:1], least=16)) == 1
+            one.read(files[:1], 16, torch.clone)
+        assert len(other.read(files[:1], 16, torch.clone)) == 1
     assert other._child.poll() is not None
 
 
 def test_processes_end_with_whoever_started_them(files: list[Path]) -> None:
     script = (
         "import os, sys; from pathlib import Path; from simgrad.data.reading import Reader\n"
-        "r = Reader('plain', 16, 2); r.read([Path(sys.argv[1])], 16)\n"
+        "r = Reader('plain', 16, 2); r.read([Path(sys.argv[1])], 16, lambda x: x.clone())\n"
         "print(r._child.pid, flush=True); os.kill(os.getpid(), 9)"
     )
     told = subprocess.run([sys.executable, "-c", script, files[0]], stdout=subprocess.PIPE)
@@ -177,3 +177,13 @@ def test_only_where_it_helps(files: list[Path]) -> None:
     assert not features._apart(split, job(16, torch.device("cpu")), 1000)
     assert not features._apart(split, job(8), 1000)
     assert not features._apart(split, job(16), 100)
+
+
+def test_a_reader_loads_pillow_alone() -> None:
+    """What takes as long to load as hundreds of pictures to read is none of its business."""
+    script = (
+        "import sys, simgrad.data.reading, simgrad.data.cutting\n"
+        "print(*sorted({'PIL', 'numpy', 'torch'} & sys.modules.keys()))"
+    )
+    told = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert told.stdout.split() == ["PIL"]

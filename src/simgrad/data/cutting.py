@@ -1,11 +1,8 @@
-"""Pictures opened and cut for evaluation, on Pillow alone: who only reads them needs no torch."""
+"""Pictures opened and cut for evaluation, on Pillow alone: who only reads them needs no more."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from simgrad.data.pictures import MOST_PIXELS, refuse_bombs, upright
@@ -39,11 +36,6 @@ def open_picture(source: object, where: str, least: int | None = None) -> Image.
 def _draft_size(size: tuple[int, int], least: int) -> tuple[int, int]:
     scale = least / min(size)
     return max(1, math.ceil(size[0] * scale)), max(1, math.ceil(size[1] * scale))
-
-
-def as_bytes(picture: Image.Image) -> npt.NDArray[Any]:
-    """An RGB picture as bytes, (3, height, width)."""
-    return np.ascontiguousarray(np.array(picture).transpose(2, 0, 1))
 
 
 # -- cuts

@@ -183,7 +183,7 @@ def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]
     workers = job.workers if on_cpu or apart else min(job.workers, _THREADS)
 
     def work(start: int, stop: int) -> Tensor:
-        pixels = _read(split, job.backbone, range(start, stop), free)
+        pixels = _read(split, job, range(start, stop), free)
         return _forward(job, pixels) if on_cpu else pixels
 
     def one_thread_each() -> None:
@@ -224,25 +224,26 @@ def _apart(split: Split, job: Job, rows: int) -> bool:
 
 
 def _result(job: Job, parts: list[Future[Tensor]], computed: bool) -> Array:
-    values = torch.cat([part.result() for part in parts])
-    values = values if computed else _forward(job, values.pin_memory().to(job.device))
-    array: Array = values.float().cpu().numpy()
+    values = torch.cat([part.result().to(job.device, non_blocking=True) for part in parts])
+    array: Array = (values if computed else _forward(job, values)).float().cpu().numpy()
     return array
 
 
 def _forward(job: Job, pixels: Tensor) -> Tensor:
     with torch.inference_mode():
-        # A few pictures at a time stay in a processor's cache; a GPU wants them all.
+        # A few pictures at a time stay in a processor's cache; a GPU wants them all. Whoever read
+        # them, they lie alike: results may depend on it.
         size = _CPU_BATCH if job.device.type == "cpu" else len(pixels)
-        pieces = torch.split(pixels, size)
+        pieces = torch.split(pixels.contiguous(), size)
         if job.grid is None:
             return torch.cat([job.backbone.pooled(piece) for piece in pieces])
         return torch.cat([job.backbone.grid(piece, job.grid) for piece in pieces])
 
 
-def _read(split: Split, network: "Backbone", rows: range, free: Readers) -> Tensor:
-    """(rows, 3, size, size) bytes."""
-    pictures = split.pictures
+def _read(split: Split, job: Job, rows: range, free: Readers) -> Tensor:
+    """(rows, 3, size, size) bytes, where the device can fetch them."""
+    pictures, network = split.pictures, job.backbone
+    on_gpu = job.device.type == "cuda"
     if pictures is None:
         raise InputError(
             f"{split.dataset}, split '{split.name}' has no pictures to compute features of."
@@ -250,13 +251,14 @@ def _read(split: Split, network: "Backbone", rows: range, free: Readers) -> Tens
     # A large JPEG is decoded at twice the size that is needed: quicker, and as good.
     paths, least = [pictures.path(row) for row in rows], 2 * (network.size + 32)
     with contextlib.suppress(Died, queue.Empty):  # then they are read here
-        return read_by(free, paths, least)
+        return read_by(free, paths, least, Tensor.pin_memory if on_gpu else Tensor.clone)
     transform = transforms.named(network.transform, train=False, size=network.size)
     opened = (
         pictures.picture(row) if path is None else open_picture(path, str(path), least)
         for row, path in zip(rows, paths, strict=True)
     )
-    return torch.stack([transform(picture, None) for picture in opened])
+    pixels = torch.stack([transform(picture, None) for picture in opened])
+    return pixels.pin_memory() if on_gpu else pixels
 
 
 def cached_features(

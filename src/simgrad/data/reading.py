@@ -1,9 +1,10 @@
 """Pictures read by processes of their own: `python -m simgrad.data.reading`.
 
 Threads that decode share Python's lock, and stop helping at about eight. A process here is started
-with Pillow alone, in a tenth of a second, and not by a copy of one that has threads and a GPU. It
-reads jobs from standard input, a line of JSON each, puts the pictures into memory that both see,
-and answers with a line; it ends when its input does, which is also when whoever asked has died.
+with Pillow alone (torch and numpy would take longer than many a job), and not by a copy of one that
+has threads and a GPU. It reads jobs from standard input, a line of JSON each, puts the pictures
+into memory that both see, and answers with a line; it ends when its input does, which is also when
+whoever asked has died.
 """
 
 import json
@@ -15,16 +16,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from simgrad.errors import InputError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from collections.abc import Callable
 
+    from torch import Tensor
 
 Readers = queue.SimpleQueue["Reader"]
 
@@ -37,11 +36,13 @@ class Reader:
     """A process that reads up to `most` pictures at a time, cut in a style, to bytes."""
 
     def __init__(self, style: str, size: int, most: int) -> None:
-        shape = (most, 3, size, size)
+        import torch
+
         self._memory = os.memfd_create("pictures")
-        os.ftruncate(self._memory, int(np.prod(shape)))
-        self._pixels = _seen(self._memory, shape)
-        words = "-m", "simgrad.data.reading", str(self._memory), style, *map(str, shape)
+        os.ftruncate(self._memory, most * size * size * 3)
+        shared = mmap.mmap(self._memory, 0)
+        self._pixels = torch.frombuffer(shared, dtype=torch.uint8).view(most, size, size, 3)
+        words = "-m", "simgrad.data.reading", str(self._memory), style, str(size)
         self._child = subprocess.Popen(
             [sys.executable, *words],
             stdin=subprocess.PIPE,
@@ -51,10 +52,8 @@ class Reader:
             text=True,
         )
 
-    def read(self, files: list[Path], least: int) -> "Tensor":
-        """(files, 3, size, size) bytes."""
-        import torch
-
+    def read(self, files: list[Path], least: int, copy: "Callable[[Tensor], Tensor]") -> "Tensor":
+        """(files, 3, size, size) bytes, the three of a pixel side by side."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
@@ -69,7 +68,7 @@ class Reader:
         answer = json.loads(line)
         if "error" in answer:
             raise InputError(answer["error"])
-        return torch.from_numpy(self._pixels[: len(files)]).clone()
+        return copy(self._pixels[: len(files)]).permute(0, 3, 1, 2)
 
     def close(self) -> None:
         """End the process."""
@@ -93,31 +92,32 @@ def readers(count: int, style: str, size: int, most: int) -> "Iterator[Readers]"
             reader.close()
 
 
-def read_by(free: Readers, files: "Sequence[Path | None]", least: int) -> "Tensor":
+def read_by(
+    free: Readers,
+    files: "Sequence[Path | None]",
+    least: int,
+    copy: "Callable[[Tensor], Tensor]",
+) -> "Tensor":
     """By the next one that is free; there is none for what is not in files."""
     if None in files:
         raise queue.Empty
     reader = free.get_nowait()
-    pixels = reader.read([file for file in files if file is not None], least)
+    pixels = reader.read([file for file in files if file is not None], least, copy)
     free.put(reader)  # unless it has died, or found a picture that ends it all
     return pixels
 
 
-def _seen(memory: int, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Memory that two processes see."""
-    return np.frombuffer(mmap.mmap(memory, int(np.prod(shape))), dtype=np.uint8).reshape(shape)
+def _main(memory: str, style: str, side: str) -> None:
+    from simgrad.data.cutting import EVALUATION, open_picture
 
-
-def _main(memory: str, style: str, *shape: str) -> None:
-    from simgrad.data.cutting import EVALUATION, as_bytes, open_picture
-
-    pixels, cut = _seen(int(memory), tuple(map(int, shape))), EVALUATION[style]
+    shared, cut, size = mmap.mmap(int(memory), 0), EVALUATION[style], int(side)
+    each = size * size * 3
     for line in sys.stdin:
         job, answer = json.loads(line), {}
         try:
             for row, file in enumerate(job["files"]):
                 picture = open_picture(file, file, job["least"])
-                pixels[row] = as_bytes(cut(picture, pixels.shape[-1]))
+                shared[row * each : (row + 1) * each] = cut(picture, size).tobytes()
         except InputError as error:
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)

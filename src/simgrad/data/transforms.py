@@ -17,12 +17,13 @@ bytes themselves; `named("vse++/imagenet", ...)` does it in the transform, for o
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from simgrad.data.augmentation import augment
-from simgrad.data.cutting import EVALUATION, as_bytes, resize, squeeze
+from simgrad.data.cutting import EVALUATION, resize, squeeze
 from simgrad.data.pictures import upright
 from simgrad.errors import InputError
 
@@ -55,7 +56,7 @@ def named(name: str, train: bool, size: int) -> Transform:
             picture = _TRAINING[recipe](picture, size, generator)
         else:
             picture = EVALUATION[recipe](picture, size)
-        pixels = torch.from_numpy(as_bytes(picture))
+        pixels = torch.from_numpy(np.ascontiguousarray(np.array(picture).transpose(2, 0, 1)))
         return normalise(pixels, normalisation) if slash else pixels
 
     return transform
