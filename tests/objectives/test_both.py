@@ -8,6 +8,7 @@ from torch import Tensor
 
 from simgrad.objectives import NTXent, Objective, Offline, Positives, Sparse, objective
 from simgrad.objectives import embeddings as way
+from simgrad.objectives import tensors
 
 from .cases import everything, names
 
@@ -140,3 +141,11 @@ def test_columns_that_are_seen_in_parts_keep_their_extremes() -> None:
     for block in (12, 36):
         torch.testing.assert_close(o(x, y, block=block), o(x, y))
         assert o(x, y, block=block).isfinite()
+
+
+def test_products_of_rows_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = (torch.randn(13, 6, dtype=torch.float64) for _ in range(2))
+    expected = torch.stack([x @ y for x, y in zip(a, b, strict=True)])[:, None]
+    for near in (1, 20, 78, 1000):  # a row, three, all but fit, all
+        monkeypatch.setattr(tensors, "_NEAR", near)
+        assert torch.allclose(tensors.dots(a, b), expected, rtol=1e-14, atol=1e-14)

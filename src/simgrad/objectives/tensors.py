@@ -10,6 +10,7 @@ from torch import Tensor
 from simgrad.errors import InputError
 
 _HALF = (torch.float16, torch.bfloat16)
+_NEAR = 2**20  # numbers of a temporary that stays near a processor
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -58,9 +59,11 @@ def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
 
 def dots(a: Tensor, b: Tensor) -> Tensor:
     """(rows, 1) the product of each row of a with the same of b."""
-    if a.is_cuda:
+    if a.is_cuda or a.numel() <= _NEAR:
         return (a * b).sum(1, keepdim=True)
-    return torch.bmm(a[:, None], b[:, :, None])[:, 0]  # no third matrix in memory
+    rows = max(1, _NEAR // a.shape[1])
+    some = zip(a.split(rows), b.split(rows), strict=True)
+    return torch.cat([(x * y).sum(1, keepdim=True) for x, y in some])
 
 
 def add_product(to: Tensor, a: Tensor, b: Tensor, factor: float) -> None:
