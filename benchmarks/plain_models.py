@@ -186,6 +186,22 @@ def triplet_sh(S: Tensor) -> Tensor:
     return rows.max(1)[0].sum() + columns.max(0)[0].sum()
 
 
+def adap_off_quin(S: Tensor) -> Tensor:
+    """AOQ's adaptive quintuplets: of images and captions, a third is the batch, a third was drawn
+    for it, a third are the partners of what was drawn."""
+    n = len(S) // 3
+    batch, own, pair, partner = S[:n, :n], *S.diag().split(n)
+    others = batch.masked_fill(torch.eye(n, dtype=torch.bool, device=S.device), -10.0)
+    total = (pair - own).clamp_min(0) + (partner - own).clamp_min(0)
+    for online, offline in (
+        (others.max(1)[0], S[:n, n : 2 * n].diag()),
+        (others.max(0)[0], S[n : 2 * n, :n].diag()),
+    ):
+        weight = 1.5 - (offline - online) / 0.3
+        total = total + weight * (0.2 - own + online).clamp_min(0) + (offline - own).clamp_min(0)
+    return total.sum()
+
+
 def operations(model: nn.Module, *batch: Tensor) -> float:
     """Of a training step's large products: forward, and twice that backward."""
     total = 0.0
