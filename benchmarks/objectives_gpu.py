@@ -77,7 +77,7 @@ def floor_of(batch: int, width: int, kind: torch.dtype) -> float:
     return _seconds(products) * batch / rows
 
 
-def run_cuda(make: MakeStep, quick: bool = False, budget: float = 60.0) -> list[Row]:
+def run_cuda(make: MakeStep, quick: bool = False, budget: float = 120.0) -> list[Row]:
     """float32 with TF32, and bfloat16."""
     if not torch.cuda.is_available():
         raise SystemExit("there is no CUDA device here.")

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad.objectives import NTXent, Objective, Offline, Positives, Sparse, objective
+from simgrad.objectives import NTXent, Objective, Offline, Positives, Sparse, objective, tensors
 from simgrad.objectives import embeddings as way
-from simgrad.objectives import tensors
 
 from .cases import everything, names
 
