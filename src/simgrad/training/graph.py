@@ -9,7 +9,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -205,3 +205,46 @@ class GraphSteps:
             finally:
                 graph.capture_end()
         return _Captured(graph, static, value)
+
+
+class RunSteps:
+    """A run's steps: captured where that is possible, plain elsewhere."""
+
+    def __init__(
+        self, step: Step, sources: dict[bool, Source], recipe: Recipe, device: torch.device
+    ) -> None:
+        self.step, self.recipe, self.device = step, recipe, device
+        self.sources = sources  # by whether a pretrained network is trained
+        self.captured: tuple[Any, GraphSteps | None] = (None, None)  # what for, and its steps
+
+    def __call__(
+        self,
+        plan: list[IndexBatch],
+        start: int,
+        seed: int,
+        moment_of: MomentOf,
+        *,
+        trained: bool,
+        drawn: int,
+    ) -> Iterator[Tensor]:
+        """The losses of an epoch's steps from the `start`-th on.
+
+        `trained`: whether the pretrained network is thawed; `drawn`: how many are drawn for each
+        caption from outside the batch.
+        """
+        graphs = self._graphs(trained, drawn)
+        if graphs is not None:
+            return graphs(plan, start, moment_of)
+        return plain_steps(self.step, self.sources[trained], plan, start, seed, moment_of)
+
+    def _graphs(self, trained: bool, drawn: int) -> GraphSteps | None:
+        """Steps to capture, for a frozen or thawed network, with or without draws.
+
+        A step that is captured would notice neither; those of before give their memory back.
+        """
+        if self.captured[0] != (trained, drawn):
+            source, self.captured = self.sources[trained], (None, None)
+            possible = GraphSteps.possible(self.step, source, self.recipe, self.device)
+            steps = GraphSteps(self.step, source, self.recipe, drawn) if possible else None
+            self.captured = (trained, drawn), steps
+        return self.captured[1]

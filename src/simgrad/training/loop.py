@@ -17,13 +17,13 @@ from simgrad.data import Dataset, Sampler
 from simgrad.data.sampling import IndexBatch
 from simgrad.errors import InputError
 from simgrad.evaluation.encoded import encode_source, evaluate_encoded
-from simgrad.files import atomic_path, lock, write_json
+from simgrad.files import lock, write_json
 from simgrad.models import save
 from simgrad.training import distributed, run, state
 from simgrad.training.backbone import set_backbone
 from simgrad.training.claim import claim, same_data
 from simgrad.training.display import Display
-from simgrad.training.graph import GraphSteps, give_back, own_stream, plain_steps
+from simgrad.training.graph import RunSteps, give_back, own_stream
 from simgrad.training.mining import Candidates
 from simgrad.training.observe import observe, spread
 from simgrad.training.offline import Draw
@@ -31,13 +31,10 @@ from simgrad.training.prepare import Prepared, building, prepare, source_of
 from simgrad.training.recipe import Recipe
 from simgrad.training.records import Records
 from simgrad.training.run import LOCK, Run
-from simgrad.training.schedule import moment, total_epochs
+from simgrad.training.schedule import moment, part_of_run, total_epochs
 from simgrad.training.signals import politely
 from simgrad.training.step import Step
 from simgrad.training.trouble import Watch, damaged_weights, naming_lack_of_memory, not_finite
-
-# Triplets kept from the early, middle and late part of a run, for the diagrams.
-_PARTS = ("early", "middle", "late")
 
 
 def train(
@@ -105,8 +102,8 @@ class _Training:
         self.draw = None
         if recipe.candidates is not None and any(map(self._uses_draws, self.step.objectives)):
             self.draw = Draw(self.split, Candidates.load(recipe.candidates), recipe)
-        self.sources = {False: prepared.frozen or prepared.train, True: prepared.train}
-        self.captured: tuple[Any, GraphSteps | None] = (None, None)  # what for, and its steps
+        sources = {False: prepared.frozen or prepared.train, True: prepared.train}
+        self.run_steps = RunSteps(self.step, sources, recipe, prepared.device)
         self.watch = Watch()
         self.display = Display(recipe, quiet or distributed.rank() > 0)
         self.records = Records(folder, recipe, writes=distributed.rank() == 0)
@@ -117,7 +114,7 @@ class _Training:
             "losses": 0, "seconds": 0.0, "entries": 0, "warnings": [], "over": False,
         }  # fmt: skip
         self.best: dict[str, Tensor] | None = None
-        self.triplets: dict[str, Tensor] = {}
+        self.triplets: dict[str, Tensor] = {}  # by part of the run
         self.flat = 0.0  # the loss of a model that finds everything equally similar
         self.started = self.saved = time.monotonic()
 
@@ -153,14 +150,9 @@ class _Training:
         def moment_of(place: int) -> Any:
             return moment(recipe, epoch, place, steps)
 
-        start = self.at["place"]
-        graphs = self._graphs(trained, 0 if draw is None else draw.for_each)
-        if graphs is not None:
-            losses = graphs(plan, start, moment_of)
-        else:
-            seed = recipe.seed * 100_003 + epoch
-            source = self.sources[trained]
-            losses = plain_steps(self.step, source, plan, start, seed, moment_of)
+        start, seed = self.at["place"], recipe.seed * 100_003 + epoch
+        drawn = 0 if draw is None else draw.for_each
+        losses = self.run_steps(plan, start, seed, moment_of, trained=trained, drawn=drawn)
         for place, loss in enumerate(losses, start):
             self.total += loss
             self.at["losses"] += 1
@@ -190,18 +182,6 @@ class _Training:
     def _uses_draws(self, objective: str) -> bool:
         return self.step.objectives[objective].needs_offline
 
-    def _graphs(self, trained: bool, drawn: int) -> GraphSteps | None:
-        """Steps to capture, for a frozen or thawed network, with or without draws.
-
-        A step that is captured would notice neither; those of before give their memory back.
-        """
-        if self.captured[0] != (trained, drawn):
-            source, self.captured = self.sources[trained], (None, None)
-            possible = GraphSteps.possible(self.step, source, self.recipe, self.it.device)
-            steps = GraphSteps(self.step, source, self.recipe, drawn) if possible else None
-            self.captured = (trained, drawn), steps
-        return self.captured[1]
-
     def _check(self, loss: Tensor, index: IndexBatch) -> None:
         value = float(loss)
         if not np.isfinite(value):
@@ -226,13 +206,12 @@ class _Training:
         images, captions = encode_source(model, self.it.val, batch=256)
         metrics = evaluate_encoded(model, images, captions, self.it.val.split.image_of_caption)
         now = moment(recipe, self.at["epoch"], max(0, self.at["place"] - 1), steps)
-        seconds = self.at["seconds"] + time.monotonic() - self.started
         entry = {
             "step": self.at["step"],
             "epoch": self.at["epoch"] + self.at["place"] / steps,
             "loss": float(self.total) / max(1, self.at["losses"]),
             "lr": recipe.lr * now.lr_factor,
-            "seconds": seconds,
+            "seconds": self._seconds(),
             "samples_per_second": round(self.display.speed(), 1),
             "val": {k: round(v, 4) for k, v in metrics.to_dict().items()},
             "attention": self._observe(index, now.objective),
@@ -263,10 +242,9 @@ class _Training:
 
     def _observe(self, index: IndexBatch, objective: str) -> dict[str, Any]:
         """How the objective spreads its weight over one training batch."""
-        part = _PARTS[min(2, 3 * self.at["epoch"] // max(1, total_epochs(self.recipe)))]
         chosen = self.step.objectives[objective]
         attention, triplets, self.flat = observe(chosen, self.it.model, self.it.train.fetch(index))
-        self.triplets[part] = triplets
+        self.triplets[part_of_run(self.recipe, self.at["epoch"])] = triplets
         return attention
 
     def _note_attention(self, index: IndexBatch, objective: str) -> None:
@@ -283,15 +261,10 @@ class _Training:
             return
         if self.best is not None:
             self._save_best()
-        counters = {**self.at, "seconds": self.at["seconds"] + time.monotonic() - self.started}
-        counters["watch"] = {**vars(self.watch), "said": sorted(self.watch.said)}
+        counters = {**self.at, "seconds": self._seconds()}
+        counters["watch"] = self.watch.to_json()
         tensors = {
-            **state.module_tensors("model", self.it.model),
-            **state.module_tensors(
-                "objectives", torch.nn.ModuleList(self.step.objectives.values())
-            ),
-            **state.optimizer_tensors(self.step.optimizer),
-            **state.random_tensors(self.it.device),
+            **state.step_tensors(self.step),
             **{f"triplets.{k}": v for k, v in self.triplets.items()},
             "total": self.total,
         }
@@ -319,16 +292,12 @@ class _Training:
             return
         same_data(self.folder, self.it.dataset)
         tensors, counters, problems = found
-        state.restore_module("model", self.it.model, tensors)
-        state.restore_module("objectives", self.step.learned, tensors)
-        state.restore_optimizer(self.step.optimizer, tensors)
-        state.restore_random(tensors, self.it.device)
+        state.restore_step(self.step, tensors)
         self.total.copy_(tensors["total"])
         self.triplets = {
             k.split(".")[1]: v for k, v in tensors.items() if k.startswith("triplets.")
         }
-        watch = counters.pop("watch")
-        self.watch = Watch(**{**watch, "said": set(watch["said"])})
+        self.watch = Watch.from_json(counters.pop("watch"))
         if "scaler" in counters:
             self.step.scaler.load_state_dict(counters.pop("scaler"))
         self.at.update(counters)
@@ -344,10 +313,7 @@ class _Training:
             return
         with building:  # its weights are drawn before they are read
             best = Run(self.folder).load(str(self.it.device))
-        if self.triplets:
-            arrays: dict[str, Any] = {k: v.cpu().numpy() for k, v in self.triplets.items()}
-            with atomic_path(self.folder / run.TRIPLETS) as path, open(path, "wb") as file:
-                np.savez(file, **arrays)
+        self.records.triplets(self.triplets)
         if "test" in self.it.dataset.splits:
             split = self.it.dataset.split("test")
             source = source_of(split, self.it.tokenizer, best.model, self.it.device, self.recipe)
@@ -359,19 +325,9 @@ class _Training:
         state.forget(self.folder / run.LAST)
 
     def _describe(self, status: str) -> None:
-        if distributed.rank() > 0:
-            return
-        seconds = self.at["seconds"] + time.monotonic() - self.started
-        info = {
-            "status": status,
-            **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
-            "steps": self.at["step"],
-            "epochs": self.at["epoch"],
-            "best": {self.recipe.select: self.at["best"], "step": self.at["best_step"]},
-            "seconds": round(seconds, 3),
-            "warnings": self.at["warnings"],
-            "device": str(self.it.device),
-            "data_fingerprint": self.it.dataset.fingerprint(),
-            **run.environment(),
-        }
-        write_json(self.folder / run.INFO, info)
+        self.records.describe(status, self.at, self._seconds(), self.it)
+
+    def _seconds(self) -> float:
+        """Of all sittings together."""
+        seconds: float = self.at["seconds"] + time.monotonic() - self.started
+        return seconds

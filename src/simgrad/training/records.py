@@ -1,5 +1,6 @@
 """What a run notes while it goes on: a line for each evaluation, and more where a recipe asks.
 
+`run.json` tells how it stands, what it was run with and where; `triplets.npz` is for the diagrams.
 `metrics.jsonl` has the evaluations; `attention.jsonl` how the objective spreads its weight every
 `attention_every` steps; `tensorboard/` the figures of both, for those who look there.
 """
@@ -8,10 +9,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 from simgrad.errors import InputError
-from simgrad.files import atomic_write, writing
+from simgrad.files import atomic_path, atomic_write, write_json, writing
+from simgrad.training.prepare import Prepared
 from simgrad.training.recipe import Recipe
-from simgrad.training.run import HISTORY
+from simgrad.training.run import HISTORY, INFO, TRIPLETS, environment
 
 ATTENTION, TENSORBOARD = "attention.jsonl", "tensorboard"
 
@@ -20,7 +25,8 @@ class Records:
     """The files of one run; of several processes the first alone writes them."""
 
     def __init__(self, folder: Path, recipe: Recipe, writes: bool) -> None:
-        self.folder, self.writes, self.every = folder, writes, recipe.attention_every
+        self.folder, self.recipe, self.writes = folder, recipe, writes
+        self.every = recipe.attention_every
         self.tensorboard = _tensorboard() if recipe.tensorboard and writes else None
         self.writer: Any = None
 
@@ -43,6 +49,32 @@ class Records:
 
     def attention(self, entry: dict[str, Any]) -> None:
         self._add(ATTENTION, entry)
+
+    def describe(self, status: str, at: dict[str, Any], seconds: float, prepared: Prepared) -> None:
+        """How the run stands; `at` has its counters."""
+        if not self.writes:
+            return
+        info = {
+            "status": status,
+            **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
+            "steps": at["step"],
+            "epochs": at["epoch"],
+            "best": {self.recipe.select: at["best"], "step": at["best_step"]},
+            "seconds": round(seconds, 3),
+            "warnings": at["warnings"],
+            "device": str(prepared.device),
+            "data_fingerprint": prepared.dataset.fingerprint(),
+            **environment(),
+        }
+        write_json(self.folder / INFO, info)
+
+    def triplets(self, parts: dict[str, Tensor]) -> None:
+        """Of the early, middle and late part of the run, where there are any."""
+        if not self.writes or not parts:
+            return
+        arrays: dict[str, Any] = {k: v.cpu().numpy() for k, v in parts.items()}
+        with atomic_path(self.folder / TRIPLETS) as path, open(path, "wb") as file:
+            np.savez(file, **arrays)
 
     def _add(self, name: str, entry: dict[str, Any]) -> None:
         if not self.writes:

@@ -20,6 +20,11 @@ def total_epochs(recipe: Recipe) -> int:
     return recipe.epochs + recipe.finetune_epochs
 
 
+def part_of_run(recipe: Recipe, epoch: int) -> str:
+    """Early, middle or late: diagrams show triplets of each."""
+    return ("early", "middle", "late")[min(2, 3 * epoch // max(1, total_epochs(recipe)))]
+
+
 def moment(recipe: Recipe, epoch: int, step_in_epoch: int, steps_per_epoch: int) -> Moment:
     """What holds at a step. The same whether the run was interrupted before or not."""
     finetuning = epoch >= recipe.epochs

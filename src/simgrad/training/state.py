@@ -9,13 +9,16 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from simgrad.errors import InputError
 from simgrad.files import atomic_path
+
+if TYPE_CHECKING:
+    from simgrad.training.step import Step
 
 STATE, PREVIOUS = "state.safetensors", "previous.safetensors"
 
@@ -81,6 +84,24 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def step_tensors(step: "Step") -> dict[str, Tensor]:
+    """All that steps change: weights, what objectives learn, the optimiser, the random state."""
+    return {
+        **module_tensors("model", step.model),
+        **module_tensors("objectives", step.learned),
+        **optimizer_tensors(step.optimizer),
+        **random_tensors(step.device),
+    }
+
+
+def restore_step(step: "Step", tensors: dict[str, Tensor]) -> None:
+    """The inverse of `step_tensors`."""
+    restore_module("model", step.model, tensors)
+    restore_module("objectives", step.learned, tensors)
+    restore_optimizer(step.optimizer, tensors)
+    restore_random(tensors, step.device)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

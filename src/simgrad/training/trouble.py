@@ -71,6 +71,15 @@ class Watch:
         self.said |= {key for key, _ in warnings}
         return fresh
 
+    def to_json(self) -> dict[str, Any]:
+        """What it has seen so far, for a checkpoint."""
+        return {**vars(self), "said": sorted(self.said)}
+
+    @staticmethod
+    def from_json(told: dict[str, Any]) -> "Watch":
+        """The inverse of `to_json`."""
+        return Watch(**{**told, "said": set(told["said"])})
+
 
 def not_finite(step: int, epoch: int, what: str) -> TrainingError:
     """Numbers that are none any more."""
