@@ -239,9 +239,9 @@ def _plain_rounds(split: Split, count: int, ours: float) -> list[Row]:
 _SMALL = "vsrn(dimension=128)"
 _ROUNDS = {"VSRN with captioner": "vsrn(captioner=true)", "VSRN": "vsrn"}
 _MORE = (
-    "two and three times the images and captions are encoded, and a plain loop pays nearly as much "
-    "more. What keeps ours lower does not grow with them, captioner and optimiser; the less that "
-    "takes, the quicker both rounds, and the larger the ratio"
+    "two and three times the images and captions are encoded; what a plain loop pays for that "
+    "stands beside. Only what does not grow with them, captioner and optimiser, keeps the ratio "
+    "down: the quicker a first round, the larger it is"
 )
 
 

@@ -62,7 +62,7 @@ def dots(a: Tensor, b: Tensor) -> Tensor:
     if a.is_cuda or a.numel() <= _NEAR:
         return (a * b).sum(1, keepdim=True)
     rows = max(1, _NEAR // a.shape[1])
-    some = zip(a.split(rows), b.split(rows), strict=True)
+    some = zip(torch.split(a, rows), torch.split(b, rows), strict=True)
     return torch.cat([(x * y).sum(1, keepdim=True) for x, y in some])
 
 
