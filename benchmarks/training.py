@@ -32,7 +32,7 @@ from simgrad.data.base import Split
 from simgrad.data.batches import Source
 from simgrad.data.vocabulary import Vocabulary
 from simgrad.models import Inputs, build
-from simgrad.training.graph import GraphSteps, own_stream, plain_steps
+from simgrad.training.graph import RunSteps, own_stream
 from simgrad.training.mining import Candidates
 from simgrad.training.offline import Draw
 from simgrad.training.recipe import Recipe
@@ -62,13 +62,10 @@ class Ours:
         torch.manual_seed(0)
         model = build(spec, Inputs(kind, shape, len(vocabulary))).to(self.device)
         model.train()
-        self.step = Step(model, recipe, self.device)
-        self.source = Source(split, vocabulary, device=self.device, resident=True)
+        step = Step(model, recipe, self.device)
+        source = Source(split, vocabulary, device=self.device, resident=True)
         self.draw = Draw(split, _candidates(split), recipe) if recipe.candidates else None
-        self.graphs = None
-        if GraphSteps.possible(self.step, self.source, recipe, self.device):
-            drawn = 0 if self.draw is None else self.draw.for_each
-            self.graphs = GraphSteps(self.step, self.source, recipe, drawn)
+        self.run_steps = RunSteps(step, {True: source}, recipe, self.device)
 
     def steps(self, count: int) -> Iterator[Tensor]:
         """The losses of an epoch's first steps."""
@@ -79,9 +76,8 @@ class Ours:
         def moment(_: int) -> Moment:
             return Moment(1.0, 1.0, self.recipe.objective, False)
 
-        if self.graphs is not None:
-            return self.graphs(plan, 0, moment)
-        return plain_steps(self.step, self.source, plan, 0, 0, moment)
+        drawn = 0 if self.draw is None else self.draw.for_each
+        return self.run_steps(plan, 0, 0, moment, trained=True, drawn=drawn)
 
     def seconds(self, count: int) -> float:
         """Of a step; a first pass loads kernels and captures shapes."""
