@@ -11,6 +11,7 @@ here of other studies stays.
 
 import csv
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -46,7 +47,7 @@ def main() -> None:
     keep_ranks(studies)
     runs = by_label(read_csv(HERE / "runs.csv"))
     figure(runs)
-    times(runs, folder / "gpu.txt")
+    times(runs, folder / "gpu.txt", set(studies))
     if (folder / "judgments.csv").is_file():
         judgments(folder / "judgments.csv")
     if (folder / "mined.json").is_file():
@@ -138,7 +139,7 @@ def keep_ranks(studies: dict[str, Study]) -> None:
                 shutil.copyfile(best.path / "ranks.parquet", target)
 
 
-def times(runs: dict[str, dict[str, Rows]], gpu: Path) -> None:
+def times(runs: dict[str, dict[str, Rows]], gpu: Path, studies: set[str]) -> None:
     rows: Rows = []
     for name, labels in runs.items():
         for label, found in labels.items():
@@ -160,13 +161,15 @@ def times(runs: dict[str, dict[str, Rows]], gpu: Path) -> None:
     if gpu.is_file():
         samples = [[float(cell.split()[0]) for cell in row] for row in csv.reader(gpu.open())]
         full = [sample for sample in samples if sample[0] == 100]
+        names = " and ".join(f"`{name}`" for name in sorted(studies))
         line = (
-            f"GPU during {gpu.parent.name}: {len(samples)} samples; {len(full)} of them at 100 % "
+            f"GPU during {names}: {len(samples)} samples; {len(full)} of them at 100 % "
             f"utilisation, mean of all {mean(s[0] for s in samples):.0f} % and "
             f"{mean(s[2] for s in samples):.0f} W; most memory "
             f"{max(s[1] for s in samples):.0f} MiB."
         )
-        told = [t for t in told if not t.startswith(f"GPU during {gpu.parent.name}:")] + [line]
+        # A line goes when all that it names was run again.
+        told = [t for t in told if not set(re.findall("`(.+?)`", t)) <= studies] + [line]
     text += "".join(f"\n\n{line}" for line in told)
     expected = plan(runs)
     text += (

@@ -28,7 +28,7 @@ Rows = list[dict[str, Any]]
 
 def figure(studies: dict[str, dict[str, Rows]]) -> None:
     """A panel for each study of some rows: GOAL's cells as a map, all else row by row."""
-    studies = {name: labels for name, labels in studies.items() if len(labels) >= 4}
+    studies = {name: labels for name, labels in studies.items() if len(labels) >= 3}
     maps = {name for name, labels in studies.items() if set(CELLS) <= set(labels)}
     # Panels of one height side by side, maps last.
     studies = dict(sorted(studies.items(), key=lambda one: (one[0] in maps, len(one[1]))))
