@@ -10,7 +10,7 @@ from torch import Tensor
 from simgrad.errors import InputError
 
 _HALF = (torch.float16, torch.bfloat16)
-_NEAR = 2**20  # numbers of a temporary that stays near a processor
+_NEAR = 2**18  # numbers of a temporary that stays near a processor
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -62,8 +62,12 @@ def dots(a: Tensor, b: Tensor) -> Tensor:
     if a.is_cuda or a.numel() <= _NEAR:
         return (a * b).sum(1, keepdim=True)
     rows = max(1, _NEAR // a.shape[1])
-    some = zip(torch.split(a, rows), torch.split(b, rows), strict=True)
-    return torch.cat([(x * y).sum(1, keepdim=True) for x, y in some])
+    products, found = a.new_empty(rows, a.shape[1]), a.new_empty(len(a), 1)
+    for start in range(0, len(a), rows):
+        part = slice(start, start + rows)
+        some = torch.mul(a[part], b[part], out=products[: len(a) - start])
+        torch.sum(some, 1, keepdim=True, out=found[part])
+    return found
 
 
 def add_product(to: Tensor, a: Tensor, b: Tensor, factor: float) -> None:
