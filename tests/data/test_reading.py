@@ -1,5 +1,7 @@
 """Pictures read by other processes: the same bytes and errors, and nobody waits for the dead."""
 
+import gc
+import os
 import signal
 import subprocess
 import sys
@@ -179,11 +181,31 @@ def test_only_where_it_helps(files: list[Path]) -> None:
     assert not features._apart(split, job(16), 100)
 
 
-def test_a_reader_loads_pillow_alone() -> None:
+def test_a_reader_loads_pillow_alone(files: list[Path]) -> None:
     """What takes as long to load as hundreds of pictures to read is none of its business."""
     script = (
-        "import sys, simgrad.data.reading, simgrad.data.cutting\n"
+        "import io, json, os, sys; from simgrad.data import reading\n"
+        "memory = os.memfd_create('pictures'); os.ftruncate(memory, 4 * 16 * 16 * 3)\n"
+        "sys.stdin = io.StringIO(json.dumps({'files': sys.argv[1:], 'least': 16}))\n"
+        "reading._main(str(memory), 'plain', '16')\n"
         "print(*sorted({'PIL', 'numpy', 'torch'} & sys.modules.keys()))"
     )
-    told = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert told.stdout.split() == ["PIL"]
+    command = [sys.executable, "-c", script, *map(str, files[:4])]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    assert told.stdout.splitlines() == ["{}", "PIL"]
+
+
+def test_a_reader_that_cannot_be_started_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    def opened() -> list[str]:
+        return [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.exists()]
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(BlockingIOError), readers(2, "plain", 16, 2):
+        pass
+    gc.collect()
+    assert not any("pictures" in name for name in opened())

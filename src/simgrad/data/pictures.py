@@ -59,7 +59,6 @@ def decode(data: bytes, where: str) -> "Image":
 
 def upright(picture: "Image") -> "Image":
     """RGB, turned the way the camera was held; the first frame of what moves; on white."""
-    import numpy as np
     from PIL import Image, ImageOps
 
     refuse_bombs(picture)
@@ -69,6 +68,8 @@ def upright(picture: "Image") -> "Image":
     if picture.mode == "RGB" and "transparency" not in picture.info:
         return picture
     if picture.mode.startswith(("I", "F")):  # 16-bit greyscale: convert() would clip, not scale
+        import numpy as np  # here: who reads pictures that need none does not wait for it
+
         values = np.asarray(picture, dtype=np.float64)
         high = 65535.0 if values.max(initial=0) > 255 else 255.0
         picture = Image.fromarray((values * (255.0 / high)).clip(0, 255).astype(np.uint8))

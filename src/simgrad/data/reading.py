@@ -38,19 +38,21 @@ class Reader:
     def __init__(self, style: str, size: int, most: int) -> None:
         import torch
 
-        self._memory = os.memfd_create("pictures")
-        os.ftruncate(self._memory, most * size * size * 3)
-        shared = mmap.mmap(self._memory, 0)
-        self._pixels = torch.frombuffer(shared, dtype=torch.uint8).view(most, size, size, 3)
-        words = "-m", "simgrad.data.reading", str(self._memory), style, str(size)
-        self._child = subprocess.Popen(
-            [sys.executable, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=(self._memory,),
-            start_new_session=True,  # Ctrl-C is for whoever asked
-            text=True,
-        )
+        memory = os.memfd_create("pictures")
+        try:
+            os.ftruncate(memory, most * size * size * 3)
+            shared = mmap.mmap(memory, 0)
+            self._pixels = torch.frombuffer(shared, dtype=torch.uint8).view(most, size, size, 3)
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "simgrad.data.reading", str(memory), style, str(size)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=(memory,),
+                start_new_session=True,  # Ctrl-C is for whoever asked
+                text=True,
+            )
+        finally:
+            os.close(memory)  # both see it by now
 
     def read(self, files: list[Path], least: int, copy: "Callable[[Tensor], Tensor]") -> "Tensor":
         """(files, 3, size, size) bytes, the three of a pixel side by side."""
@@ -74,7 +76,6 @@ class Reader:
         """End the process."""
         self._child.kill()
         self._child.communicate()
-        os.close(self._memory)
 
 
 @contextmanager
