@@ -20,7 +20,7 @@ import torch
 from common import MIB, Row, best_time, command, in_turn, in_worker, peak_above, row
 
 DIMENSION = 512
-_SMALL = "of so small a batch, checking and preparing it is a part of the step"
+_SMALL = "of so small a batch, products are less than half of a step; the rest, small operations"
 EVERYTHING = 2**62  # a block this large: the direct path
 OURS = [
     "triplet", "triplet-sh", "nt-xent", "nt-xent(learned=true)", "smooth-ap", "siglip", "goal",

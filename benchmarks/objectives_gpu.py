@@ -24,8 +24,8 @@ SIZES = ((8192, 512), (65536, 512), (1024, 512), (32768, 512), (65536, 1024), (8
          (32768, 1024), (1024, 1024))  # fmt: skip
 KINDS = (torch.float32, torch.bfloat16)
 PLAIN = ("nt-xent", "siglip", "triplet", "triplet-sh")
-# With their packages, and the largest batch that is measured: PML's needs 26 GiB for 1,024 pairs,
-# and would need 512 for 8,192.
+# With their packages, and the largest batch that is measured: PML's needs 26 GiB for 1,024 pairs
+# and grows with their cube: for 8,192 it would be 512 times that.
 PEERS = {
     "nt-xent": (("open_clip ClipLoss", "open_clip", 32768),
                 ("Liger fused cross entropy", "liger_kernel", 32768),

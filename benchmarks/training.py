@@ -4,8 +4,9 @@
     python benchmarks/training.py --cuda     # one GPU
 
 Batch 128 on precomputed features. Ours is what `simgrad train` does: captured CUDA graphs where
-there is a GPU, plain steps elsewhere. The plain loop is a DataLoader, the model as anybody would
-write it, Adam, and the loss read after every step, in eager float32.
+there is a GPU, plain steps elsewhere; AOQ's rounds are in bf16 on a GPU. The plain loop is a
+DataLoader, the model as anybody would write it, Adam, and the loss read after every step, in eager
+float32.
 """
 
 import argparse
