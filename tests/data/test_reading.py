@@ -133,6 +133,27 @@ def test_a_bad_picture_ends_it_and_leaves_no_process(
     assert all(reader._child.poll() is not None for reader in made)
 
 
+@pytest.mark.usefixtures("apart")
+def test_threads_read_where_no_process_can_be_started(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Reader] = []
+
+    class Scarce(Reader):
+        def __init__(self, *given: Any) -> None:
+            if made:
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(reading, "Reader", Scarce)
+    network = backbone("efficientnet-lite0", weights="random").eval()
+    job = make_job(network, device="cpu", batch=2, workers=2)
+    compute(_split(files), job, tmp_path / "x.npy", report=lambda done: None)
+    assert len(np.load(tmp_path / "x.npy")) == len(files)
+    assert [reader._child.poll() is not None for reader in made] == [True]
+
+
 def test_who_died_is_said(files: list[Path]) -> None:
     with readers(2, "plain", 16, 2) as free:
         one, other = free.get(), free.get()
@@ -205,7 +226,7 @@ def test_a_reader_that_cannot_be_started_leaves_nothing_open(
         return [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.exists()]
 
     monkeypatch.setattr(subprocess, "Popen", refused)
-    with pytest.raises(BlockingIOError), readers(2, "plain", 16, 2):
-        pass
+    with pytest.raises(BlockingIOError):
+        Reader("plain", 16, 2)
     gc.collect()
     assert not any("pictures" in name for name in opened())

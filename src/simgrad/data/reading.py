@@ -14,7 +14,7 @@ import queue
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,13 +80,17 @@ class Reader:
 
 @contextmanager
 def readers(count: int, style: str, size: int, most: int) -> "Iterator[Readers]":
-    """So many of them, each for one thread at a time; all are back when it ends."""
+    """So many of them, each for one thread at a time; all are back when it ends.
+
+    Fewer where the machine allows no more processes or files: threads without one read themselves.
+    """
     free: Readers = queue.SimpleQueue()
     made = []
     try:
-        for _ in range(count):
-            made.append(Reader(style, size, most))
-            free.put(made[-1])
+        with suppress(OSError):
+            for _ in range(count):
+                made.append(Reader(style, size, most))
+                free.put(made[-1])
         yield free
     finally:
         for reader in made:
