@@ -224,7 +224,30 @@ def round_rows(device: str, quick: bool = False) -> list[Row]:
                 row(f"{name} batch, round two, {objective}", setting, seconds=seconds, figure=cost,
                     unit="{:.2f} x round one", **wanted)
             )  # fmt: skip
-    return rows if small else rows + _plain_rounds(split, count, seconds)
+    return rows if small else rows + _launched_rounds(split) + _plain_rounds(split, count, seconds)
+
+
+def _launched_rounds(split: Split) -> list[Row]:
+    """Without captured graphs, as the paper's loop runs: a GPU waits for launches.
+
+    These depend on a host that others may share, so the rounds are timed in turn.
+    """
+    name, spec = next(iter(_ROUNDS.items()))
+    objectives = ("triplet-sh", "off-tri", "adap-off-quin")
+    rounds = [_round(spec, each, split, "cuda", graphs=False) for each in objectives]
+    times = [[each.seconds(10) for each in rounds] for _ in range(3)]
+    first, *others = (min(some) for some in zip(*times, strict=True))
+    del rounds
+    _forget()
+    name, setting = f"{name} batch, launched, round", f"batch {BATCH}, cuda"
+    return [
+        row(f"{name} one", setting, seconds=first),
+        *(
+            row(f"{name} two, {objective}", setting, seconds=seconds, figure=seconds / first,
+                unit="{:.2f} x round one", **goal("< 1.46 x (aim 1.2)", seconds / first < 1.46))
+            for objective, seconds in zip(objectives[1:], others, strict=True)
+        ),
+    ]  # fmt: skip
 
 
 def _plain_rounds(split: Split, count: int, ours: float) -> list[Row]:
@@ -242,15 +265,17 @@ def _plain_rounds(split: Split, count: int, ours: float) -> list[Row]:
 _SMALL = "vsrn(dimension=128)"
 _ROUNDS = {"VSRN with captioner": "vsrn(captioner=true)", "VSRN": "vsrn"}
 _MORE = (
-    "two and three times the images and captions are encoded; what a plain loop pays for that "
-    "stands beside. Only what does not grow with them, captioner and optimiser, keeps the ratio "
-    "down: the quicker a first round, the larger it is"
+    "two and three times the images and captions are encoded. Launched one by one, that fits into "
+    "the time in which a GPU waits for launches (rows beside); captured steps take less time and "
+    "leave no such gaps, so that the ratio is nearer to that of the arithmetic"
 )
 
 
-def _round(spec: str, objective: str, split: Split, device: str) -> Ours:
+def _round(spec: str, objective: str, split: Split, device: str, *, graphs: bool = True) -> Ours:
     mined = None if objective == "triplet-sh" else "mined"
-    recipe = Recipe(objective=objective, positives="pairs", depth=300, candidates=mined)
+    recipe = Recipe(
+        objective=objective, positives="pairs", depth=300, candidates=mined, graphs=graphs
+    )
     recipe = recipe.replace(precision="float32" if device == "cpu" else "bf16")
     return Ours(spec, split, recipe, device)
 

@@ -5,14 +5,14 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.models.layers import BiGru, valid
-from simgrad.models.recurrent import gru_states, scaled_states
+from simgrad.models.recurrent import gru_state_at, gru_states, scaled_states
 
 
 def gradients(states: Tensor, rnn: nn.Module, x: Tensor, size: float) -> list[Tensor]:
     """Of x and of the weights, for a gradient of about `size` from above."""
     above = size * torch.randn(states.shape, generator=torch.Generator().manual_seed(1))
     inputs = [x, *rnn.parameters()]
-    return list(torch.autograd.grad(states, inputs, above.to(states)))
+    return list(torch.autograd.grad(states, inputs, above.to(states), retain_graph=True))
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 300.0])
@@ -59,6 +59,23 @@ def test_what_stands_in_the_padding_changes_nothing(kind: torch.dtype) -> None:
         found.append([states, of_x[real], *of_weights])
     for one, two in zip(*found, strict=True):
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0])
+def test_one_step_is_taken_as_from_all_of_them(size: float) -> None:
+    torch.manual_seed(0)
+    rnn, x = nn.GRU(6, 5, batch_first=True), torch.randn(4, 7, 6, requires_grad=True)
+    step = torch.tensor([6, 0, 3, 5])
+    want = rnn(x)[0][torch.arange(4), step]
+    for found in (
+        gru_state_at(rnn, x, step),
+        scaled_states([rnn], x, kind=torch.float32, step=step).squeeze(1),
+    ):
+        assert torch.allclose(found, want, rtol=1e-6, atol=1e-7)
+        for exact, other in zip(
+            gradients(want, rnn, x, size), gradients(found, rnn, x, size), strict=True
+        ):
+            assert torch.allclose(other, exact, rtol=1e-4, atol=1e-6 * size)
 
 
 def test_no_gradient_from_above_is_no_gradient_below() -> None:

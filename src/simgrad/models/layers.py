@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from simgrad.models.recurrent import gru_states, in_half_precision, scaled_states
+from simgrad.models.recurrent import gru_state_at, gru_states, in_half_precision, scaled_states
 
 _SHORTEST = 1e-12  # what a shorter vector is divided by
 
@@ -79,9 +79,7 @@ def last_state(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
         )
         state: Tensor = rnn(packed)[1]
         return state[-1]
-    states = gru_states(rnn, x)
-    last = (lengths - 1).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
-    return states.gather(1, last).squeeze(1)
+    return gru_state_at(rnn, x, lengths - 1)
 
 
 class GruText(nn.Module):

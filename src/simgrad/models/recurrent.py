@@ -31,6 +31,19 @@ def gru_states(rnn: nn.GRU, x: Tensor) -> Tensor:
     return scaled_states([rnn], x)
 
 
+def gru_state_at(rnn: nn.GRU, x: Tensor, step: Tensor) -> Tensor:
+    """(m, L, d) and a step of each sequence -> (m, hidden): the state after that step."""
+    if not in_half_precision(x):
+        return _at(gru_states(rnn, x), step).squeeze(1)
+    return scaled_states([rnn], x, step=step).squeeze(1)
+
+
+def _at(states: Tensor, step: Tensor) -> Tensor:
+    """(m, L, ...) -> (m, 1, ...)"""
+    shape = states.shape[2:]
+    return states.gather(1, step.view(-1, 1, *(1 for _ in shape)).expand(-1, 1, *shape))
+
+
 def in_half_precision(x: Tensor) -> bool:
     """Whether GRUs run in float16 here."""
     return x.is_cuda and torch.is_autocast_enabled("cuda")
@@ -41,8 +54,9 @@ def scaled_states(
     x: Tensor,
     absent: Tensor | None = None,
     kind: torch.dtype = torch.float16,
+    step: Tensor | None = None,
 ) -> Tensor:
-    """A GRU's states in `kind`, its backward pass in numbers near one.
+    """A GRU's states in `kind`, its backward pass in numbers near one; after one `step`, if given.
 
     Of two GRUs the second reads from the end, and the states are averaged. Steps marked `absent`
     leave the state as it is: an input of their own, which has no other weight, opens the update
@@ -68,7 +82,9 @@ def scaled_states(
     states, _ = torch._VF.gru(  # type: ignore[attr-defined]  # what nn.GRU itself calls
         x, start, weights, True, 1, 0.0, ways[0].training, len(ways) == 2, True
     )
-    return enter(states.view(*states.shape[:2], len(ways), hidden), size)
+    states = states.view(*states.shape[:2], len(ways), hidden)
+    # One state of each is taken here: all of them would be cast, and their zeros scaled.
+    return enter(states if step is None else _at(states, step), size)
 
 
 class _Enter(torch.autograd.Function):

@@ -25,7 +25,7 @@ from simgrad.models.base import (
 )
 from simgrad.models.captioner import Captioner
 from simgrad.models.layers import l2norm, xavier_linear
-from simgrad.models.recurrent import gru_states
+from simgrad.models.recurrent import gru_state_at
 from simgrad.models.relations import related
 from simgrad.models.text import TextSettings, sentence_encoder
 from simgrad.objectives.spec import setting
@@ -106,7 +106,8 @@ class VsrnModel(RetrievalModel):
         if self.config.region_norm:
             regions = l2norm(regions, axis)
         regions = l2norm(self.relations(regions), axis)
-        vectors = gru_states(self.region_rnn, regions)[:, -1]
+        last = torch.full((len(regions),), regions.shape[1] - 1, device=regions.device)
+        vectors = gru_state_at(self.region_rnn, regions, last)
         if self.norm is not None:
             vectors = self.norm(vectors)
         # The captioner alone needs the regions again, and it is only ever trained.
