@@ -228,7 +228,7 @@ def round_rows(device: str, quick: bool = False) -> list[Row]:
 
 
 def _launched_rounds(split: Split) -> list[Row]:
-    """Without captured graphs, as the paper's loop runs: a GPU waits for launches.
+    """Without captured graphs: where a GPU waits for launches.
 
     These depend on a host that others may share, so the rounds are timed in turn.
     """
@@ -266,8 +266,8 @@ _SMALL = "vsrn(dimension=128)"
 _ROUNDS = {"VSRN with captioner": "vsrn(captioner=true)", "VSRN": "vsrn"}
 _MORE = (
     "two and three times the images and captions are encoded. Launched one by one, that fits into "
-    "the time in which a GPU waits for launches (rows beside); captured steps take less time and "
-    "leave no such gaps, so that the ratio is nearer to that of the arithmetic"
+    "the time in which a GPU waits for launches (with captioner: rows beside); captured steps take "
+    "less time and leave no such gaps, so that the ratio is nearer to that of the arithmetic"
 )
 
 
