@@ -228,9 +228,10 @@ def round_rows(device: str, quick: bool = False) -> list[Row]:
 
 
 def _launched_rounds(split: Split) -> list[Row]:
-    """Without captured graphs: where a GPU waits for launches.
+    """Without captured graphs: where a GPU waits for launches, which is why it costs little.
 
-    These depend on a host that others may share, so the rounds are timed in turn.
+    No goal is met by being slower. These depend on a host that others may share, so the rounds are
+    timed in turn.
     """
     name, spec = next(iter(_ROUNDS.items()))
     objectives = ("triplet-sh", "off-tri", "adap-off-quin")
@@ -244,7 +245,7 @@ def _launched_rounds(split: Split) -> list[Row]:
         row(f"{name} one", setting, seconds=first),
         *(
             row(f"{name} two, {objective}", setting, seconds=seconds, figure=seconds / first,
-                unit="{:.2f} x round one", **goal("< 1.46 x (aim 1.2)", seconds / first < 1.46))
+                unit="{:.2f} x round one")
             for objective, seconds in zip(objectives[1:], others, strict=True)
         ),
     ]  # fmt: skip
