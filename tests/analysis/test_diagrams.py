@@ -32,7 +32,7 @@ def test_field_of_known_objectives():
 def test_field_of_goal_is_triplet_weight_times_pair_weight():
     field = triplet_field("goal(triplet=cir, pair=sig-ms)", 21)
     s_pos, s_neg = np.meshgrid(field.s_pos, field.s_neg)
-    T = 1 / (1 + np.exp(10 * (s_pos * (2 - s_pos) - s_neg**2)))
+    T = 1 / (1 + np.exp(s_pos * (2 - s_pos) - s_neg**2))
     np.testing.assert_allclose(field.triplet, T, rtol=1e-9)
     np.testing.assert_allclose(field.pull, T / (1 + np.exp(2 * (s_pos - 0.5))), rtol=1e-6)
     np.testing.assert_allclose(field.push, T / (1 + np.exp(-10 * (s_neg - 0.5))), rtol=1e-6)

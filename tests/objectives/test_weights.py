@@ -203,7 +203,7 @@ def test_aliases_are_cells_of_goal(name: str) -> None:
 
 def test_goal_takes_functions() -> None:
     own = Goal(
-        triplet=lambda p, n: torch.sigmoid(-10 * (p - n)),
+        triplet=lambda p, n: torch.sigmoid(n - p),
         pair=lambda p, n: (torch.ones_like(p), torch.ones_like(n)),
     )
     case = CASES[1]

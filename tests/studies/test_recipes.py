@@ -81,7 +81,7 @@ def test_every_model_has_rows() -> None:
     assert {MODELS.model(row).name for row in MODELS.rows} | elsewhere == {d.name for d in models}
     for group in {row.group for row in MODELS.rows}:
         specs = [str(row.changes["objective"]) for row in MODELS.rows if row.group == group]
-        assert specs[:2] == ["triplet-sh", "goal(triplet=cir, pair=sig-ms)"], group
+        assert specs[:2] == ["triplet-sh", "goal(triplet=cir, pair=sig-ms, tau=10)"], group
 
 
 @pytest.mark.parametrize("row", MODELS.rows, ids=lambda row: row.label)

@@ -76,7 +76,7 @@ class Goal(Hardest):
         shown=True,
     )
     margin: float = setting(0.2, "con: triplets beyond this margin get no weight")
-    tau: float = setting(10.0, "nca, cir: steepness of the triplet weight")
+    tau: float = setting(1.0, "nca, cir: steepness of the triplet weight")
     alpha: float = setting(2.0, "sig, sig-ms: steepness of the positive weight")
     beta: float = setting(10.0, "sig, sig-ms: steepness of the negative weight")
     lambda_: float = setting(0.5, "sig, sig-ms: similarity where the weights turn")
