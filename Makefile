@@ -23,6 +23,7 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .
@@ -30,7 +31,7 @@ format: .venv/ready
 
 # e.g. BENCH="training --record"
 bench: .venv/ready
-	$(BIN)/simgrad bench $(BENCH)
+	$(BIN)/python -m benchmarks $(BENCH)
 
 # Kills, bad input, fuzzing and load for about an hour; e.g. SOAK="--minutes 1".
 soak: .venv/ready

@@ -149,7 +149,7 @@ def installed(package: str, what: str) -> bool:
 
 def print_rows(rows: Iterable[Row]) -> None:
     """The table of one benchmark."""
-    from simgrad.bench import show
+    from benchmarks.run import show
 
     show([{"benchmark": "", **row} for row in rows])
 

@@ -148,8 +148,8 @@ def augment_row(files: list[Path], kind: str, cores: int) -> list[Row]:
 
 def features_rows(files: list[Path], kind: str, cores: int, device: str) -> list[Row]:
     """Files to features on disk, through EfficientNet-Lite0."""
-    from simgrad.data.features import compute, make_job
-    from simgrad.models.backbones import backbone
+    from simgrad.models.networks.backbones import backbone
+    from simgrad.runs.features import compute, make_job
 
     network = backbone("efficientnet-lite0", weights="random").eval()
     split, job = _split(files), make_job(network, device=device, workers=cores)
@@ -218,7 +218,7 @@ def coco_rows(quick: bool) -> list[Row]:
 
 def worker(job: dict[str, Any]) -> dict[str, float]:
     """Opening in a process of its own, so that its memory can be told."""
-    from simgrad.data import layouts  # noqa: F401  # reading code is not what is measured
+    from simgrad.data.layouts import registry as layouts  # noqa: F401  # reading code is not what is measured
 
     opened: dict[str, Any] = {}
     start = time.perf_counter()

@@ -78,7 +78,7 @@ def evaluation_step(images: int, device: str) -> Step:
 
 def mining_step(images: int, device: str) -> Step:
     """The fifty hardest negatives of each."""
-    from simgrad.training.mining import mine
+    from simgrad.mining.mine import mine
 
     x, y, owner = _embeddings(images, device)
     return lambda: mine(x, y, owner, 50)
@@ -148,7 +148,7 @@ def _ranks(job: dict[str, Any]) -> dict[str, list[float]]:
     import torch.distributed as dist
     from synthetic import split
 
-    from simgrad.training.recipe import Recipe
+    from simgrad.runs.recipe import Recipe
     from training import Ours
 
     torch.set_num_threads(1)

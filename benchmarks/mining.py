@@ -20,7 +20,7 @@ from floor import floor
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from simgrad.training.mining import mine
+from simgrad.mining.mine import mine
 
 SHARE = 20
 BLOCK = {"cpu": 2**24, "cuda": 2**30}  # similarities at a time

@@ -184,8 +184,8 @@ def training_rows(names: list[str]) -> list[Row]:
 
 def scan_rows(device: str, images: int, texts: int) -> list[Row]:
     """SCAN's similarities (t-i, LSE) of a whole test set."""
-    from simgrad.models.attention import Attention, attend
     from simgrad.models.base import Encoded
+    from simgrad.models.networks.attention import Attention, attend
 
     generator = torch.Generator().manual_seed(0)
     normalize = nn.functional.normalize

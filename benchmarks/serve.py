@@ -22,13 +22,13 @@ from common import Row, goal, installed, row, timed
 from floor import bytes_per_second
 
 from simgrad.data import open_dataset
+from simgrad.runs.recipe import Recipe
 from simgrad.serve.exact import Exact
-from simgrad.training.loop import train
-from simgrad.training.recipe import Recipe
+from simgrad.training import train
 
 CLIENTS = 64
 DATA = "scenes(train=600, val=100, test=100, features=global)"
-START = "from simgrad.cli import main; main()"
+START = "from simgrad.cli.program import main; main()"
 
 
 def run(quick: bool = False) -> list[Row]:

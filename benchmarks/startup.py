@@ -47,7 +47,7 @@ def once(self, *given):
     float(update(self, *given))
     os._exit(0)
 step.Step.update = once
-from simgrad.training.loop import train
+from simgrad.training import train
 from simgrad.training.recipe import Recipe
 train(Recipe(data=sys.argv[1], device=sys.argv[3]), sys.argv[2])
 """
@@ -72,7 +72,7 @@ def python(text: str) -> list[str]:
 
 def import_rows(times: int, peers: dict[str, str]) -> list[Row]:
     """The command's help, and the imports."""
-    help_page = seconds_of(python("from simgrad.cli import main; main(['--help'])"), times)
+    help_page = seconds_of(python("from simgrad.cli.program import main; main(['--help'])"), times)
     torch = seconds_of(python("import torch"), times)
     ours = seconds_of(python("import simgrad"), times)
     whole = seconds_of(python("import simgrad; simgrad.objective('goal')"), times)

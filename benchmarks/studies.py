@@ -23,10 +23,10 @@ from plain_models import VsePlusPlus
 from synthetic import split as make_split
 from synthetic import write_precomputed
 
+from simgrad.runs.run import Run
 from simgrad.studies.engine import crew_for, failures, run_local
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
-from simgrad.training.run import Run
 from training import BATCH, Plain
 
 OBJECTIVES = ("triplet", "triplet-sh", "nt-xent", "goal(triplet=cir, pair=sig-ms)")

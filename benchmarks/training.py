@@ -32,11 +32,11 @@ from simgrad.data import Sampler
 from simgrad.data.base import Split
 from simgrad.data.batches import Source
 from simgrad.data.vocabulary import Vocabulary
+from simgrad.mining.candidates import Candidates
 from simgrad.models import Inputs, build
+from simgrad.runs.outside import draw_of
+from simgrad.runs.recipe import Recipe
 from simgrad.training.graph import RunSteps, own_stream
-from simgrad.training.mining import Candidates
-from simgrad.training.offline import Draw
-from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
 from simgrad.training.step import Step
 
@@ -65,7 +65,7 @@ class Ours:
         model.train()
         step = Step(model, recipe, self.device)
         source = Source(split, vocabulary, device=self.device, resident=True)
-        self.draw = Draw(split, _candidates(split), recipe) if recipe.candidates else None
+        self.draw = draw_of(recipe, split, _candidates(split)) if recipe.candidates else None
         self.run_steps = RunSteps(step, {True: source}, recipe, self.device)
 
     def steps(self, count: int) -> Iterator[Tensor]:

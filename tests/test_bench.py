@@ -1,4 +1,4 @@
-"""`simgrad bench`: finds benchmarks, prints one table, says what moved."""
+"""`python -m benchmarks`: finds benchmarks, prints one table, says what moved."""
 
 import re
 import sys
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks import results as bench_results
+from benchmarks import run as bench
 
-from simgrad import bench, bench_results
-from simgrad.errors import InputError
-from simgrad.files import read_json
+from simgrad.core.errors import InputError
+from simgrad.core.files import read_json
 
 BENCHMARK = """
 def run(quick=False):
@@ -30,7 +31,7 @@ def profile(device):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "common.py").write_text("# helpers: no run\n")
-    monkeypatch.setattr(bench, "find_benchmarks", lambda: tmp_path / "benchmarks")
+    monkeypatch.setattr(bench, "FOLDER", tmp_path / "benchmarks")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     before = list(sys.path)
     yield tmp_path / "benchmarks"
@@ -91,7 +92,7 @@ def test_each_kind_of_machine_has_a_record_and_a_section(
     assert page.index("## One Some GPU") > page.index("3.00x") > 0
     assert "| toy | ours | B=8 | 500 ms | 3 |  | 3.00x | 2.00 | >= 2x | yes |" in page
     assert f"torch {torch.__version__}".split("+")[0] in page
-    assert "`simgrad bench --record` on 20" in page
+    assert "`python -m benchmarks --record` on 20" in page
     profile = (folder / "profile-toy-some-gpu.txt").read_text()
     assert profile == "a product takes all of it on cpu"
 
@@ -106,7 +107,7 @@ def test_running_one_again_replaces_its_rows_alone(folder: Path) -> None:
     assert "5.00x" in page
     assert "3.00x" not in page
     assert "- missed: ours, B=8: goal >= 2x; measured 500 ms, 1.50x. Why (1): small batches" in page
-    assert "`simgrad bench toy --record`" in page
+    assert "`python -m benchmarks toy --record`" in page
     assert "1 of 2 goals met." in page
 
 
@@ -161,27 +162,3 @@ def test_a_gpu_runs_its_own_part(
     (folder / "toy.py").write_text(text + "\ndef run(quick=False):\n    return []\n")
     bench.bench("toy")
     assert "7.00x" in capsys.readouterr().out
-
-
-def test_wrong_options_and_a_package_without_checkout(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(InputError, match="no benchmark 'speeed'"):
-        bench.bench("speeed")
-    with pytest.raises(InputError, match="leave out --quick"):
-        bench.bench(quick=True, record=True)
-    monkeypatch.undo()
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    monkeypatch.setattr(bench.simgrad, "__file__", str(empty / "a" / "b" / "simgrad.py"))
-    monkeypatch.chdir(empty)
-    with pytest.raises(InputError, match="source checkout"):
-        bench.find_benchmarks()
-
-
-def test_the_checkouts_benchmarks_are_found() -> None:
-    folder = Path(__file__).parents[1] / "benchmarks"
-    if not folder.exists():
-        pytest.skip("not a source checkout")
-    assert bench.find_benchmarks() == folder
-    assert "objectives" in [name for name, _ in bench.load_benchmarks(folder, "objectives")]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simgrad import cli
+from simgrad.cli import program as cli
+from simgrad.cli import train as command
 from simgrad.models import models
-from simgrad.training import loop
-from simgrad.training.recipe import Recipe
+from simgrad.runs.recipe import Recipe
 
 
 def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -65,7 +65,7 @@ def test_a_script_sees_that_training_was_stopped(
     words += ["--data", "scenes(features=global, train=20, val=5, test=5)"]
     words += ["--model", "vse++(dimension=8, word_dimension=8)", "--batch", "32"]
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "train", partial(loop.train, stop_after=0))
+        patch.setattr(command, "run_training", partial(command.run_training, stop_after=0))
         code, text = said(words, capsys)
     assert code == 130
     assert "stopped at step" in text
@@ -105,7 +105,9 @@ def test_a_warning_is_told_without_code(
     file = tmp_path / "embeddings.npz"
     np.savez(file, images=vectors, texts=vectors, image_of_caption=np.arange(6))
     done = subprocess.run(
-        [sys.executable, "-m", "simgrad.cli", "evaluate", str(file)], capture_output=True, text=True
+        [sys.executable, "-m", "simgrad.cli", "evaluate", str(file)],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0
     assert done.stderr.startswith("simgrad: these vectors differ in length")

@@ -5,8 +5,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from simgrad import console
-from simgrad.console import print_table
+from simgrad.core import console
+from simgrad.core.console import print_table
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from writing import replace_lines
 
-from simgrad.training.run import Run
+from simgrad.runs.run import Run
 
 
 def curve(run: Run) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch.nn.functional import cosine_similarity
 
 from simgrad.data import Split, open_dataset
 from simgrad.data.transforms import named
-from simgrad.models.backbones import Backbone, backbone
+from simgrad.models.networks.backbones import Backbone, backbone
 
 TRAIN, VAL, PASSES = 960, 200, 5
 

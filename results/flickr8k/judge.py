@@ -20,14 +20,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.files import atomic_write, lock
 from simgrad.data import Split
 from simgrad.data.judgments import read_judgments
-from simgrad.evaluation.judgments import APPROVED, evaluate_judgments
-from simgrad.evaluation.systems import open_system
-from simgrad.files import atomic_write, lock
+from simgrad.evaluation.judgments import APPROVED
+from simgrad.runs.judging import evaluate_judgments
+from simgrad.runs.run import BEST
+from simgrad.runs.systems import open_system
 from simgrad.studies.study import Study
 from simgrad.training import Run
-from simgrad.training.run import BEST
 
 DEPTHS = (1, 10, 50)  # of the hardest negatives of each image
 DESCRIBES = 2 / 3  # the experts' mean as relevance: 3 of 4, "describes it with minor errors"

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from judge import correct_shares
 
+from simgrad.core.files import write_json
 from simgrad.data import Split
 from simgrad.evaluation import cross_ranks, histogram
-from simgrad.evaluation.encoded import encode_source
-from simgrad.files import write_json
+from simgrad.mining.candidates import Candidates, mine_encoded
+from simgrad.runs.encoding import encode_source
+from simgrad.runs.prepare import pick_device, source_of
 from simgrad.training import Run
-from simgrad.training.mining import Candidates, mine_encoded
-from simgrad.training.prepare import pick_device, source_of
 from simgrad.training.rounds import mine_run
 
 DEPTHS = (1, 10, 60)  # AOQ draws images from the first 60, captions from the first 300

@@ -22,7 +22,7 @@ from writing import (
     write_md,
 )
 
-from simgrad.files import write_json
+from simgrad.core.files import write_json
 
 COCOS = {"cocos.json": "VSE++", "cocos-vsrn.json": "VSRN"}
 JUDGED = {  # column of judgments.csv: head of the table

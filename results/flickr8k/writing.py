@@ -8,8 +8,8 @@ from textwrap import fill
 from typing import Any
 
 import simgrad.studies
+from simgrad.runs.run import Run
 from simgrad.studies.study import Study
-from simgrad.training.run import Run
 
 HERE = Path(__file__).parent
 PUBLISHED = Path(simgrad.studies.__path__[0]) / "published"

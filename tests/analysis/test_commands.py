@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from simgrad.analysis import count_run
-from simgrad.analysis.runs import RunBatches, judged_tables
-from simgrad.cli import main
+from simgrad.cli.program import main
 from simgrad.data import Split
-from simgrad.training import Recipe
-from simgrad.training.loop import train
+from simgrad.runs.counting import RunBatches, count_run, judged_tables
+from simgrad.training import Recipe, train
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 
 import simgrad
 from simgrad.analysis import CocosAccumulator, attention, cocos, published_rows
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import Offline, Positives
 
 # Three pairs. Image 0: own 0.9, others 0.8 and 0.1. Image 1: own 0.5, others 0.45 and 0.2.

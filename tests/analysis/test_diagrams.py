@@ -13,7 +13,7 @@ from simgrad.analysis import (
     triplet_field,
 )
 from simgrad.analysis.situations import independent, weigh_situations
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import Goal, objectives
 
 

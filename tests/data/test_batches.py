@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simgrad.core.errors import InputError
 from simgrad.data import IndexBatch, Sampler, Source, Split, Vocabulary, open_dataset
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.batches import in_order
-from simgrad.errors import InputError
 
 from . import layout_writers as write
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simgrad.data import open_dataset, read_candidates, read_judgments, write_candidates
-from simgrad.data.candidates import tag_of
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.data import open_dataset, read_judgments
+from simgrad.mining.aoq import read_candidates, tag_of, write_candidates
 
 from . import layout_writers as write
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simgrad.cli import main
+from simgrad.cli.program import main
+from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
-from simgrad.data.layouts import LAYOUTS
-from simgrad.errors import InputError
+from simgrad.data.layouts.registry import LAYOUTS
 
 from . import layout_writers as write
 
@@ -251,7 +251,7 @@ def test_flickr8k(capsys: pytest.CaptureFixture[str]) -> None:
 
 @real
 def test_a_closed_pipe_is_no_error() -> None:
-    code = "import sys; from simgrad.cli import main; main(sys.argv[1:])"
+    code = "import sys; from simgrad.cli.program import main; main(sys.argv[1:])"
     command = f"{sys.executable} -c '{code}' datasets {FLICKR8K} --all | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert "flickr8k" in done.stdout

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simgrad.data.base import open_logged
+from simgrad.core.errors import InputError
 from simgrad.data.check import check
 from simgrad.data.log import Log
-from simgrad.errors import InputError
+from simgrad.data.opening import open_logged
 
 from . import layout_writers as write
 from .damages import Damage

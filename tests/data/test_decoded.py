@@ -8,13 +8,13 @@ import pytest
 import torch
 from PIL import Image
 
+from simgrad.core.errors import InputError
 from simgrad.data import Split, open_dataset
 from simgrad.data.batches import Source, resident_features
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.pictures import FilePictures
 from simgrad.data.transforms import named
 from simgrad.data.vocabulary import Vocabulary
-from simgrad.errors import InputError
 
 
 def scenes() -> Split:

@@ -14,13 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
-from simgrad.cli import main
+from simgrad.cli.program import main
+from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.data.base import Split
-from simgrad.data.features import Job, cached_features, compute, finish, make_job
-from simgrad.errors import InputError
-from simgrad.models.backbones import Backbone, backbone
-from simgrad.models.pixels import Standardise
+from simgrad.models.networks.backbones import Backbone, backbone
+from simgrad.models.networks.pixels import Standardise
+from simgrad.runs.features import Job, cached_features, compute, finish, make_job
 
 FLICKR8K = Path(
     os.environ.get("SIMGRAD_FLICKR8K", Path(__file__).parents[2] / ".." / "shared" / "flickr8k")
@@ -118,7 +118,7 @@ def test_the_number_of_workers_changes_nothing(split: Split, tmp_path: Path) -> 
 def test_a_stopped_run_goes_on_and_writes_the_same_bytes(
     split: Split, tmp_path: Path, stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simgrad.data.features._SAVE_EVERY", 0.0)
+    monkeypatch.setattr("simgrad.runs.features._SAVE_EVERY", 0.0)
     whole, target = tmp_path / "whole.npy", tmp_path / "train.npy"
     compute(split, job(), whole, report=nothing)
     broken = dataclasses.replace(split, pictures=StopsAt(split.pictures, stop))
@@ -193,7 +193,7 @@ def test_cached_features_are_computed_once_for_each_set_of_weights(
         raise AssertionError("computed twice")
 
     with monkeypatch.context() as patch:
-        patch.setattr("simgrad.data.features.compute", fail)
+        patch.setattr("simgrad.runs.features.compute", fail)
         again = cached_features(split, tiny(), device="cpu")
     assert np.array_equal(first.rows(np.arange(23)), again.rows(np.arange(23)))
     assert first.header == again.header
@@ -215,7 +215,7 @@ def test_who_wants_features_that_another_is_computing_waits(
         seen.append(len(pixels))
         return job.backbone.pooled(pixels)
 
-    monkeypatch.setattr("simgrad.data.features._forward", slow)
+    monkeypatch.setattr("simgrad.runs.features._forward", slow)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cached_features, split, tiny(), device="cpu", workers=1)
         assert begun.wait(30)

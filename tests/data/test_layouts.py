@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simgrad.core.errors import InputError
 from simgrad.data import Dataset, Split, open_dataset
-from simgrad.data.layouts import LAYOUTS, recognise
-from simgrad.errors import InputError
+from simgrad.data.layouts.registry import LAYOUTS, recognise
 
 from . import layout_writers as write
 
@@ -203,7 +203,7 @@ def test_coco_regions_open_at_once_in_little_memory(tmp_path: Path) -> None:
     code = f"""
 import resource, sys, time
 import numpy as np
-import simgrad.data.base, simgrad.data.layouts, simgrad.data.precomp
+import simgrad.data, simgrad.data.opening, simgrad.data.layouts.precomp
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before, started = peak(), time.process_time()
 split = simgrad.data.open_dataset(sys.argv[1]).split("train")
@@ -233,7 +233,7 @@ def test_every_layout_has_a_module() -> None:
     import importlib
 
     for layout in LAYOUTS:
-        module = importlib.import_module(f"simgrad.data.{layout.module}")
+        module = importlib.import_module(f"simgrad.data.layouts.{layout.module}")
         assert callable(module.read)
         assert not module.recognises(Path("/nonexistent-path"))
 

@@ -14,15 +14,16 @@ import pytest
 import torch
 from PIL import Image
 
-from simgrad.data import features, reading
+from simgrad.core.errors import InputError
+from simgrad.data import reading
 from simgrad.data.base import Split
 from simgrad.data.cutting import EVALUATION
-from simgrad.data.features import compute, make_job
 from simgrad.data.pictures import FilePictures
 from simgrad.data.reading import Died, Reader, readers
 from simgrad.data.transforms import named
-from simgrad.errors import InputError
-from simgrad.models.backbones import backbone
+from simgrad.models.networks.backbones import backbone
+from simgrad.runs import features
+from simgrad.runs.features import compute, make_job
 
 NAMES = ["a.jpg", "b.png", "turned.jpg", "grey.png", "two\nlines.jpg", "b\udce9b\udce9.jpg"]
 

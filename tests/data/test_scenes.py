@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgrad.data.scenes import FIRST, describes, make_captions, make_scene, open_scenes
-from simgrad.data.scenes_captions import CAPTIONS_PER_SCENE
-from simgrad.data.scenes_meaning import Claim, parse
-from simgrad.data.scenes_montage import montage
-from simgrad.data.scenes_render import render
-from simgrad.data.scenes_truth import thing_code
-from simgrad.data.scenes_words import EVERYTHING
-from simgrad.data.scenes_world import (
+from simgrad.core.errors import InputError
+from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE
+from simgrad.data.scenes.dataset import FIRST, describes, make_captions, make_scene, open_scenes
+from simgrad.data.scenes.meaning import Claim, parse
+from simgrad.data.scenes.montage import montage
+from simgrad.data.scenes.render import render
+from simgrad.data.scenes.truth import thing_code
+from simgrad.data.scenes.words import EVERYTHING
+from simgrad.data.scenes.world import (
     COLOURS,
     GROUNDS,
     KINDS,
@@ -28,7 +29,6 @@ from simgrad.data.scenes_world import (
     Thing,
     relations,
 )
-from simgrad.errors import InputError
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from simgrad.core.errors import InputError
 from simgrad.data import cutting, transforms
 from simgrad.data.augmentation import augment
-from simgrad.errors import InputError
 
 NAMES = ("vse++", "efficientnet-lite", "vse-infinity", "x-vlm", "clip", "plain")
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simgrad.core.errors import InputError
 from simgrad.data import Vocabulary, WordPieces, read_published, tokenizer_from_json
-from simgrad.errors import InputError
 
 WORDS = ["<pad>", "<start>", "<end>", "<unk>", "dog", "a", "naïve"]
 IDS = {word: i for i, word in enumerate(WORDS)}
@@ -138,7 +138,7 @@ def attacks(marker: Path) -> list[bytes]:
         global_call("posix", "system", touch),
         global_call("__builtin__", "eval", "1"),
         global_call("builtins", "getattr", "x"),
-        global_call("simgrad.files", "sha256", "x"),
+        global_call("simgrad.core.files", "sha256", "x"),
         global_call("copyreg", "__newobj__", "x"),
         global_call("vocab", "Vocabulary.__init__", "x"),
         global_call("collections", "OrderedDict", "x"),

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import simgrad
-from simgrad.cli import main
-from simgrad.evaluation import Ranks, systems
-from simgrad.evaluation.systems import System
+from simgrad.cli.program import main
+from simgrad.evaluation import Ranks
+from simgrad.runs import systems
+from simgrad.runs.systems import System
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_reranking_by_a_second_scorer(files, capsys, monkeypatch):
         second_scorer=lambda pairs: other[pairs[:, 0], pairs[:, 1]],
         candidates=200,
     )
-    monkeypatch.setattr("simgrad.evaluation.command.open_system", lambda *a, **k: system)
+    monkeypatch.setattr("simgrad.cli.evaluate.open_system", lambda *a, **k: system)
     output = files / "m.json"
     run(capsys, "RUN", "--rerank", 0, "--output", output)
     expected = simgrad.evaluate_similarities(other, np.repeat(np.arange(40), 5))

@@ -7,9 +7,8 @@ from torch import nn
 
 import simgrad
 from simgrad.data.base import Split
-from simgrad.evaluation import encode_split, evaluate_encoded, evaluate_model
-from simgrad.evaluation.encoded import ModelScores
 from simgrad.models.base import Encoded
+from simgrad.runs.encoding import ModelScores, encode_split, evaluate_encoded, evaluate_model
 
 
 class Rows:
@@ -134,5 +133,5 @@ def test_nan_in_a_model_is_named(split):
     model = Model(False)
     images, captions = encode_split(model, split, Words())
     images.tokens[3] = torch.nan
-    with pytest.raises(simgrad.errors.InputError, match="NaN"):
+    with pytest.raises(simgrad.core.errors.InputError, match="NaN"):
         evaluate_encoded(model, images, captions, split.image_of_caption)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import simgrad
+from simgrad.core.errors import InputError
 from simgrad.data.base import Split
-from simgrad.errors import InputError
 from simgrad.evaluation import (
     Truth,
     compare_cross_ranks,
@@ -19,8 +19,9 @@ from simgrad.evaluation import (
     ndcg,
     truth_metrics,
 )
-from simgrad.evaluation.judgments import agreement, evaluate_judgments, evaluate_truth
+from simgrad.evaluation.judgments import agreement
 from simgrad.evaluation.scores import Embeddings, Matrix
+from simgrad.runs.judging import evaluate_judgments, evaluate_truth
 
 from .reference import ordered, places_of
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import simgrad
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation import Ranks, evaluate_ensemble, rank_blocks
 from simgrad.evaluation.evaluator import embedding_scores
 from simgrad.evaluation.scores import Average

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import simgrad
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.coco import evaluate_coco
 from simgrad.evaluation.scores import Embeddings, Matrix
 from simgrad.evaluation.truth import Truth, truth_metrics

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import simgrad
-from simgrad.cli import main
-from simgrad.evaluation.judgments import evaluate_judgments
+from simgrad.cli.program import main
 from simgrad.evaluation.scores import Embeddings
+from simgrad.runs.judging import evaluate_judgments
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    from simgrad.training.loop import train
-    from simgrad.training.recipe import Recipe
+    from simgrad.runs.recipe import Recipe
+    from simgrad.training import train
 
     folder = tmp_path_factory.mktemp("runs")
     recipe = Recipe(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simgrad
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation import (
     Ranks,
     compare,

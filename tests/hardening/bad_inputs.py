@@ -15,20 +15,19 @@ import numpy as np
 import torch
 
 from simgrad.analysis.diagrams import read_triplets
-from simgrad.analysis.runs import RunBatches
+from simgrad.core.files import sha256
 from simgrad.data import open_dataset
 from simgrad.data.vocabulary import read_published
 from simgrad.evaluation import evaluate
-from simgrad.files import sha256
+from simgrad.mining import Candidates, mine
 from simgrad.models import Inputs, build, load
 from simgrad.models.unpickle import read_tensors
 from simgrad.objectives import objective
+from simgrad.runs.counting import RunBatches
+from simgrad.runs.recipe import read_recipe
 from simgrad.studies.plan import read_plan
 from simgrad.studies.study import Study
-from simgrad.training import Run
-from simgrad.training.loop import train
-from simgrad.training.mining import Candidates, mine
-from simgrad.training.recipe import read_recipe
+from simgrad.training import Run, train
 from tests.hardening.bad_files import FILES
 from tests.hardening.bad_texts import RECIPES, RUNS, SPECS, STUDIES
 from tests.hardening.jobs import recipe

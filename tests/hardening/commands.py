@@ -18,7 +18,15 @@ from tests.hardening.kills import leftovers
 
 
 def _command(kind: str, source: Path, folder: Path) -> list[str]:
-    words = [sys.executable, "-m", "simgrad.cli", kind, str(source), "--output", str(folder)]
+    words = [
+        sys.executable,
+        "-m",
+        "simgrad.cli",
+        kind,
+        str(source),
+        "--output",
+        str(folder),
+    ]
     return [*words, "--processes", "2"] if kind == "study" else words
 
 

@@ -16,14 +16,14 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from simgrad.core.errors import InputError
 from simgrad.data import Vocabulary, open_dataset
 from simgrad.data.vocabulary import read_published, tokenizer_from_json
 from simgrad.data.wordpieces import WordPieces
-from simgrad.errors import InputError
 from simgrad.models import models
 from simgrad.objectives import objective, objectives
+from simgrad.runs.recipe import Recipe, from_dict, read_recipe
 from simgrad.studies.plan import plan_from_dict, read_plan
-from simgrad.training.recipe import Recipe, from_dict, read_recipe
 from tests.hardening.fuzzing_checkpoints import DAMAGED, checkpoints
 from tests.hardening.fuzzing_requests import REQUESTS, requests
 from tests.hardening.fuzzing_runs import DAMAGED_RUNS, run_folders

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from hypothesis import strategies as st
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
 from simgrad.data.vocabulary import read_published
-from simgrad.errors import InputError
-from simgrad.files import sha256
 from simgrad.models import load
 from simgrad.models.unpickle import read_tensors
 from tests.hardening.jobs import run_job

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.report.build import write_report
 from simgrad.training import Run
 from tests.hardening.jobs import run_job

@@ -14,18 +14,17 @@ from unittest import mock
 
 import numpy as np
 
+from simgrad.core.files import sha256
 from simgrad.data import Dataset, open_dataset
-from simgrad.data import features as features_module
-from simgrad.files import sha256
+from simgrad.mining.candidates import Candidates
 from simgrad.report.build import write_report
+from simgrad.runs import features as features_module
+from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.worker import work as work_on
-from simgrad.training import Run
-from simgrad.training.loop import train
-from simgrad.training.mining import Candidates
-from simgrad.training.recipe import Recipe
+from simgrad.training import Run, train
 from simgrad.training.rounds import mine_run
 from tests.data.test_features import tiny
 

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from simgrad.cli import main as simgrad_command
-from simgrad.errors import InputError
+from simgrad.cli.program import main as simgrad_command
+from simgrad.core.errors import InputError
 from tests.data.damages_of_tables import DAMAGES
 from tests.hardening.bad_inputs import attempts
 from tests.hardening.bad_requests import REQUESTS

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from simgrad.cli import main
-from simgrad.errors import InputError
+from simgrad.cli.program import main
+from simgrad.core.errors import InputError
 from tests.data.damages import Damage
 from tests.data.damages_of_tables import DAMAGES
 from tests.hardening.bad_inputs import attempts

@@ -39,9 +39,9 @@ def test_refused(client: TestClient, name: str) -> None:
 def test_the_address_that_is_printed_can_be_reached_at_once() -> None:
     import socket
 
-    from simgrad.serve.command import _listen
+    from simgrad.cli.serve import listen
 
-    with _listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         socket.create_connection(listening.getsockname(), 2).close()
 
 

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "pytest-xdist": "-n in the Makefile",
     "ruff": "make check",
     "mypy": "make check",
+    "import-linter": "make check",
     "types-pyyaml": "mypy reads it",
     "accelerate": "transformers and sentence-transformers train with it",
 }

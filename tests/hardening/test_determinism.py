@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from simgrad.data import open_dataset
-from simgrad.training.loop import train
+from simgrad.training import train
 from tests.hardening.jobs import dataset, outcome_of_run, recipe, study_job
 from tests.hardening.kills import ended, in_child
 
@@ -27,7 +27,7 @@ def test_in_another_process_that_reads_the_data_itself(tmp_path: Path) -> None:
 def test_however_many_read_ahead(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simgrad.training import prepare
+    from simgrad.runs import prepare
 
     monkeypatch.setattr(prepare, "_RESIDENT", {})  # read from disk, as large features are
     data = open_dataset("scenes(train=40, val=10, test=10, features=regions)")

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from simgrad import files
-from simgrad.cli import main
-from simgrad.errors import DiskError, InputError
-from simgrad.training import Run
-from simgrad.training.loop import train
+from simgrad.cli.program import main
+from simgrad.core import files
+from simgrad.core.errors import DiskError, InputError
+from simgrad.training import Run, train
 from simgrad.training.state import load_state
 from simgrad.training.step import Step
 from tests.hardening.disks import disk
@@ -64,7 +63,7 @@ def test_files_that_may_not_grow(limit: int, whole: dict[str, Any], tmp_path: Pa
 
 def test_features_ask_for_their_space_at_once(tmp_path: Path) -> None:
     from simgrad.data import open_dataset
-    from simgrad.data.features import compute, make_job
+    from simgrad.runs.features import compute, make_job
     from tests.data.test_features import tiny
 
     split = open_dataset("scenes(train=60, val=20, test=20, size=32)").split("train")

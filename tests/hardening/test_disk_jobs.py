@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simgrad.cli import main
+from simgrad.cli.program import main
+from simgrad.core.errors import DiskError
 from simgrad.data import open_dataset
-from simgrad.data.features import cached_features
-from simgrad.errors import DiskError
-from simgrad.training.loop import train
+from simgrad.runs.features import cached_features
+from simgrad.training import train
 from tests.data.test_features import tiny
 from tests.hardening.disks import disk
 from tests.hardening.jobs import (

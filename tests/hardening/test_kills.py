@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from simgrad.runs.run import LAST
 from simgrad.studies.study import Study
-from simgrad.training.run import LAST
 from tests.hardening.jobs import other_jobs, outcome_of_run, recipe, run_job, study_job
 from tests.hardening.kills import Torment
 
@@ -63,7 +63,7 @@ def test_everything_else_is_killed_too(which: int, finished: Path, tmp_path: Pat
 
 
 def test_the_comparison_would_notice(finished: Path, tmp_path: Path) -> None:
-    from simgrad.training.loop import train
+    from simgrad.training import train
 
     other = recipe(objective="nt-xent(learned=true)", seed=1)
     train(other, tmp_path / "other", quiet=True)

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import Offline, objective, objectives
-from simgrad.training.loop import train
+from simgrad.training import train
 from simgrad.training.trouble import TrainingError
 from tests.hardening.jobs import dataset, recipe
 

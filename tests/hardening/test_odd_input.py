@@ -9,13 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
+from simgrad.core.files import read_json, write_json
 from simgrad.data import Vocabulary, open_dataset
 from simgrad.evaluation import evaluate
-from simgrad.files import read_json, write_json
 from simgrad.objectives import objective, objectives
-from simgrad.training import Run
-from simgrad.training.loop import train
-from simgrad.training.recipe import read_recipe
+from simgrad.runs.recipe import read_recipe
+from simgrad.training import Run, train
 from tests.data import layout_writers as write
 from tests.hardening.bad_files import encoded, with_picture
 from tests.hardening.jobs import recipe

@@ -55,7 +55,7 @@ def names(archive: Path) -> dict[str, int]:
 @pytest.mark.parametrize("which", [0, 1])
 def test_nothing_in_it_that_does_not_belong(which: int, built: tuple[Path, Path]) -> None:
     found = names(built[which])
-    assert any(name.endswith("simgrad/cli.py") for name in found)
+    assert any(name.endswith("simgrad/cli/program.py") for name in found)
     top = 1 if which else 0  # all of a source distribution is in one folder
     for path in map(Path, found):
         assert path.parts[top : top + 1] == () or path.parts[top] not in PLACES, path

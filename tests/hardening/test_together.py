@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
 from tests.hardening.jobs import Job, other_jobs, run_job, study_job
@@ -72,7 +72,7 @@ def test_the_same_features_candidates_index_and_report(
 
 def test_the_same_entry_of_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from simgrad.data import open_dataset
-    from simgrad.data.features import cached_features
+    from simgrad.runs.features import cached_features
     from tests.data.test_features import tiny
 
     monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))
@@ -91,7 +91,7 @@ def test_a_worker_takes_over_what_another_was_killed_at(tmp_path: Path) -> None:
     ready, told = os.pipe()
 
     def hold() -> None:
-        from simgrad.files import lock
+        from simgrad.core.files import lock
 
         with lock(first / ".lock"):
             os.write(told, b"x")
@@ -110,7 +110,7 @@ def test_a_worker_takes_over_what_another_was_killed_at(tmp_path: Path) -> None:
 def test_a_study_says_what_is_not_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from simgrad.studies.command import _conclude
+    from simgrad.cli.study import conclude
     from simgrad.studies.engine import failures
 
     job = study_job()
@@ -120,5 +120,5 @@ def test_a_study_says_what_is_not_finished(
     info = study.jobs()[1][0] / "run.json"
     info.write_text(info.read_text().replace('"finished"', '"running"'))
     with pytest.raises(InputError, match="1 runs are not finished"):
-        _conclude(study)
+        conclude(study)
     assert "nobody works on it" in capsys.readouterr().err

@@ -13,16 +13,16 @@ import pytest
 import torch
 
 import simgrad
+from simgrad.core.errors import InputError
+from simgrad.core.files import open_array
 from simgrad.data import open_dataset
 from simgrad.data.vocabulary import read_published
-from simgrad.errors import InputError
 from simgrad.evaluation import Ranks
-from simgrad.files import open_array
+from simgrad.mining.candidates import Candidates
 from simgrad.models import load
 from simgrad.models.unpickle import read_tensors
+from simgrad.runs.recipe import read_recipe
 from simgrad.studies.plan import read_plan
-from simgrad.training.mining import Candidates
-from simgrad.training.recipe import read_recipe
 from simgrad.training.state import load_state
 
 SOURCE = Path(simgrad.__file__).parent

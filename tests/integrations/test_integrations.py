@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid, normalize
 
 import simgrad
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.integrations import (
     ClipLoss,
     MetricLearningLoss,

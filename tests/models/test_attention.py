@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from simgrad.models import attention
-from simgrad.models.attention import Attention, attend
 from simgrad.models.base import Encoded
+from simgrad.models.networks import attention
+from simgrad.models.networks.attention import Attention, attend
 from tests.models import reference as ref
 
 CASES = [

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from simgrad.errors import InputError
-from simgrad.models import parts, zoo
-from simgrad.models.backbones import Backbone, backbone
+from simgrad.core.errors import InputError
 from simgrad.models.checkpoint import weights_hash
-from simgrad.models.convnets import ResNet, Vgg19
-from simgrad.models.efficientnet_lite import VARIANTS, EfficientNetLite, fold_batch_norms
+from simgrad.models.networks import parts, zoo
+from simgrad.models.networks.backbones import Backbone, backbone
+from simgrad.models.networks.convnets import ResNet, Vgg19
+from simgrad.models.networks.efficientnet_lite import VARIANTS, EfficientNetLite, fold_batch_norms
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +184,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
 def test_errors_say_what_to_put_where(
     name: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simgrad.models.backbone_weights._packaged", lambda package: None)
+    monkeypatch.setattr("simgrad.models.networks.backbone_weights._packaged", lambda package: None)
     with pytest.raises(InputError, match=message):
         backbone(name)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from simgrad.core.errors import InputError
 from simgrad.data.vocabulary import Vocabulary
-from simgrad.errors import InputError
 from simgrad.models import load, save, weights_hash
 from tests.models.small import SMALL, captions, images, small
 
@@ -61,14 +61,14 @@ def swap(folder: Path) -> None:
 def foreign(folder: Path) -> None:
     from safetensors.torch import save_file
 
-    from simgrad.files import sha256
+    from simgrad.core.files import sha256
 
     save_file({"fc.weight": torch.zeros(2)}, folder / "model.safetensors")
     break_json(folder, weights_sha256=sha256(folder / "model.safetensors"))
 
 
 def garbage(folder: Path) -> None:
-    from simgrad.files import sha256
+    from simgrad.core.files import sha256
 
     (folder / "model.safetensors").write_bytes(b"\x80\x04garbage" * 20)
     break_json(folder, weights_sha256=sha256(folder / "model.safetensors"))

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from simgrad.models.base import Encoded
-from simgrad.models.gpo import Gpo
-from simgrad.models.layers import BiGru, l2norm, last_state
+from simgrad.models.networks.gpo import Gpo
+from simgrad.models.networks.layers import BiGru, l2norm, last_state
 from simgrad.models.vsepp import order_similarities
 from simgrad.models.vsrn import Relations
 from tests.models import reference as ref
@@ -144,7 +144,7 @@ def test_sets_of_different_lengths_are_padded_together() -> None:
 def test_vsrn_captioner_loss_is_the_mean_over_captions() -> None:
     """A caption's loss depends on nothing but itself, and not on its padding."""
     torch.manual_seed(0)
-    from simgrad.models.captioner import Captioner
+    from simgrad.models.networks.captioner import Captioner
 
     captioner = Captioner(10, 23, hidden=8, word_dimension=4, dropout=0.2).eval()
     batch = captions(4)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.models import Encoded, Inputs, build, models
 from simgrad.models.base import RetrievalModel
 from tests.models.small import FEATURES, PIXELS, SETS, SMALL, captions, images, small

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad import gpu
-from simgrad.models import pooling
-from simgrad.models.gpo import Gpo
-from simgrad.models.pooling import RankedPool, pool_sorted
+from simgrad.core import gpu
+from simgrad.models.networks import pooling
+from simgrad.models.networks.gpo import Gpo
+from simgrad.models.networks.pooling import RankedPool, pool_sorted
 
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1"
@@ -203,7 +203,7 @@ def test_without_kernels_values_are_sorted(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(RankedPool, "apply", fails)
     monkeypatch.setattr(gpu, "_broken", set())
-    monkeypatch.setattr(pooling, "_suits", lambda *_: "pooling" not in gpu._broken)
+    monkeypatch.setattr(pooling, "_suits", lambda *_: pooling._KERNELS not in gpu._broken)
     with pytest.warns(UserWarning, match="no compiler"):
         assert torch.equal(pool_sorted(features, mask, weights), want)
     with warnings.catch_warnings():

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from simgrad.cli import main
-from simgrad.errors import InputError
+from simgrad.cli.program import main
+from simgrad.core.errors import InputError
 from simgrad.models import load
-from simgrad.models.published import convert, read_published_checkpoint, recognise
+from simgrad.models.published.checkpoints import convert, read_published_checkpoint, recognise
 from tests.models import published_files as files
 from tests.models.small import captions, images, small
 

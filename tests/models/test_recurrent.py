@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simgrad.models.layers import BiGru, valid
-from simgrad.models.recurrent import gru_state_at, gru_states, scaled_states
+from simgrad.models.networks.layers import BiGru, valid
+from simgrad.models.networks.recurrent import gru_state_at, gru_states, scaled_states
 
 
 def gradients(states: Tensor, rnn: nn.Module, x: Tensor, size: float) -> list[Tensor]:

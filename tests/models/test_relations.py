@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simgrad.models import relations
-from simgrad.models.relations import Merged, related
+from simgrad.models.networks import relations
+from simgrad.models.networks.relations import Merged, related
 from simgrad.models.vsrn import Relations
 
 

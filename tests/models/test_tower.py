@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simgrad.models import Inputs, RetrievalModel, backbone_weights, backbones, build, load, save
-from simgrad.models.published import convert, read_published_checkpoint
+from simgrad.models import Inputs, RetrievalModel, build, load, save
+from simgrad.models.networks import backbone_weights, backbones
+from simgrad.models.published.checkpoints import convert, read_published_checkpoint
 from tests.models import published_files as files
 from tests.models.small import captions
 

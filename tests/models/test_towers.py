@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
-from simgrad.evaluation.encoded import model_scores
+from simgrad.core.errors import InputError
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.models.base import Encoded
-from simgrad.models.bert import BertSettings, bert
-from simgrad.models.swin import Swin, SwinSettings
-from simgrad.models.swin_weights import swin
+from simgrad.models.networks.bert import BertSettings, bert
+from simgrad.models.networks.swin import Swin, SwinSettings
+from simgrad.models.networks.swin_weights import swin
 from simgrad.models.xvlm import XvlmModel, hard_draw
+from simgrad.runs.encoding import model_scores
 from tests.models.small import CaptionBatch, captions, images, small
 
 

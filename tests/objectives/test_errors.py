@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import NTXent, Objective, Offline, Positives, objective
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad import gpu
+from simgrad.core import gpu
 from simgrad.objectives import Objective, Offline, Positives, fused, objective, tiles
 from simgrad.objectives.rows import Work
 from simgrad.objectives.tiles import SHAPES, Shape

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad import gpu
+from simgrad.core import gpu
 from simgrad.objectives import NTXent, Objective, fused, objective, tensors
 
 from .emulated import stand_in, without_a_gpu

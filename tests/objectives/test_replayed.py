@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import Goal, Objective, TripletSH, embeddings, objective, replayed
 
 from .cases import everything, names

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simgrad
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.spec import Declaration
 from simgrad.objectives import Goal, NTXent, Objective, declare, objective, objectives
-from simgrad.objectives.spec import Declaration
 
 from .cases import everything, names
 
@@ -159,7 +159,7 @@ def test_a_rule_that_cannot_work_is_refused(registry) -> None:  # type: ignore[n
 
 
 def test_the_command_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
-    from simgrad.objectives.command import objectives as command
+    from simgrad.cli.objectives import objectives as command
 
     command()
     listed = capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad import gpu
+from simgrad.core import gpu
 from simgrad.objectives import embeddings, objective, turning
 
 interpreted = pytest.mark.skipif(

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run
 from simgrad.studies.plan import Plan, Row
 from simgrad.studies.study import Study
-from simgrad.training.loop import train
-from simgrad.training.recipe import Recipe
-from simgrad.training.run import Run
+from simgrad.training import train
 
 EVIL = "<script>alert('x')</script> & \"quoted\" `code` | *star*"
 

@@ -21,7 +21,7 @@ from simgrad.report.material import Material, System, collect, short_label
 from simgrad.report.standings import Standing, estimates, standings
 from simgrad.report.svg import LIGHT, printed, spread, standalone, ticks
 from simgrad.report.training import mean_curve
-from simgrad.training.run import Run
+from simgrad.runs.run import Run
 from tests.report.reading import Page
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from simgrad.cli import main
+from simgrad.cli.program import main
+from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
-from simgrad.errors import InputError
 from simgrad.report import build_report, write_report
-from simgrad.training.run import Run
+from simgrad.runs.run import Run
 from tests.report.conftest import EVIL
 from tests.report.reading import Page
 

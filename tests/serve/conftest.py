@@ -10,13 +10,13 @@ pytest.importorskip("fastapi", reason="needs the extra: pip install simgrad[serv
 
 from fastapi.testclient import TestClient
 
+from simgrad.runs.recipe import Recipe
 from simgrad.serve.app import create_app
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.lab import Lab
 from simgrad.serve.search import Searcher
 from simgrad.serve.workers import Limits
-from simgrad.training.loop import train
-from simgrad.training.recipe import Recipe
+from simgrad.training import train
 
 DATA = "scenes(train=300, val=40, test=60, features=global)"
 LIMITS = Limits(bytes=1 << 20, pixels=2_000_000, seconds=5.0, body_seconds=1.0)
@@ -74,10 +74,10 @@ def server(runs: dict[str, Path]) -> Iterator[str]:
     """A real server on this machine; its address."""
     import uvicorn
 
-    from simgrad.serve.command import _listen
+    from simgrad.cli.serve import listen
 
     lab = Lab(runs.values(), limits=Limits(bytes=4 << 20))
-    listening = _listen("127.0.0.1", 0)
+    listening = listen("127.0.0.1", 0)
     config = uvicorn.Config(create_app(lab), log_level="error", timeout_graceful_shutdown=1)
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, args=([listening],), daemon=True)

@@ -10,16 +10,16 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from simgrad.files import lock, read_json, write_json
+from simgrad.core.files import lock, read_json, write_json
 from simgrad.objectives import objectives
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run
 from simgrad.serve.app import create_app
 from simgrad.serve.facts import run_summary
 from simgrad.serve.lab import Lab, find_paths
 from simgrad.serve.search import Searcher
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
-from simgrad.training.recipe import Recipe
-from simgrad.training.run import Run
 from tests.serve.conftest import DATA
 
 PAGES = ("/", "/runs/nt", "/search", "/search?q=a+red+heart", "/bench", "/api")

@@ -16,14 +16,14 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
-from simgrad.errors import InputError
+from simgrad.runs.recipe import Recipe
 from simgrad.serve.app import create_app
 from simgrad.serve.lab import Lab, NotFound
 from simgrad.serve.safety import Access, Guard, inside
 from simgrad.serve.workers import BadPicture, Busy, Decoders, Limits, Threads
-from simgrad.training.loop import train
-from simgrad.training.recipe import Recipe
+from simgrad.training import train
 from tests.serve.conftest import LIMITS
 
 SCRIPT = "<script>alert(1)</script>"

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from simgrad.cli import main
+from simgrad.cli.program import main
+from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
-from simgrad.errors import InputError
 from simgrad.models import Encoded
+from simgrad.runs.recipe import Recipe
 from simgrad.serve.approximate import Approximate, available
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.exact import Exact, best, product
 from simgrad.serve.folder import folder_embeddings
 from simgrad.serve.index import place_of
 from simgrad.serve.search import Gallery, Searcher
-from simgrad.training.loop import train
-from simgrad.training.recipe import Recipe
+from simgrad.training import train
 
 
 def unit(n: int, d: int, seed: int = 0) -> torch.Tensor:
@@ -88,7 +88,7 @@ def test_faiss_finds_nearly_the_same(tmp_path: Path, searcher: Searcher) -> None
 
 
 def test_ranks_agree_with_evaluation(searcher: Searcher, runs: dict[str, Path]) -> None:
-    from simgrad.training.run import Run
+    from simgrad.runs.run import Run
 
     assert searcher.split is not None
     ranks = Run.open(runs["nt"]).ranks()
@@ -148,7 +148,7 @@ def test_embeddings_are_kept_and_damage_is_mended(runs: dict[str, Path], tmp_pat
 def test_two_processes_at_once(runs: dict[str, Path], tmp_path: Path) -> None:
     run = tmp_path / "copy"
     shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
-    start = "from simgrad.cli import main; main()"
+    start = "from simgrad.cli.program import main; main()"
     command = [sys.executable, "-c", start, "search", str(run), "a star", "--json"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
     answers = [json.loads(process.communicate(timeout=100)[0]) for process in both]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.models import models
 from simgrad.studies.plan import Plan, Row, plan_from_dict, read_plan
 from simgrad.studies.study import Study

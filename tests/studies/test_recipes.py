@@ -9,9 +9,9 @@ import torch
 from simgrad.data import Sampler
 from simgrad.models import models
 from simgrad.objectives import objective
+from simgrad.runs.prepare import prepare
 from simgrad.studies.papers import published_for
 from simgrad.studies.plan import Row, read_plan
-from simgrad.training.prepare import prepare
 from simgrad.training.schedule import moment, total_epochs
 from simgrad.training.step import Step
 

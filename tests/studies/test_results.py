@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simgrad.files import read_json, write_json
+from simgrad.core.files import read_json, write_json
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simgrad.errors import InputError
-from simgrad.studies.command import show
+from simgrad.cli.study import show
+from simgrad.core.errors import InputError
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.study import Study

@@ -9,14 +9,14 @@ import pytest
 
 from simgrad.data import Dataset
 from simgrad.data.batches import Source
+from simgrad.runs.prepare import building
+from simgrad.runs.recipe import Recipe
 from simgrad.studies import worker
 from simgrad.studies.engine import run_local
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
-from simgrad.training import Run
-from simgrad.training.loop import _Training, train
-from simgrad.training.prepare import building
-from simgrad.training.recipe import Recipe
+from simgrad.training import Run, train
+from simgrad.training.loop import _Training
 from tests.studies.test_study import SMALL, plan
 
 
@@ -127,7 +127,7 @@ def test_a_run_that_failed_holds_nothing_when_memory_is_given_back(
         alive.extend(run() is not None for run in runs)
 
     monkeypatch.setattr("simgrad.training.loop._Training._epoch", broken)
-    monkeypatch.setattr("simgrad.training.graph.give_back", look)
+    monkeypatch.setattr("simgrad.studies.worker.give_back", look)
     assert "out of memory" in str(worker._train(tmp_path / "run", recipe, {}))
     assert alive == [False]
 

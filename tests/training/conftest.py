@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simgrad.data import Dataset, open_dataset
-from simgrad.training.recipe import Recipe
+from simgrad.runs.recipe import Recipe
 
 DATA = "scenes(train=60, val=20, test=20, features=global)"
 REGIONS = "scenes(train=60, val=20, test=20, features=regions)"

@@ -12,7 +12,7 @@ import torch
 import torch.multiprocessing as mp
 
 from simgrad.objectives import objectives
-from simgrad.training.loop import train
+from simgrad.training import train
 from tests.training.test_step import CAPTIONER, SCAN, VSE
 
 NAMES = [d.name for d in objectives]
@@ -27,9 +27,9 @@ def work(rank: int, world: int, port: int, folder: str, model: str, micro: int |
             "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world
         )
     from simgrad.data import Sampler
-    from simgrad.training.mining import Candidates
-    from simgrad.training.offline import Draw
-    from simgrad.training.recipe import Recipe
+    from simgrad.mining.candidates import Candidates
+    from simgrad.runs.outside import draw_of
+    from simgrad.runs.recipe import Recipe
     from tests.training.test_step import make
 
     found: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def work(rank: int, world: int, port: int, folder: str, model: str, micro: int |
             split = source.split
             i2t = random.integers(0, split.num_captions, (split.num_images, 10)).astype(np.int32)
             t2i = random.integers(0, split.num_images, (split.num_captions, 10)).astype(np.int32)
-            plan = Draw(split, Candidates(i2t, t2i, {}), step.recipe).epoch(plan, 0)
+            plan = draw_of(step.recipe, split, Candidates(i2t, t2i, {})).epoch(plan, 0)
         value = step.update(source.fetch(plan[0]), name)
         for key, parameter in [*step.model.named_parameters(), *step.learned.named_parameters()]:
             if parameter.grad is not None:

@@ -11,11 +11,12 @@ from torch import nn
 
 from simgrad.data import Dataset, IndexBatch, Sampler, Split
 from simgrad.data.batches import Batch
+from simgrad.mining.candidates import Candidates
+from simgrad.mining.drawing import Drawn, own_size
+from simgrad.runs.outside import draw_of
+from simgrad.runs.recipe import Recipe
+from simgrad.training import train
 from simgrad.training.graph import GraphSteps, _Layout, padded_length
-from simgrad.training.loop import train
-from simgrad.training.mining import Candidates
-from simgrad.training.offline import Draw, Drawn, own_size
-from simgrad.training.recipe import Recipe
 from simgrad.training.rounds import mine_run
 from tests.training.test_step import CAPTIONER, SCAN, VSE, gradients, make
 
@@ -30,7 +31,7 @@ def lists(split: Split) -> Candidates:
 @pytest.mark.parametrize("objective", ["off-tri", "adap-off-quin"])
 def test_a_row_of_numbers_says_what_the_batch_says(objective: str, scenes: Dataset) -> None:
     split = scenes.split("train")
-    draw = Draw(split, lists(split), Recipe(objective=objective, depth=30))
+    draw = draw_of(Recipe(objective=objective, depth=30), split, lists(split))
     layout = _Layout(16, 16, 16 * draw.for_each)
     plan = Sampler("pairs", 16, drop_last=True).epoch(split, 0)
     for index, plain in zip(draw.epoch(plan, 0), plan, strict=True):
@@ -69,7 +70,7 @@ def test_a_row_of_numbers_gives_the_gradient_of_the_batch(
     layout, index, drawn = _Layout(32, 32, 0), plan[0], None
     assert len(index.images) < 32
     if step.objectives[objective].needs_offline:
-        draw = Draw(source.split, lists(source.split), recipe)
+        draw = draw_of(recipe, source.split, lists(source.split))
         layout, index = _Layout(32, 32, 32 * draw.for_each), draw.epoch(plan, 0)[0]
     row = torch.from_numpy(layout.row(index))
     image, caption, position, present, places = torch.split(row, layout.parts())

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from simgrad.errors import InputError
-from simgrad.training import Run
+from simgrad.core.errors import InputError
+from simgrad.training import Run, train
 from simgrad.training import loop as loop_module
-from simgrad.training.loop import train
 from simgrad.training.state import PREVIOUS, STATE, load_state, save_state
 
 
@@ -174,7 +173,7 @@ def test_collapse_is_named(small: Any, scenes: Any, tmp_path: Path) -> None:
 
 
 def test_history_with_a_line_cut_off_is_read(tmp_path: Path) -> None:
-    from simgrad.training.run import read_history
+    from simgrad.runs.run import read_history
 
     path = tmp_path / "metrics.jsonl"
     entry = {"step": 1, "epoch": 0.5, "loss": 2.0, "val": {"rsum": 9.0}}

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import simgrad
+from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
-from simgrad.errors import InputError
+from simgrad.mining import product as mining_product
+from simgrad.mining.candidates import Candidates
+from simgrad.mining.drawing import Draw
+from simgrad.mining.product import largest
 from simgrad.models import Encoded
-from simgrad.training import mining_product
-from simgrad.training.loop import train
-from simgrad.training.mining import Candidates, mine_encoded
-from simgrad.training.mining_product import largest
-from simgrad.training.offline import Draw
-from simgrad.training.rounds import mine_run
+from simgrad.runs.mining import mine_encoded, mine_run
+from simgrad.training import train
 from tests.models.small import small as small_model
 
 

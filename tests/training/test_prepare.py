@@ -9,18 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from simgrad.core.errors import InputError
 from simgrad.data import Vocabulary, WordPieces, open_dataset
 from simgrad.data.sampling import in_order
 from simgrad.data.subwords import Subwords, read_pieces
 from simgrad.data.transforms import named
-from simgrad.errors import InputError
-from simgrad.evaluation.encoded import encode_source
-from simgrad.models import backbone_weights, backbones, build, load
-from simgrad.models.swin import SwinSettings
+from simgrad.models import build, load
+from simgrad.models.networks import backbone_weights, backbones
+from simgrad.models.networks.swin import SwinSettings
 from simgrad.models.xvlm import Xvlm
-from simgrad.training import Recipe
-from simgrad.training.loop import _Training, train
-from simgrad.training.prepare import building, prepare, source_of
+from simgrad.runs.encoding import encode_source
+from simgrad.runs.prepare import building, prepare, source_of
+from simgrad.training import Recipe, train
+from simgrad.training.loop import _Training
 
 WORLD = "scenes(train=24, val=8, test=8, size=16)"
 _XVLM = (
@@ -195,7 +196,7 @@ def test_before_it_is_thawed_a_network_sees_each_training_picture_once(
     assert all(p.requires_grad for p in prepared.model.parameters())  # the optimiser takes them
     done = train(stages, tmp_path / "run", quiet=True)
     seen = Tiny.seen
-    monkeypatch.setattr("simgrad.training.prepare._frozen", lambda *_: None)
+    monkeypatch.setattr("simgrad.runs.prepare._frozen", lambda *_: None)
     without = train(stages, tmp_path / "without", quiet=True)
     assert Tiny.seen - seen >= seen + (3 - 1) * 24  # each epoch shows every picture at least once
     assert [e["loss"] for e in without.history] == pytest.approx(
@@ -356,7 +357,7 @@ def test_words_stay_words() -> None:
 
 
 def test_damaged_data_are_trained_on_without_what_the_skip_list_names(tmp_path: Path) -> None:
-    from simgrad.data.command import datasets
+    from simgrad.cli.datasets import datasets
 
     images: list[dict[str, Any]] = [
         {"filename": f"{i}.jpg", "split": split, "sentences": [{"raw": f"picture {i}"}]}

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from simgrad.errors import InputError
-from simgrad.training.loop import _Training, train
-from simgrad.training.prepare import prepare
+from simgrad.core.errors import InputError
+from simgrad.runs.prepare import prepare
+from simgrad.runs.run import Run
+from simgrad.training import train
+from simgrad.training.loop import _Training
 from simgrad.training.records import ATTENTION
-from simgrad.training.run import Run
 
 
 def test_attention_is_noted_every_so_many_steps_and_goes_on_where_it_stopped(

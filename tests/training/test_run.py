@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def commit_seen_by(source: Path) -> str:
-    code = "from simgrad.training.run import _git; print(_git())"
+    code = "from simgrad.runs.run import _git; print(_git())"
     told = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(source), "PATH": "/usr/bin:/bin"},

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from simgrad.runs.prepare import prepare
 from simgrad.training import loop as loop_module
-from simgrad.training.loop import train
-from simgrad.training.prepare import prepare
+from simgrad.training import train
 from tests.training.test_loop import same, without_time
 from tests.training.test_prepare import _SMALL, recipe, tiny
 

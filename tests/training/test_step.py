@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
+from simgrad.core.errors import InputError
 from simgrad.data import Sampler, open_dataset
 from simgrad.data.batches import Source
 from simgrad.data.vocabulary import Vocabulary
-from simgrad.errors import InputError
+from simgrad.mining import Candidates, mine
 from simgrad.models import Inputs, build
 from simgrad.objectives import objective, objectives
-from simgrad.training.mining import Candidates, mine
+from simgrad.runs.outside import draw_of
+from simgrad.runs.recipe import Recipe
 from simgrad.training.observe import observe
-from simgrad.training.offline import Draw
-from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import moment
 from simgrad.training.step import Step
 
@@ -45,7 +45,7 @@ def gradients(step: Step) -> dict[str, torch.Tensor]:
 
 
 VSE, SCAN, CAPTIONER = DATA
-PLAIN = [d.name for d in objectives if not d.factory.needs_offline]  # type: ignore[attr-defined]
+PLAIN = [d.name for d in objectives if not d.factory.drawn_for_each]  # type: ignore[attr-defined]
 # Sets of vectors are cached the same way whatever the objective: one is enough for them.
 CACHED = [(VSE, name, micro) for name in PLAIN for micro in (1, 7, 64)]
 CACHED += [(SCAN, "triplet-sh", micro) for micro in (7, 64)]
@@ -76,7 +76,7 @@ def test_offline_draws_reach_the_right_pairs(model: str, name: str) -> None:
     random = np.random.default_rng(0)
     i2t = random.integers(0, split.num_captions, (split.num_images, 30)).astype(np.int32)
     t2i = random.integers(0, split.num_images, (split.num_captions, 30)).astype(np.int32)
-    draw = Draw(split, Candidates(i2t, t2i, {}), step.recipe)
+    draw = draw_of(step.recipe, split, Candidates(i2t, t2i, {}))
     plain = Sampler("pairs", 16, seed=1).epoch(split, 0)[:2]
     index = draw.epoch(plain, epoch=0)[1]
     # Each distinct image and caption once, the batch first.
@@ -105,7 +105,7 @@ def test_offline_draws_reach_the_right_pairs(model: str, name: str) -> None:
 def test_draws_repeat_with_the_seed_and_differ_between_epochs() -> None:
     step, source = make(next(iter(DATA)), Recipe(objective="off-tri", depth=10, draw="normal"))
     found = mine(torch.randn(40, 8), torch.randn(200, 8), source.split.image_of_caption, depth=10)
-    draw = Draw(source.split, found, step.recipe)
+    draw = draw_of(step.recipe, source.split, found)
     plan = Sampler("pairs", 32).epoch(source.split, 0)
     first, again, later = draw.epoch(plan, 0), draw.epoch(plan, 0), draw.epoch(plan, 1)
     assert all(np.array_equal(a.captions, b.captions) for a, b in zip(first, again, strict=True))
@@ -126,7 +126,7 @@ def test_where_lists_hold_nothing_other_images_stand_in(name: str) -> None:
     i2t = np.full((split.num_images, 6), -1, dtype=np.int32)
     t2i = np.full((split.num_captions, 6), -1, dtype=np.int32)
     i2t[5, 0], t2i[:20] = 190, 3
-    draw = Draw(split, Candidates(i2t, t2i, {}), step.recipe)
+    draw = draw_of(step.recipe, split, Candidates(i2t, t2i, {}))
     plan = Sampler("pairs", 16).epoch(split, 0)
     for plain, index in zip(plan, draw.epoch(plan, 0), strict=True):
         place, own = index.places(), plain.images[plain.image_of_caption]
@@ -145,7 +145,7 @@ def test_what_was_drawn_is_not_taken_for_captions_of_the_batch() -> None:
     split = source.split
     found = mine(torch.randn(40, 8), torch.randn(200, 8), split.image_of_caption, depth=10)
     plain = Sampler("pairs", 16).epoch(split, 0)[:1]
-    index = Draw(split, found, step.recipe).epoch(plain, 0)[0]
+    index = draw_of(step.recipe, split, found).epoch(plain, 0)[0]
     step.model.eval()
     chosen = objective("triplet")
     wanted, triplets, flat = observe(chosen, step.model, source.fetch(plain[0]))
@@ -159,7 +159,7 @@ def test_one_image_has_no_negatives_to_draw() -> None:
     split = open_dataset("scenes(train=1, val=1, test=1, features=global)").split("train")
     lists = Candidates(np.full((1, 5), -1, np.int32), np.full((5, 1), -1, np.int32), {})
     with pytest.raises(InputError, match="captions of one image alone"):
-        Draw(split, lists, Recipe(objective="off-tri"))
+        draw_of(Recipe(objective="off-tri"), split, lists)
 
 
 def test_published_schedules() -> None:

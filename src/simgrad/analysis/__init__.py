@@ -1,39 +1,31 @@
-"""Analysis: see what an objective does. Names load on first use; drawing is imported when used."""
+"""Analysis: what an objective does to a batch, from arrays. Drawing loads matplotlib when used."""
 
-import importlib
-from typing import Any
+from simgrad.core.lazy import lazy
 
-_PUBLIC = {
-    "Cocos": "counting",
-    "CocosAccumulator": "counting",
-    "Counts": "counting",
-    "attention": "counting",
-    "cocos": "counting",
-    "published_rows": "published",
-    "PairCurves": "diagrams",
-    "TripletField": "diagrams",
-    "pair_curves": "diagrams",
-    "triplet_field": "diagrams",
-    "pair_weight_diagram": "pair_drawing",
-    "save_figure": "drawing",
-    "triplet_diagram": "drawing",
-    "Integrability": "closedness",
-    "goal_cells": "closedness",
-    "integrability": "closedness",
-    "potential": "closedness",
-    "verdicts": "closedness",
-    "Comparison": "comparison",
-    "compare": "comparison",
-    "Check": "gradient_check",
-    "check": "gradient_check",
-    "RunCounts": "runs",
-    "count_run": "runs",
-}
-
-__all__ = sorted(_PUBLIC)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'simgrad.analysis' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"simgrad.analysis.{_PUBLIC[name]}"), name)
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Cocos": "simgrad.analysis.counting",
+        "CocosAccumulator": "simgrad.analysis.counting",
+        "Counts": "simgrad.analysis.counting",
+        "attention": "simgrad.analysis.counting",
+        "cocos": "simgrad.analysis.counting",
+        "published_rows": "simgrad.analysis.published",
+        "PairCurves": "simgrad.analysis.diagrams",
+        "TripletField": "simgrad.analysis.diagrams",
+        "pair_curves": "simgrad.analysis.diagrams",
+        "triplet_field": "simgrad.analysis.diagrams",
+        "pair_weight_diagram": "simgrad.analysis.pair_drawing",
+        "save_figure": "simgrad.analysis.drawing",
+        "triplet_diagram": "simgrad.analysis.drawing",
+        "Integrability": "simgrad.analysis.closedness",
+        "goal_cells": "simgrad.analysis.closedness",
+        "integrability": "simgrad.analysis.closedness",
+        "potential": "simgrad.analysis.closedness",
+        "verdicts": "simgrad.analysis.closedness",
+        "Comparison": "simgrad.analysis.comparison",
+        "compare": "simgrad.analysis.comparison",
+        "Check": "simgrad.analysis.gradient_check",
+        "check": "simgrad.analysis.gradient_check",
+    },
+)

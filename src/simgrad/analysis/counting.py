@@ -27,6 +27,7 @@ from torch import Tensor
 
 from simgrad.analysis.published import Family, family_of
 from simgrad.objectives import Objective, Offline, Positives, Weights
+from simgrad.objectives import objective as read
 from simgrad.objectives.positives import Side
 from simgrad.objectives.tensors import at_least_float32
 
@@ -97,7 +98,6 @@ def cocos(
     `truth` (images, captions) marks pairs that belong together whatever `positives` says; where
     only some pairs have been judged, `known` marks those.
     """
-    from simgrad.objectives import objective as read
 
     rule = read(objective)
     weights = rule.weigh(similarities, positives, offline)

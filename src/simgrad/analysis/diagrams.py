@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from simgrad.analysis.situations import weigh_situations
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import Goal, Objective
 from simgrad.objectives import objective as read
 from simgrad.objectives.goal import Relative

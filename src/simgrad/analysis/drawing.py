@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simgrad.analysis.diagrams import (
-    Array,
-    TripletField,
-    read_triplets,
-    triplet_field,
-)
-from simgrad.errors import InputError
-from simgrad.files import atomic_path
+from simgrad.analysis.diagrams import Array, TripletField, read_triplets, triplet_field
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_path
 from simgrad.objectives import Objective
 from simgrad.objectives import objective as read
 

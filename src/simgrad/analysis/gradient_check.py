@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import Objective, Offline, Positives
 from simgrad.objectives import objective as read
 

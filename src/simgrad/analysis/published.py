@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import NTXent, Objective, Positives, SmoothAP, Triplet, TripletSH
 from simgrad.objectives.base import affine_of
 from simgrad.objectives.positives import Side

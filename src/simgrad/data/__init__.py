@@ -1,62 +1,24 @@
-"""Data: every layout of the field read into one shape, vocabularies, and batches.
+"""Data: every layout of the field read into one shape, vocabularies, and batches."""
 
-Names load on first use, so that importing the package is quick.
-"""
+from simgrad.core.lazy import lazy
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from simgrad.data.base import Dataset, Features, Pictures, Split, open_dataset
-    from simgrad.data.batches import Batch, IndexBatch, Sampler, Source
-    from simgrad.data.candidates import read_candidates, write_candidates
-    from simgrad.data.judgments import read_judgments
-    from simgrad.data.vocabulary import Vocabulary, read_published, tokenizer_from_json
-    from simgrad.data.wordpieces import WordPieces
-    from simgrad.data.words import tokenize
-
-_PUBLIC = {
-    "Batch": "batches",
-    "Dataset": "base",
-    "Features": "base",
-    "IndexBatch": "batches",
-    "Pictures": "base",
-    "Sampler": "batches",
-    "Source": "batches",
-    "Split": "base",
-    "Vocabulary": "vocabulary",
-    "WordPieces": "wordpieces",
-    "open_dataset": "base",
-    "read_candidates": "candidates",
-    "read_judgments": "judgments",
-    "read_published": "vocabulary",
-    "tokenize": "words",
-    "tokenizer_from_json": "vocabulary",
-    "write_candidates": "candidates",
-}
-
-__all__ = [
-    "Batch",
-    "Dataset",
-    "Features",
-    "IndexBatch",
-    "Pictures",
-    "Sampler",
-    "Source",
-    "Split",
-    "Vocabulary",
-    "WordPieces",
-    "open_dataset",
-    "read_candidates",
-    "read_judgments",
-    "read_published",
-    "tokenize",
-    "tokenizer_from_json",
-    "write_candidates",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'simgrad.data' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"simgrad.data.{_PUBLIC[name]}"), name)
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Batch": "simgrad.data.batches",
+        "Dataset": "simgrad.data.base",
+        "Features": "simgrad.data.base",
+        "IndexBatch": "simgrad.data.sampling",
+        "Pictures": "simgrad.data.base",
+        "Sampler": "simgrad.data.sampling",
+        "Source": "simgrad.data.batches",
+        "Split": "simgrad.data.base",
+        "Vocabulary": "simgrad.data.vocabulary",
+        "WordPieces": "simgrad.data.wordpieces",
+        "open_dataset": "simgrad.data.opening",
+        "read_judgments": "simgrad.data.judgments",
+        "read_published": "simgrad.data.vocabulary",
+        "tokenize": "simgrad.data.words",
+        "tokenizer_from_json": "simgrad.data.vocabulary",
+    },
+)

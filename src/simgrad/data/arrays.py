@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import open_array
 from simgrad.data.base import Rows
-from simgrad.errors import InputError
-from simgrad.files import open_array
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """What every data set becomes: splits of images and captions with an explicit pairing.
 
-A layout on disk is one module with `read(path, log, published) -> Dataset`; `open_dataset` finds
-which one fits. Nothing here guesses that caption i belongs to image i // 5: each caption says
-which image it belongs to.
+`opening.py` reads one from disk. Nothing here guesses that caption i belongs to image i // 5: each
+caption says which image it belongs to.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -157,62 +156,6 @@ class Dataset:
 def _text(parts: Iterable[str]) -> bytes:
     # JSON may carry half a surrogate pair, which plain UTF-8 refuses.
     return "\0".join(parts).encode("utf-8", "surrogatepass") + b"\1"
-
-
-def open_dataset(
-    name_or_path: str | Path,
-    *,
-    features: str | Path | None = None,
-    layout: str | None = None,
-    skip: str | Path | None = None,
-    published: bool = False,
-) -> Dataset:
-    """Open the embedded world (`scenes`, `scenes(train=100)`) or a folder or file on disk.
-
-    `features`: a folder that `simgrad features` wrote, used instead of pictures.
-    `layout`: one of `simgrad datasets`' names, where recognising it is not wanted.
-    `skip`: a list written by `simgrad datasets --fix`; what is on it is left out.
-    `published`: five captions per image in val and test, at most 5,000 in the val split of
-    precomputed layouts, as the published evaluations do. Otherwise everything is kept.
-    """
-    from simgrad.data.log import Log
-
-    return open_logged(
-        name_or_path, Log.read(skip), features=features, layout=layout, published=published
-    )
-
-
-def open_logged(
-    name_or_path: str | Path,
-    log: Any,
-    *,
-    features: str | Path | None = None,
-    layout: str | None = None,
-    published: bool = False,
-) -> Dataset:
-    """`open_dataset` with a log of one's own, which may collect problems instead of raising."""
-    from simgrad.data import layouts
-
-    text = str(name_or_path)
-    try:
-        Path(text).expanduser().exists()
-    except (OSError, RuntimeError) as error:  # too long, a circle of links, nobody's home
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{text:.120}: not the name of a data set ({reason}).") from None
-    if text.split("(")[0].strip() == "scenes" and not Path(text).exists():
-        from simgrad.data.scenes import open_scenes
-
-        dataset: Dataset = open_scenes(text)
-    else:
-        path = Path(text).expanduser()
-        log.root = path if path.is_dir() else path.parent
-        dataset = layouts.read(path, log, layout=layout, published=published)
-    dataset = log.apply(dataset)
-    if features is not None:
-        from simgrad.data.precomputed import attach_features
-
-        dataset = attach_features(dataset, Path(features).expanduser())
-    return dataset
 
 
 def with_splits(dataset: Dataset, splits: Iterable[Split]) -> Dataset:

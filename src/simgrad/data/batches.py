@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.sampling import IndexBatch, Sampler, in_order, index_batch
 from simgrad.data.vocabulary import Tokenizer
-from simgrad.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from simgrad.console import track
+from simgrad.core.console import track
+from simgrad.core.errors import InputError
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Dataset, Split
 from simgrad.data.log import Problem
 from simgrad.data.pictures import FilePictures, size_of
-from simgrad.errors import InputError
 
 _SPLITS = frozenset({"train", "val", "test", "testall"})
 # Feature files up to this size are looked at whole; of larger ones, a sample.

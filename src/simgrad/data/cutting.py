@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from PIL import Image
 
+from simgrad.core.errors import InputError
 from simgrad.data.pictures import MOST_PIXELS, refuse_bombs, upright
-from simgrad.errors import InputError
 
 
 def open_picture(source: object, where: str, least: int | None = None) -> Image.Image:

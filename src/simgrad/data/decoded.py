@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.errors import InputError
 from simgrad.data.base import Pictures, Rows, Split
 from simgrad.data.cutting import open_picture
 from simgrad.data.transforms import Transform, named
-from simgrad.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

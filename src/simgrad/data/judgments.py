@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
-from simgrad.data.building import read_lines
+from simgrad.data.layouts.building import read_lines
 from simgrad.data.log import Log
-from simgrad.errors import InputError
 
 EXPERT, CROWD = "ExpertAnnotations.txt", "CrowdFlowerAnnotations.txt"
 

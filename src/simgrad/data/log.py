@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import read_json, write_json
 from simgrad.data.base import Dataset, Split, with_splits
 from simgrad.data.subset import take
-from simgrad.errors import InputError
-from simgrad.files import read_json, write_json
 
 
 @dataclass(frozen=True)

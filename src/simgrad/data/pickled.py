@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 
 _LARGEST = 16 << 20  # published vocabularies are below 1 MB
 _CONTAINERS: dict[str, type] = {

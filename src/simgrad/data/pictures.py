@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.data.cutting import EVALUATION, open_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,6 @@ def read_by(
 
 
 def _main(memory: str, style: str, side: str) -> None:
-    from simgrad.data.cutting import EVALUATION, open_picture
 
     shared, cut, size = mmap.mmap(int(memory), 0), EVALUATION[style], int(side)
     each = size * size * 3

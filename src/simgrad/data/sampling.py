@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
-from simgrad.errors import InputError
 
 Kind = Literal["pairs", "images", "distinct"]
 

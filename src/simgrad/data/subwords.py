@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import read_json
 from simgrad.data.wordpieces import WordPieces, clean
-from simgrad.errors import InputError
-from simgrad.files import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Inner

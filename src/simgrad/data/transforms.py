@@ -22,10 +22,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from simgrad.core.errors import InputError
 from simgrad.data.augmentation import augment
 from simgrad.data.cutting import EVALUATION, resize, squeeze
 from simgrad.data.pictures import upright
-from simgrad.errors import InputError
 
 Transform = Callable[[Image.Image, torch.Generator | None], Tensor]
 

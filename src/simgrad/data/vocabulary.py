@@ -9,9 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import read_json, write_json
+from simgrad.data.pickled import read_pickled_vocabulary
+from simgrad.data.subwords import Subwords
+from simgrad.data.wordpieces import WordPieces
 from simgrad.data.words import tokenize
-from simgrad.errors import InputError
-from simgrad.files import read_json, write_json
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 
@@ -106,8 +109,6 @@ def read_published(path: str | Path) -> Vocabulary:
     """A vocabulary file: ours, a published JSON, or a published pickle (nothing in it runs)."""
     path = Path(path)
     if path.suffix in {".pkl", ".pickle", ".p"}:
-        from simgrad.data.pickled import read_pickled_vocabulary
-
         value: Any = read_pickled_vocabulary(path)
     else:
         value = read_json(path)
@@ -147,12 +148,8 @@ def tokenizer_from_json(value: dict[str, Any]) -> Tokenizer:
     if kind == "words":
         return Vocabulary.from_json(value)
     if kind == "wordpieces":
-        from simgrad.data.wordpieces import WordPieces
-
         return WordPieces.from_json(value)
     if kind == "subwords":
-        from simgrad.data.subwords import Subwords
-
         return Subwords.from_json(value)
     kinds = "'words', 'wordpieces' or 'subwords'"
     raise InputError(f"a tokenizer is of kind {kinds}, not {kind!r:.40}.")

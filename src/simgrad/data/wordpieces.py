@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from simgrad.errors import InputError
-from simgrad.files import read_json
+from simgrad.core.errors import InputError
+from simgrad.core.files import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Inner

@@ -1,7 +1,7 @@
 """Evaluation: ranks, metrics and protocols of the field, exact, with uncertainty.
 
 `evaluate`, `evaluate_similarities` and `rank_blocks` are for models of any origin; the modules
-beside them hold one idea each. `evaluation.encoded` evaluates simgrad's own models.
+beside them hold one idea each.
 """
 
 from simgrad.evaluation.crossrank import compare_cross_ranks, cross_ranks, histogram
@@ -33,12 +33,8 @@ __all__ = [
     "compare_many",
     "compare_seeds",
     "cross_ranks",
-    "encode_source",
-    "encode_split",
     "evaluate",
-    "evaluate_encoded",
     "evaluate_ensemble",
-    "evaluate_model",
     "evaluate_reranked",
     "evaluate_similarities",
     "histogram",
@@ -49,14 +45,3 @@ __all__ = [
     "rank_blocks",
     "truth_metrics",
 ]
-
-_OF_MODELS = ("encode_source", "encode_split", "evaluate_encoded", "evaluate_model")
-
-
-def __getattr__(name: str) -> object:
-    # Only these need simgrad's models and data, which take longer to import.
-    if name in _OF_MODELS:
-        from simgrad.evaluation import encoded
-
-        return getattr(encoded, name)
-    raise AttributeError(f"module 'simgrad.evaluation' has no attribute '{name}'")

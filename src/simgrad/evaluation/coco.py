@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.evaluator import evaluate_scores
 from simgrad.evaluation.metrics import DIRECTIONS, HEADLINE_RECALLS, metrics_of, summary
 from simgrad.evaluation.pool import Pool

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.ranks import Integers, Ranks
 
 INTERVALS = ((1, 1), (2, 10), (11, 50), (51, 100), (101, 200), (201, None))

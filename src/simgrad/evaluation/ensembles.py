@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.evaluator import embedding_scores, evaluate_scores
 from simgrad.evaluation.metrics import HEADLINE_RECALLS, Metrics
 from simgrad.evaluation.protocols import Protocol

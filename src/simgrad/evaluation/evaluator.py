@@ -9,19 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.counting import count
 from simgrad.evaluation.metrics import HEADLINE_RECALLS, Metrics, metrics_of
 from simgrad.evaluation.protocols import Protocol, find_protocol, folds_of
 from simgrad.evaluation.ranks import Integers, join_folds, ranks_from_counts
-from simgrad.evaluation.scores import (
-    Blocks,
-    Embeddings,
-    Matrix,
-    Scores,
-    SimilarityBlock,
-    as_floats,
-)
+from simgrad.evaluation.scores import Blocks, Embeddings, Matrix, Scores, SimilarityBlock, as_floats
 
 
 def evaluate(

@@ -6,16 +6,12 @@ five alone? Hodosh, Young, Hockenmaier, JAIR 47, 2013. Data that knows its meani
 embedded world) is asked the second question in full.
 """
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.data.base import Split
-from simgrad.data.judgments import Judgments, read_judgments
-from simgrad.errors import InputError
 from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats
 from simgrad.evaluation.ranks import Integers
 from simgrad.evaluation.scores import Scores
@@ -24,30 +20,18 @@ from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
 APPROVED = 0.5  # a pair is approved if at least this share of the crowd says yes
 
 
-def evaluate_judgments(
+def agreement_with_experts(
     scores: Scores,
-    split: Split,
-    folder: str | Path,
-    *,
-    recalls: Iterable[int] = HEADLINE_RECALLS,
+    image_of_caption: Integers,
+    images: Integers,
+    captions: Integers,
+    ratings: Floats,
 ) -> dict[str, float]:
-    """All that the judgments in a folder say about a model's similarities on a split."""
-    found = read_judgments(folder)
-    values: dict[str, float] = {}
-    if "expert" in found:
-        values |= _expert(scores, split, found["expert"])
-    if "crowd" in found:
-        values |= _crowd(scores, split, found["crowd"], recalls)
-    return values
-
-
-def _expert(scores: Scores, split: Split, judgments: Judgments) -> dict[str, float]:
-    images, captions, judged = _rows(judgments, split)
+    """Pair k is images[k] with captions[k]; ratings (pairs, raters), 1 to 4."""
     similarities = pair_similarities(scores, images, captions)
-    ratings = judgments.scores[judged]
     values = {f"expert_{k}": v for k, v in agreement(similarities, ratings).items()}
     # A model was trained to know an image's own captions: the rest is the harder question.
-    others = split.image_of_caption[captions] != images
+    others = image_of_caption[captions] != images
     if others.sum() > 1:
         rest = agreement(similarities[others], ratings[others])
         values |= {f"expert_{k}_others": v for k, v in rest.items()}
@@ -57,28 +41,33 @@ def _expert(scores: Scores, split: Split, judgments: Judgments) -> dict[str, flo
     return values
 
 
-def _crowd(
-    scores: Scores, split: Split, judgments: Judgments, recalls: Iterable[int]
+def retrieval_by_crowd(
+    scores: Scores,
+    image_of_caption: Integers,
+    images: Integers,
+    captions: Integers,
+    share: Floats,
+    recalls: Iterable[int] = HEADLINE_RECALLS,
 ) -> dict[str, float]:
-    images, captions, judged = _rows(judgments, split)
-    approved = judgments.scores[judged, 0] >= APPROVED
-    own = Truth.of(split.image_of_caption, np.arange(split.num_captions))
+    """Metrics where pairs count as right that a share of the crowd approved of."""
+    approved = share >= APPROVED
+    own = Truth.of(image_of_caption, np.arange(len(image_of_caption)))
     truth = own.joined(Truth.of(images[approved], captions[approved]))
     values = {"crowd_approved": float(len(truth.query) - len(own.query))}
     return values | _both(scores, truth, "crowd", recalls)
 
 
-def evaluate_truth(
-    scores: Scores, split: Split, *, recalls: Iterable[int] = HEADLINE_RECALLS
+def retrieval_by_meaning(
+    scores: Scores,
+    describes: Callable[[Integers, Integers], npt.NDArray[np.bool_]],
+    recalls: Iterable[int] = HEADLINE_RECALLS,
 ) -> dict[str, float]:
-    """Metrics where every caption that is true of an image counts, for data that knows (scenes)."""
-    if split.truth is None:
-        raise InputError(f"{split.dataset} does not know which other captions are true.")
-    captions = np.arange(split.num_captions)
+    """Metrics where every caption that is true of an image counts: (images, captions) -> mask."""
+    captions = np.arange(scores.num_captions)
     pairs = []
-    for start in range(0, split.num_images, 256):
-        images = np.arange(start, min(start + 256, split.num_images))
-        row, column = np.nonzero(split.truth(images, captions))
+    for start in range(0, scores.num_images, 256):
+        images = np.arange(start, min(start + 256, scores.num_images))
+        row, column = np.nonzero(describes(images, captions))
         pairs.append(np.stack([images[row], column], axis=1))
     found = np.concatenate(pairs)
     truth = Truth.of(found[:, 0], found[:, 1])
@@ -91,16 +80,6 @@ def _both(scores: Scores, truth: Truth, name: str, recalls: Iterable[int]) -> di
     t2i = truth_metrics(scores.transposed(), truth.transposed(), recalls)
     values = {f"i2t_{name}_{key}": value for key, value in i2t.items()}
     return values | {f"t2i_{name}_{key}": value for key, value in t2i.items()}
-
-
-def _rows(judgments: Judgments, split: Split) -> tuple[Integers, Integers, Integers]:
-    images, captions, judged = judgments.rows(split)
-    if len(images) < 2:
-        raise InputError(
-            f"the {judgments.kind} judgments name no two pairs of the split '{split.name}': "
-            "they are about Flickr8k's test images and name captions as 'file#number'."
-        )
-    return images, captions, judged
 
 
 def pair_similarities(scores: Scores, images: Integers, captions: Integers) -> Floats:

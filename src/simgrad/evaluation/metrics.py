@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.ranks import Positions, Ranks, split_folds
 
 Floats = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.ranks import Integers
 
 

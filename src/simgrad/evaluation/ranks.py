@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_path
 from simgrad.evaluation.counting import Counts
-from simgrad.files import atomic_path
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.counting import count_rows
 from simgrad.evaluation.evaluator import check_pairing
 from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats, Metrics, metrics_of

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.duplicates import first_identical
 
 SimilarityBlock = Callable[[int, int], Tensor]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.counting import count_rows
 from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats, summary
 from simgrad.evaluation.ranks import Integers, Positions, places

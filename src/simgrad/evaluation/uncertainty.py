@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation.metrics import DIRECTIONS, Floats
 from simgrad.evaluation.ranks import Ranks
 from simgrad.evaluation.resampling import STEP, Shares, draw_images, draw_medians, shares

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import Batch, Objective, objective
 from simgrad.objectives.base import RuleResult
 

@@ -54,7 +54,7 @@ class _Borrowing(Objective):
         self.inner = [inner]  # in a list, so that its parameters stay its own
         self.scale = torch.as_tensor(scale).reshape(())
         self.offset = None if bias is None else bias.reshape(())
-        self.mean, self.needs_offline = inner.mean, inner.needs_offline  # type: ignore[misc]  # per object here
+        self.mean, self.drawn_for_each = inner.mean, inner.drawn_for_each  # type: ignore[misc]  # per object here
         self.reads_mask, self.separable = inner.reads_mask, inner.separable  # type: ignore[misc]
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import Objective, objective
 
 

@@ -9,17 +9,16 @@ compares by attention. Objectives, evaluation and mining only ever ask for `simi
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
-from simgrad.objectives.spec import Registry, print_spec
-
-if TYPE_CHECKING:
-    from simgrad.models.backbones import Backbone
+from simgrad.core.errors import InputError
+from simgrad.core.spec import Registry, print_spec
+from simgrad.models.networks.backbones import Backbone
+from simgrad.models.networks.layers import Tower
 
 ImageKind = Literal["features", "regions", "pixels"]
 
@@ -226,6 +225,15 @@ class RetrievalModel(nn.Module):
             parameters = [p for kind, p in named if kind == slow and p.requires_grad]
             groups += [{"params": parameters, "lr": lr * share}] if parameters else []
         return groups
+
+    def set_backbone(self, trained: bool) -> None:
+        """Thaw or freeze its image network, where its settings allow that to be trained."""
+        if not getattr(self.config, "finetune", False):
+            return
+        for module in self.modules():
+            if isinstance(module, Tower) and module.finetune != trained:
+                module.finetune = trained
+                module.requires_grad_(trained)
 
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":
         """A frozen image network and its grid cells a side (None: one vector an image), where

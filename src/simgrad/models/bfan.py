@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from simgrad.models.attention import Attention, attend, attend_pairs
+from simgrad.core.spec import setting
 from simgrad.models.base import Encoded, Inputs, models
+from simgrad.models.networks.attention import Attention, attend, attend_pairs
 from simgrad.models.scan import SetModel, SetSettings
-from simgrad.objectives.spec import setting
 
 
 @models.declare(

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
-from simgrad.files import atomic_path, read_json, sha256, write_json
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_path, read_json, sha256, write_json
+from simgrad.data.vocabulary import tokenizer_from_json
 from simgrad.models.base import Inputs, RetrievalModel, build, models
-from simgrad.models.parts import recorded, stored_parts
+from simgrad.models.networks.parts import recorded, stored_parts
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 _FORMAT = "simgrad-model-1"
@@ -82,8 +83,6 @@ def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
     _fill(model, _weights(folder, description["weights_sha256"]), folder / WEIGHTS)
     tokenizer = None
     if description["tokenizer"] is not None:
-        from simgrad.data.vocabulary import tokenizer_from_json
-
         tokenizer = tokenizer_from_json(description["tokenizer"])
     return Loaded(model.to(device).eval(), tokenizer, description["extra"])
 

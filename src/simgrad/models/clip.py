@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
-from simgrad.files import read_json
+from simgrad.core.errors import InputError
+from simgrad.core.files import read_json
+from simgrad.core.spec import setting
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
-from simgrad.models.layers import l2norm, valid
-from simgrad.models.parts import WITH_TOKENIZER, here, pretrained_folder, stored
-from simgrad.models.pixels import CLIP_MEAN, CLIP_STD, HALF, Standardise
-from simgrad.objectives.spec import setting
+from simgrad.models.networks.layers import l2norm, valid
+from simgrad.models.networks.parts import WITH_TOKENIZER, here, pretrained_folder, stored
+from simgrad.models.networks.pixels import CLIP_MEAN, CLIP_STD, HALF, Standardise
 
 
 @models.declare(

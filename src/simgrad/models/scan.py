@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from simgrad.models.attention import Attention, attend, attend_pairs
+from simgrad.core.spec import setting
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
-from simgrad.models.layers import l2norm, valid, xavier_linear
-from simgrad.models.text import TextSettings, word_encoder
-from simgrad.objectives.spec import setting
+from simgrad.models.networks.attention import Attention, attend, attend_pairs
+from simgrad.models.networks.layers import l2norm, valid, xavier_linear
+from simgrad.models.networks.text import TextSettings, word_encoder
 
 
 @dataclass(frozen=True)

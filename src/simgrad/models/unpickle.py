@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 
 _UNREADABLE = "{}: not a readable checkpoint: it is damaged, or not a file that torch.save wrote."
 

@@ -7,22 +7,20 @@ or pixels; `text=bigru` for the word GRU.
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
-from simgrad.models.augment import change_words, keep_cells, keep_regions
+from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
-from simgrad.models.gpo import Gpo
-from simgrad.models.layers import BiGruText, Tower, cast_once, l2norm, valid, xavier_linear
-from simgrad.models.text import TextSettings, bert_of
-from simgrad.objectives.spec import setting
-
-if TYPE_CHECKING:
-    from simgrad.models.backbones import Backbone
+from simgrad.models.networks.augment import change_words, keep_cells, keep_regions
+from simgrad.models.networks.backbones import Backbone, here
+from simgrad.models.networks.gpo import Gpo
+from simgrad.models.networks.layers import BiGruText, Tower, cast_once, l2norm, valid, xavier_linear
+from simgrad.models.networks.text import TextSettings, bert_of
 
 _UNKNOWN_WORD = 3
 
@@ -56,7 +54,6 @@ class VseInfinity(TextSettings):
         return "regions" if self.backbone is None else "pixels"
 
     def offline(self) -> "VseInfinity":
-        from simgrad.models.backbones import here
 
         network = self.backbone is not None and here(self.backbone, self.weights)
         kept = super().offline()

@@ -6,18 +6,16 @@ BMVC 2018. With `measure=order` it is the order embedding of Vendrov et al., ICL
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from simgrad.core.spec import setting
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models, vectors_of
-from simgrad.models.layers import Tower, l2norm, xavier_linear
-from simgrad.models.text import TextSettings, sentence_encoder
-from simgrad.objectives.spec import setting
-
-if TYPE_CHECKING:
-    from simgrad.models.backbones import Backbone
+from simgrad.models.networks.backbones import Backbone, here
+from simgrad.models.networks.layers import Tower, l2norm, xavier_linear
+from simgrad.models.networks.text import TextSettings, sentence_encoder
 
 # Order similarities compare every dimension of every pair: this many numbers at a time.
 _BLOCK = 1 << 24
@@ -49,7 +47,6 @@ class VsePlusPlus(TextSettings):
         return "pixels" if self.finetune else "global"
 
     def offline(self) -> "VsePlusPlus":
-        from simgrad.models.backbones import here
 
         kept = super().offline()
         if not self.finetune or here(self.backbone, self.weights):

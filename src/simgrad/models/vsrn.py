@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from simgrad.core.spec import setting
 from simgrad.models.base import (
     CaptionBatch,
     Encoded,
@@ -23,12 +24,11 @@ from simgrad.models.base import (
     models,
     tokens_of,
 )
-from simgrad.models.captioner import Captioner
-from simgrad.models.layers import l2norm, xavier_linear
-from simgrad.models.recurrent import gru_state_at
-from simgrad.models.relations import related
-from simgrad.models.text import TextSettings, sentence_encoder
-from simgrad.objectives.spec import setting
+from simgrad.models.networks.captioner import Captioner
+from simgrad.models.networks.layers import l2norm, xavier_linear
+from simgrad.models.networks.recurrent import gru_state_at
+from simgrad.models.networks.relations import related
+from simgrad.models.networks.text import TextSettings, sentence_encoder
 
 
 @models.declare(

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
 from simgrad.models.base import (
     CaptionBatch,
     Encoded,
@@ -24,13 +25,12 @@ from simgrad.models.base import (
     models,
     tokens_of,
 )
-from simgrad.models.bert import BertSettings, bert
-from simgrad.models.layers import l2norm, valid
-from simgrad.models.parts import here
-from simgrad.models.pixels import CLIP_MEAN, CLIP_STD, Standardise
-from simgrad.models.swin import SwinSettings
-from simgrad.models.swin_weights import swin
-from simgrad.objectives.spec import setting
+from simgrad.models.networks.bert import BertSettings, bert
+from simgrad.models.networks.layers import l2norm, valid
+from simgrad.models.networks.parts import here
+from simgrad.models.networks.pixels import CLIP_MEAN, CLIP_STD, Standardise
+from simgrad.models.networks.swin import SwinSettings
+from simgrad.models.networks.swin_weights import swin
 
 _PAIRS = 256  # that the fusion half looks at together
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.spec import Registry, print_spec
 from simgrad.objectives.batch import Batch, Sparse, Whole
 from simgrad.objectives.outside import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives, Side
-from simgrad.objectives.spec import Registry, print_spec
 from simgrad.objectives.tensors import (
     at_least_float32,
     attach,
@@ -47,7 +47,7 @@ class Objective(nn.Module):
 
     name: ClassVar[str] = ""
     mean: ClassVar[bool] = False  # half the sum of the directions' means, or the sum over queries
-    needs_offline: ClassVar[bool] = False
+    drawn_for_each: ClassVar[int] = 0  # images, and captions, from outside the batch, for a pair
     reads_mask: ClassVar[bool] = True  # False: the pairs in `batch` are enough for the rule
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
     replays = True  # small batches on a GPU are recorded and replayed (`replayed.py`)
@@ -57,6 +57,11 @@ class Objective(nn.Module):
         self = super().__new__(cls)
         nn.Module.__init__(self)
         return self
+
+    @property
+    def needs_offline(self) -> bool:
+        """Whether it weighs similarities from outside the batch."""
+        return self.drawn_for_each > 0
 
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
         """One direction, rows are queries -> (values per query, weights, [weights outside]).
@@ -95,6 +100,7 @@ class Objective(nn.Module):
         Large batches are worked in blocks of about `block` similarities (chosen if not given), so
         that memory grows with the batch, not with its square.
         """
+
         from simgrad.objectives.embeddings import weigh_embeddings
 
         return weigh_embeddings(self, images, texts, positives, offline, block)

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives import both, fused, replayed, rows
 from simgrad.objectives.base import Objective
 from simgrad.objectives.outside import Offline, join_offline, split_offline

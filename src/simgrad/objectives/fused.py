@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simgrad import gpu
+from simgrad.core import gpu
 from simgrad.objectives.both import Block, weigh_tiles
 from simgrad.objectives.rows import Gradients, Work
 from simgrad.objectives.streamed import Streamed, Summary
@@ -188,6 +188,7 @@ class FusedTiles:
         self, rule: str, block: Block, given: Summary, by_row: Tensor, by_column: Tensor
     ) -> Tensor | None:
         """The weights, unless they are still to come."""
+
         from simgrad.objectives.kernels import tile
 
         start, stop, _ = block
@@ -218,6 +219,7 @@ class FusedTiles:
 
     def _weighed(self, given: Tensor) -> Tensor:
         """What was kept of the whole batch, in place: its weights."""
+
         from simgrad.objectives import passes
 
         assert self.weights is not None

@@ -37,11 +37,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.batch import Batch
 from simgrad.objectives.hardest import Hardest, lying
-from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Summary, Verdict, columns
 
 TRIPLET_WEIGHTS = ("con", "nca", "cir")

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.batch import Batch
-from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
 from simgrad.objectives.tensors import constant
 

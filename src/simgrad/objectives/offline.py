@@ -13,16 +13,15 @@ The gradient flows through w: where the online negative is close, the offline on
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.batch import Batch
 from simgrad.objectives.hardest import Hardest
-from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Summary, Verdict
 
 _PAPER = "Chen, Deng & Luo, ECCV 2020"
@@ -32,8 +31,7 @@ _PAPER = "Chen, Deng & Luo, ECCV 2020"
 class _Offline(Hardest):
     """What the three have in common."""
 
-    needs_offline = True
-    quintuplet: ClassVar[bool] = True
+    drawn_for_each = 2  # a mined negative, and a partner for it that shares no anchor
 
     online: float = setting(0.2, "margin against the hardest negative of the batch")
     offline: float = setting(0.0, "margin against mined negatives")
@@ -53,7 +51,7 @@ class _Offline(Hardest):
         hinge = (self.online - own + hardest).clamp(min=0).masked_fill(lone, 0)
         weight, slope = self.online_weight(mined, hardest)
         triplet = (self.offline - own + mined).clamp(min=0)
-        quintuplet = (self.offline - own + unanchored).clamp(min=0) * float(self.quintuplet)
+        quintuplet = (self.offline - own + unanchored).clamp(min=0) * float(self.drawn_for_each > 1)
 
         on_online = weight * (hinge > 0)
         on_triplet = (triplet > 0).to(own.dtype)
@@ -82,7 +80,7 @@ class _Offline(Hardest):
 class OffTri(_Offline):
     """Online hardest negative plus a mined one."""
 
-    quintuplet = False
+    drawn_for_each = 1
 
 
 @objectives.declare(

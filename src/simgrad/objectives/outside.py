@@ -1,16 +1,13 @@
 """Similarities from outside the batch: what they are, and how the two directions share them."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.objectives.positives import Positives
 from simgrad.objectives.tensors import check_finite, exact_type, may_check
-
-if TYPE_CHECKING:
-    from simgrad.objectives.base import Objective
 
 
 class Offline(NamedTuple):
@@ -26,7 +23,7 @@ class Offline(NamedTuple):
 
 
 def split_offline(
-    objective: "Objective", offline: Offline | None, pairs: Positives, S: Tensor
+    objective: Any, offline: Offline | None, pairs: Positives, S: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
     """Offline similarities by direction, in its order of pairs: (own anchor, no shared anchor)."""
     if objective.needs_offline != (offline is not None):

@@ -16,10 +16,10 @@ from typing import Any
 
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
 from simgrad.objectives.base import Objective, RuleResult, objectives
 from simgrad.objectives.batch import Batch
-from simgrad.objectives.spec import setting
 
 
 def declare(

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 
 _ALL = slice(None)
 

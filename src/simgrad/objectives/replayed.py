@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from simgrad.gpu import capturing
+from simgrad.core.gpu import capturing
 from simgrad.objectives import fused
 from simgrad.objectives.base import Objective
 from simgrad.objectives.tensors import exact_type, product_type

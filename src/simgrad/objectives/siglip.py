@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.batch import Batch
-from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict
 
 

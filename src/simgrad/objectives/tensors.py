@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 
 _HALF = (torch.float16, torch.bfloat16)
 _NEAR = 2**18  # numbers of a temporary that stays near a processor

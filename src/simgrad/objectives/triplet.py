@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.batch import Batch
 from simgrad.objectives.hardest import Hardest
-from simgrad.objectives.spec import setting
 from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
 
 _BLEEKER = "Bleeker & de Rijke, ECIR 2022"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from simgrad import gpu
+from simgrad.core import gpu
 
 _MANY = 2**23  # numbers that are worth a compilation
 _WIDEST = 2**11  # what a program can hold of a vector

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 import simgrad
-from simgrad.errors import InputError
-from simgrad.files import atomic_write
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_write
 from simgrad.report.blocks import Report, Section
 from simgrad.report.cocos import cocos
 from simgrad.report.comparison import comparison

@@ -4,16 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simgrad.report.svg import (
-    colour_class,
-    drawing,
-    element,
-    group,
-    number,
-    printed,
-    spread,
-    ticks,
-)
+from simgrad.report.svg import colour_class, drawing, element, group, number, printed, spread, ticks
 
 Points = Sequence[tuple[float, float]]
 Place = Callable[[float, float], tuple[float, float]]

@@ -1,10 +1,11 @@
 """COCOS: what contributes to the gradient at each system's best checkpoint, on a few batches."""
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.report.blocks import Block, Cell, Column, Details, Paragraph, Row, Section, Table
 from simgrad.report.material import Material, System
 from simgrad.report.training import share_or_count
-from simgrad.training.run import BEST
+from simgrad.runs.counting import count_run
+from simgrad.runs.run import BEST
 
 _DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 _GENERAL = {
@@ -31,8 +32,6 @@ def cocos(material: Material, batches: int = 4, device: str = "auto") -> Section
         if run is None:
             continue
         try:
-            from simgrad.analysis import count_run
-
             counts = count_run(run, batches=batches, device=device)
             found.append((system, counts.corrected.summary()))
         except InputError as error:

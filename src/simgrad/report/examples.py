@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Rows, Split
-from simgrad.errors import InputError
 from simgrad.evaluation import Ranks
 from simgrad.report.blocks import (
     Block,
@@ -23,7 +23,7 @@ from simgrad.report.blocks import (
 from simgrad.report.material import Material, System
 from simgrad.report.retrieval import Album, Found, retrieve
 from simgrad.report.standings import Standing
-from simgrad.training.run import BEST, Run
+from simgrad.runs.run import BEST, Run
 
 _SENTENCES, _PICTURES, _DISAGREEMENTS = 4, 3, 6
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from simgrad.files import atomic_path, atomic_write
+from simgrad.core.files import atomic_path, atomic_write
 from simgrad.report.blocks import (
     Block,
     Callout,

@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation import Ranks
 from simgrad.report.svg import LIGHT
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import RANKS, RECIPE, Run
 from simgrad.studies.plan import slug
 from simgrad.studies.study import PLAN, RUNS, Study
-from simgrad.training.recipe import Recipe
-from simgrad.training.run import RANKS, RECIPE, Run
 
 METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 # What may differ between runs of one setting: the seed, and where and how they were run.

@@ -19,7 +19,7 @@ from simgrad.report.blocks import (
     Table,
 )
 from simgrad.report.material import Material, System
-from simgrad.training.run import Run
+from simgrad.runs.run import Run
 
 _MOST_WARNINGS = 20
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.subset import take
-from simgrad.errors import InputError
-from simgrad.evaluation.encoded import encode_source
 from simgrad.models.base import Encoded, RetrievalModel
-from simgrad.training.prepare import pick_device, source_of
-from simgrad.training.run import Run
+from simgrad.runs.encoding import encode_source
+from simgrad.runs.prepare import pick_device, source_of
+from simgrad.runs.run import Run
 
 TOP = 5
 # Candidates: enough for five good or telling ones; pictures through a large model take long.

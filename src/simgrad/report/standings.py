@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.evaluation import Difference, Ranks, compare_many
 from simgrad.evaluation.resampling import shares
 from simgrad.report.material import Material, System

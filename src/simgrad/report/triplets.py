@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 
-from simgrad.errors import InputError
+from simgrad.analysis import triplet_field
+from simgrad.analysis.diagrams import read_triplets
+from simgrad.core.errors import InputError
 from simgrad.report.blocks import Block, Figure, Figures, Paragraph, Section
 from simgrad.report.fields import Array, Phase, field_chart
 from simgrad.report.material import Material, System
-from simgrad.training.run import TRIPLETS
+from simgrad.runs.run import TRIPLETS
 
 _DOTS = 220  # of each phase: more hide what lies beneath
 _PHASE_COLOURS = {"early": 4, "middle": 2, "late": 1}
@@ -43,7 +45,6 @@ def diagrams(material: Material) -> Section | None:
 
 
 def _of_system(system: System, index: int) -> list[Figure]:
-    from simgrad.analysis import triplet_field
 
     assert system.recipe is not None
     phases = real_triplets(system)
@@ -68,7 +69,6 @@ def _of_system(system: System, index: int) -> list[Figure]:
 
 def real_triplets(system: System) -> dict[str, Array]:
     """Some (s+, s-) of each phase of the first run that kept any."""
-    from simgrad.analysis.diagrams import read_triplets
 
     run = next((r for r in system.runs if (r.path / TRIPLETS).is_file()), None)
     if run is None:

@@ -6,7 +6,9 @@ from fastapi import APIRouter, Body, File, Form, Path, Query, Response, UploadFi
 from pydantic import BaseModel
 
 import simgrad
-from simgrad.errors import InputError
+from simgrad.analysis.diagrams import read_triplets
+from simgrad.core.errors import InputError
+from simgrad.objectives import objective
 from simgrad.serve import bench, facts, schemas
 from simgrad.serve.lab import Kept, Lab
 from simgrad.serve.search import Hit, Results, Searcher
@@ -110,8 +112,6 @@ class Service:
 
     def diagram(self, name: str) -> schemas.DiagramResult:
         """A run's objective, and the triplets it met."""
-        from simgrad.analysis.diagrams import read_triplets
-        from simgrad.objectives import objective
 
         run = self.lab.run(name)
         try:

@@ -13,7 +13,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 import simgrad
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.serve import api, views
 from simgrad.serve.lab import Lab, NotFound
 from simgrad.serve.safety import Access, Guard

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from simgrad.files import atomic_path, lock
+from simgrad.core.files import atomic_path, lock
 
 LARGE = 1_000_000
 _PROBES = 64  # cells read per query

@@ -3,19 +3,19 @@
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.errors import InputError
+from simgrad.analysis import attention, triplet_field
+from simgrad.core.errors import InputError
+from simgrad.core.spec import Declaration, Parameter, print_value
 from simgrad.objectives import Objective, Offline, objectives
-from simgrad.objectives.spec import Declaration, Parameter, print_value
 from simgrad.serve import schemas
-
-if TYPE_CHECKING:
-    from simgrad.serve.search import Searcher
+from simgrad.serve.search import Searcher
+from simgrad.training.observe import triplets
 
 _RESOLUTION = 49
 _DEEP = 512  # items of the split that mined negatives are taken from
@@ -103,8 +103,6 @@ def build(name: str, parameters: dict[str, Any]) -> Objective:
 @torch.no_grad()
 def weigh(objective: Objective, batch: BenchBatch) -> schemas.BenchResult:
     """Weights, diagram and counts."""
-    from simgrad.analysis import attention
-    from simgrad.training.observe import triplets
 
     S = batch.similarities
     owner = torch.arange(len(S))
@@ -130,7 +128,6 @@ def weigh(objective: Objective, batch: BenchBatch) -> schemas.BenchResult:
 
 def diagram(objective: Objective, low: float, high: float) -> schemas.Field2D:
     """What the objective does to one triplet."""
-    from simgrad.analysis import triplet_field
 
     field = triplet_field(objective, _RESOLUTION, low=low, high=high)
     pull, push = (_rows(torch.from_numpy(grid)) for grid in (field.pull, field.push))

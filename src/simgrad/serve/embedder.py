@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import read_json, sha256
 from simgrad.data.batches import Transform
-from simgrad.errors import InputError
-from simgrad.files import read_json, sha256
+from simgrad.data.transforms import named
+from simgrad.data.vocabulary import Vocabulary
+from simgrad.data.words import tokenize
 from simgrad.models import Encoded, Loaded, RetrievalModel, load, weights_hash
 from simgrad.models.checkpoint import DESCRIPTION
-from simgrad.training.run import RECIPE, Run
+from simgrad.models.networks.backbones import backbone
+from simgrad.runs.features import Job, make_job
+from simgrad.runs.prepare import pick_device
+from simgrad.runs.run import RECIPE, Run
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from simgrad.data.features import Job
 
 LONGEST = 1000  # characters of a sentence
 _TOKENS = 200
@@ -59,7 +64,6 @@ class Embedder:
     @staticmethod
     def open(path: str | Path, device: str = "cpu") -> "Embedder":
         """A run, or a bare checkpoint folder such as `simgrad import` writes."""
-        from simgrad.training.prepare import pick_device
 
         place, path = pick_device(device), Path(path)
         if (path / DESCRIPTION).is_file() and not (path / RECIPE).is_file():
@@ -83,8 +87,6 @@ class Embedder:
 
     def unknown_words(self, text: str) -> list[str]:
         """Words of a sentence that the model has never seen; word pieces know every word."""
-        from simgrad.data.vocabulary import Vocabulary
-        from simgrad.data.words import tokenize
 
         if not isinstance(self.tokenizer, Vocabulary):
             return []
@@ -113,7 +115,6 @@ class Embedder:
         return self._reader
 
     def _make_reader(self) -> PictureReader:
-        from simgrad.data.transforms import named
 
         recipe = None if self.run is None else self.run.recipe
         if self.model.inputs.images == "pixels":
@@ -126,9 +127,6 @@ class Embedder:
 
 def _backbone_reader(folder: Path, device: torch.device) -> PictureReader:
     """The network that made a folder of features, checked against the weights it names."""
-    from simgrad.data.features import make_job
-    from simgrad.data.transforms import named
-    from simgrad.models.backbones import backbone
 
     header = read_json(folder / "features.json")
     name, grid = header.get("backbone"), header.get("grid")

@@ -6,13 +6,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from simgrad.errors import InputError
-from simgrad.files import held
+from simgrad.core.errors import InputError
+from simgrad.core.files import held
+from simgrad.runs.run import HISTORY, INFO, LOCK, TEST, Run
 from simgrad.serve import schemas
 from simgrad.serve.lab import Lab
 from simgrad.studies.study import Study
 from simgrad.studies.table import Table, build_table, significance
-from simgrad.training.run import HISTORY, INFO, LOCK, TEST, Run
 
 _MOST_POINTS = 500  # evaluations of a curve
 Stamp = tuple[tuple[int, int], ...]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import lock, read_json, sha256, sweep, write_json
+from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
-from simgrad.errors import InputError
-from simgrad.files import lock, read_json, sha256, sweep, write_json
 from simgrad.models import Encoded
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.index import INDEX, place_of, read_encoded, write_encoded
@@ -149,7 +150,6 @@ def _encode_files(
 
 
 def _open_picture(path: Path) -> tuple[str, "Image | None", str]:
-    from simgrad.data.cutting import open_picture
 
     content = _content(path)
     try:

@@ -13,10 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_path, lock, read_json, sweep, write_json
 from simgrad.data.base import Dataset, Split
-from simgrad.errors import InputError
-from simgrad.files import atomic_path, lock, read_json, sweep, write_json
+from simgrad.data.scenes.dataset import cache_folder
 from simgrad.models import Encoded
+from simgrad.runs.encoding import encode_source
+from simgrad.runs.prepare import source_of
 from simgrad.serve.embedder import Embedder
 
 INDEX = "index.json"
@@ -25,7 +28,6 @@ _PARTS = ("vectors", "tokens", "mask")
 
 def place_of(embedder: Embedder) -> Path:
     """Where this model's embeddings are kept."""
-    from simgrad.data.scenes import cache_folder
 
     own = embedder.path / "search" / embedder.key
     try:
@@ -95,8 +97,6 @@ def _ready_split(folder: Path) -> tuple[Encoded, Encoded] | None:
 
 
 def _encode(embedder: Embedder, split: Split) -> tuple[Encoded, Encoded]:
-    from simgrad.evaluation.encoded import encode_source
-    from simgrad.training.prepare import source_of
 
     assert embedder.run is not None
     source = source_of(

@@ -9,18 +9,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.data.base import Dataset, Split
+from simgrad.runs.run import RECIPE, Run
+from simgrad.serve.embedder import Embedder
 from simgrad.serve.safety import inside
+from simgrad.serve.search import Searcher
 from simgrad.serve.workers import BadPicture, Decoders, Limits
 from simgrad.studies.plan import slug
 from simgrad.studies.study import PLAN, Study
-from simgrad.training.run import RECIPE, Run
-
-if TYPE_CHECKING:
-    from simgrad.data import Dataset, Split
-    from simgrad.serve.search import Searcher
 
 T = TypeVar("T")
 SIDES = (96, 320, 800)  # pixels of a served picture's longer side
@@ -152,8 +151,6 @@ class Lab:
 
     def searcher(self, run_id: str, split: str) -> "Searcher":
         """The best checkpoint of a run so far, ready to search a split."""
-        from simgrad.serve.embedder import Embedder
-        from simgrad.serve.search import Searcher
 
         run = self.run(run_id)
         self.split(run_id, split)

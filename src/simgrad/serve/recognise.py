@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_path, lock, open_array
 from simgrad.data.base import Split
-from simgrad.errors import InputError
-from simgrad.files import atomic_path, lock, open_array
 
 if TYPE_CHECKING:
     from PIL.Image import Image

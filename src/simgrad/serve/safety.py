@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.serve.workers import Limits
 
 Scope = MutableMapping[str, Any]

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
-from simgrad.errors import InputError
 from simgrad.models import Encoded, RetrievalModel
 from simgrad.serve.approximate import LARGE, Approximate, available
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.exact import Exact, Ranked, best
 from simgrad.serve.folder import FolderIndex, folder_embeddings
 from simgrad.serve.index import place_of, split_embeddings
+from simgrad.serve.recognise import find
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -166,7 +167,6 @@ class Searcher:
 
     def recognise(self, picture: "Image") -> int | None:
         """The row of a picture that belongs to the split, where only features can be read."""
-        from simgrad.serve.recognise import find
 
         if self.split is None or self.split.features is None or self.split.pictures is None:
             return None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.serve.decoder import HEAD, message
 
 if TYPE_CHECKING:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from simgrad.console import progress
-from simgrad.errors import InputError
+from simgrad.core.console import progress
+from simgrad.core.errors import InputError
+from simgrad.runs.recipe import from_dict
+from simgrad.runs.run import Run
 from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.study import Study
-from simgrad.training.run import Run
+from simgrad.studies.worker import _train
 from simgrad.training.schedule import total_epochs
 
 
@@ -92,9 +94,6 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     @ray.remote(num_cpus=1, num_gpus=gpus, max_retries=3)  # type: ignore[untyped-decorator]
     def one(folder: str, recipe: dict[str, Any]) -> str | None:
         from pathlib import Path
-
-        from simgrad.studies.worker import _train
-        from simgrad.training.recipe import from_dict
 
         return _train(Path(folder), from_dict(recipe, folder), {})
 

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
 from simgrad.studies.plan import Row
 
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simgrad.core.errors import InputError
 from simgrad.data.transforms import named
-from simgrad.errors import InputError
 from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
-from simgrad.training.recipe import Recipe, from_dict, read_yaml
+from simgrad.runs.recipe import Recipe, from_dict, read_yaml
 
 _METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 _MOST = 10_000  # rows of a table

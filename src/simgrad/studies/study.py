@@ -7,11 +7,12 @@ from typing import Any
 
 import yaml
 
-from simgrad.errors import InputError
-from simgrad.files import atomic_write, sha256
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_write, sha256
+from simgrad.runs.recipe import Recipe, read_yaml
+from simgrad.runs.run import Run
+from simgrad.studies.papers import published_for
 from simgrad.studies.plan import Plan, Row, plan_from_dict, slug
-from simgrad.training.recipe import Recipe, read_yaml
-from simgrad.training.run import Run
 
 PLAN, RUNS = "study.yaml", "runs"
 
@@ -93,7 +94,6 @@ class Study:
     @property
     def published(self) -> dict[str, dict[str, tuple[float, float | None]]]:
         """label -> metric -> (mean, std) as published."""
-        from simgrad.studies.papers import published_for
 
         return {row.label: published_for(self.plan.published, row) for row in self.plan.rows}
 

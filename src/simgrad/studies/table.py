@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from simgrad.errors import InputError
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_write
 from simgrad.evaluation.uncertainty import Difference, compare_many
-from simgrad.files import atomic_write
 from simgrad.studies.study import Study
 
 FORMATS = ("csv", "md", "tex", "json")

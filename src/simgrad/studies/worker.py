@@ -17,11 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simgrad.errors import InputError
-from simgrad.files import read_json, write_json
+from simgrad.core.errors import InputError
+from simgrad.core.extras import import_extras
+from simgrad.core.files import read_json, write_json
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import INFO, LAST, Run
 from simgrad.studies.study import Study
-from simgrad.training.recipe import Recipe
-from simgrad.training.run import INFO, LAST, Run
+from simgrad.training.graph import give_back
+from simgrad.training.rounds import train
 from simgrad.training.schedule import total_epochs
 from simgrad.training.signals import politely, stop_asked
 from simgrad.training.state import remembered
@@ -89,8 +92,6 @@ def _train(
     folder: Path, recipe: Recipe, shared: dict[Any, Any], round_one: Path | None = None
 ) -> str | None:
     """Train one run; what went wrong, if anything did."""
-    from simgrad.training.graph import give_back
-    from simgrad.training.loop import train
 
     try:
         train(recipe, folder, quiet=True, shared=shared, round_one=round_one)
@@ -118,7 +119,6 @@ def _note_failure(folder: Path, text: str) -> None:
 
 def main() -> None:
     """Entry point of a worker process."""
-    from simgrad.cli import import_extras
 
     import_extras()
     if os.environ.get("SIMGRAD_THREADS"):

@@ -1,6 +1,7 @@
-"""Training: recipes, the loop, checkpoints to resume from, mining, two rounds."""
+"""Training: the loop, checkpoints to resume from, two rounds."""
 
-from simgrad.training.recipe import Recipe, read_recipe
-from simgrad.training.run import Run
+from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.run import Run
+from simgrad.training.rounds import train
 
-__all__ = ["Recipe", "Run", "read_recipe"]
+__all__ = ["Recipe", "Run", "read_recipe", "train"]

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from simgrad.data import Dataset
-from simgrad.errors import InputError
-from simgrad.files import sweep
-from simgrad.training import run
-from simgrad.training.recipe import Recipe, read_recipe
-from simgrad.training.run import Run
+from simgrad.core.errors import InputError
+from simgrad.core.files import sweep
+from simgrad.data.base import Dataset
+from simgrad.runs import run
+from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.run import Run
 
 
 def claim(recipe: Recipe, folder: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from simgrad.training.recipe import Recipe
+from simgrad.core.console import progress
+from simgrad.runs.recipe import Recipe
 
 
 class Display:
@@ -31,7 +32,6 @@ class Display:
         if self.quiet or not sys.stderr.isatty():
             yield
             return
-        from simgrad.console import progress
 
         with progress() as self.bar:
             self.task = self.bar.add_task(self.recipe.objective, total=epochs)

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.gpu import capturing
 from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import IndexBatch
-from simgrad.gpu import capturing
+from simgrad.mining.drawing import Drawn, OfflineIndex, own_size
+from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed
 from simgrad.training.occurrences import has_norms
-from simgrad.training.offline import Drawn, OfflineIndex, own_size
-from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
 from simgrad.training.step import Step
 

@@ -13,31 +13,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.data import Dataset, Sampler
-from simgrad.data.sampling import IndexBatch
-from simgrad.errors import InputError
-from simgrad.evaluation.encoded import encode_source, evaluate_encoded
-from simgrad.files import lock, write_json
+from simgrad.core.errors import InputError
+from simgrad.core.files import lock, write_json
+from simgrad.data.base import Dataset
+from simgrad.data.sampling import IndexBatch, Sampler
 from simgrad.models import save
-from simgrad.training import distributed, run, state
-from simgrad.training.backbone import set_backbone
+from simgrad.runs import run
+from simgrad.runs.encoding import encode_source, evaluate_encoded
+from simgrad.runs.outside import draw_of
+from simgrad.runs.prepare import Prepared, building, prepare, source_of
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import LOCK, Run
+from simgrad.training import distributed, state
 from simgrad.training.claim import claim, same_data
 from simgrad.training.display import Display
 from simgrad.training.graph import RunSteps, give_back, own_stream
-from simgrad.training.mining import Candidates
 from simgrad.training.observe import observe, spread
-from simgrad.training.offline import Draw
-from simgrad.training.prepare import Prepared, building, prepare, source_of
-from simgrad.training.recipe import Recipe
 from simgrad.training.records import Records
-from simgrad.training.run import LOCK, Run
 from simgrad.training.schedule import moment, part_of_run, total_epochs
 from simgrad.training.signals import politely
 from simgrad.training.step import Step
 from simgrad.training.trouble import Watch, damaged_weights, naming_lack_of_memory, not_finite
 
 
-def train(
+def train_round(
     recipe: Recipe,
     folder: str | Path,
     *,
@@ -45,23 +44,13 @@ def train(
     quiet: bool = False,
     stop_after: float | None = None,
     shared: dict[Any, Any] | None = None,
-    round_one: Path | None = None,
 ) -> Run:
     """Train, or go on training, in `folder`; a finished run is returned as it is.
 
     `stop_after` ends the run early after so many seconds, ready to be resumed. Runs side by side in
-    one process share what they read through `shared`. Of a recipe of two rounds, the first is
-    trained in `round_one`, which other runs may share; in `folder/round1` if left out.
+    one process share what they read through `shared`.
     """
     folder = Path(folder)
-    if recipe.second_round is not None:
-        from simgrad.training.rounds import train_two_rounds
-
-        place = round_one or folder / "round1"
-        with distributed.together():  # parted and joined again, processes may take old addresses
-            return train_two_rounds(
-                recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared
-            )
     with distributed.together():
         chief = distributed.rank() == 0
         held = lock(folder / LOCK, wait=False, what=f"the run {folder}")
@@ -101,7 +90,7 @@ class _Training:
         )
         self.draw = None
         if recipe.candidates is not None and any(map(self._uses_draws, self.step.objectives)):
-            self.draw = Draw(self.split, Candidates.load(recipe.candidates), recipe)
+            self.draw = draw_of(recipe, self.split)
         sources = {False: prepared.frozen or prepared.train, True: prepared.train}
         self.run_steps = RunSteps(self.step, sources, recipe, prepared.device)
         self.watch = Watch()
@@ -144,7 +133,7 @@ class _Training:
         if draw is not None:
             plan = list(draw.epoch(plan, epoch))
         trained = begin.train_backbone
-        set_backbone(self.it.model, trained)
+        self.it.model.set_backbone(trained)
         self.it.model.train()
 
         def moment_of(place: int) -> Any:

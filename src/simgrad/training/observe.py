@@ -7,9 +7,9 @@ from torch import Tensor
 
 from simgrad.analysis import attention
 from simgrad.data.batches import Batch
+from simgrad.mining.drawing import own_size
 from simgrad.models import Encoded, RetrievalModel
 from simgrad.objectives import Objective, Positives
-from simgrad.training.offline import own_size
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.data.batches import Batch
-from simgrad.training.offline import Drawn
+from simgrad.mining.drawing import Drawn
 
 
 def has_norms(model: nn.Module) -> bool:

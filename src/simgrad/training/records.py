@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from simgrad.errors import InputError
-from simgrad.files import atomic_path, atomic_write, write_json, writing
-from simgrad.training.prepare import Prepared
-from simgrad.training.recipe import Recipe
-from simgrad.training.run import HISTORY, INFO, TRIPLETS, environment
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_path, atomic_write, write_json, writing
+from simgrad.runs.prepare import Prepared
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import HISTORY, INFO, TRIPLETS, environment
 
 ATTENTION, TENSORBOARD = "attention.jsonl", "tensorboard"
 

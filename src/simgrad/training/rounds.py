@@ -3,20 +3,42 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from simgrad.data import Dataset
-from simgrad.evaluation.encoded import encode_source
-from simgrad.files import lock, sweep
-from simgrad.models import weights_hash
-from simgrad.training.loop import train
-from simgrad.training.mining import Candidates, mine_encoded
-from simgrad.training.prepare import building, opened, pick_device, source_of
-from simgrad.training.recipe import Recipe
-from simgrad.training.run import BEST, RECIPE, Run
+from simgrad.data.base import Dataset
+from simgrad.runs.mining import mine_run
+from simgrad.runs.prepare import building, opened
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import BEST, RECIPE, Run
+from simgrad.training import distributed
+from simgrad.training.loop import train_round
 
 
-def train_two_rounds(
+def train(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    dataset: Dataset | None = None,
+    quiet: bool = False,
+    stop_after: float | None = None,
+    shared: dict[Any, Any] | None = None,
+    round_one: Path | None = None,
+) -> Run:
+    """Train, or go on training, in `folder`; a finished run is returned as it is.
+
+    `stop_after` ends the run early after so many seconds, ready to be resumed. Runs side by side in
+    one process share what they read through `shared`. Of a recipe of two rounds, the first is
+    trained in `round_one`, which other runs may share; in `folder/round1` if left out.
+    """
+    if recipe.second_round is None:
+        return train_round(
+            recipe, folder, dataset=dataset, quiet=quiet, stop_after=stop_after, shared=shared
+        )
+    folder = Path(folder)
+    place = round_one or folder / "round1"
+    with distributed.together():  # parted and joined again, processes may take old addresses
+        return _train_two(recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared)
+
+
+def _train_two(
     recipe: Recipe,
     folder: Path,
     round_one: Path,
@@ -31,7 +53,7 @@ def train_two_rounds(
     recipe.replace(**{**changes, "second_round": None})  # a mistake is told before the first round
     alone = recipe.replace(second_round=None)
     round_one = _begun_with(folder, alone) or round_one
-    first = train(alone, round_one, dataset=dataset, quiet=quiet, shared=shared)
+    first = train_round(alone, round_one, dataset=dataset, quiet=quiet, shared=shared)
     if not first.finished:
         return first
     depth = int(changes.get("depth", recipe.depth))
@@ -41,7 +63,9 @@ def train_two_rounds(
     changes |= {"second_round": None, "candidates": str(candidates)}
     if go_on:
         changes["start_from"] = str(first.path / BEST)
-    return train(recipe.replace(**changes), folder, dataset=dataset, quiet=quiet, shared=shared)
+    return train_round(
+        recipe.replace(**changes), folder, dataset=dataset, quiet=quiet, shared=shared
+    )
 
 
 def _begun_with(folder: Path, first: Recipe) -> Path | None:
@@ -50,48 +74,3 @@ def _begun_with(folder: Path, first: Recipe) -> Path | None:
         return None
     place = Path(Run(folder).recipe.candidates or "").parent
     return place if (place / RECIPE).is_file() and Run(place).recipe == first else None
-
-
-def mine_run(
-    source: Run,
-    folder: Path,
-    depth: int,
-    *,
-    dataset: Dataset | None = None,
-    skip: int = 0,
-    relative_margin: float | None = None,
-    use_truth: bool = False,
-) -> Path:
-    """Mine the train split with a run's best model; lists of the same weights are kept."""
-    device = pick_device(source.recipe.device)
-    with building:  # its weights are drawn before they are read
-        loaded = source.load(str(device))
-    wanted: dict[str, Any] = {
-        "weights": weights_hash(loaded.model),
-        "depth": depth,
-        "skip": skip,
-        "relative_margin": relative_margin,
-        "truth": use_truth,
-    }
-    with lock(folder / ".lock", what=f"the candidates {folder}"):
-        sweep(folder)
-        if (folder / "candidates.json").is_file():
-            there = Candidates.load(folder).info
-            if all(there.get(key) == value for key, value in wanted.items()):
-                return folder
-        split = (dataset or source.dataset()).split("train")
-        with torch.no_grad():
-            batches = source_of(split, loaded.tokenizer, loaded.model, device, source.recipe)
-            images, captions = encode_source(loaded.model, batches)
-            found = mine_encoded(
-                loaded.model,
-                images,
-                captions,
-                split,
-                depth,
-                skip=skip,
-                relative_margin=relative_margin,
-                use_truth=use_truth,
-            )
-        Candidates(found.i2t, found.t2i, {**found.info, **wanted}).save(folder)
-    return folder

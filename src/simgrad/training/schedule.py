@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from simgrad.training.recipe import Recipe
+from simgrad.runs.recipe import Recipe
 
 
 @dataclass(frozen=True)

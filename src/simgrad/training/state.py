@@ -9,16 +9,14 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from simgrad.errors import InputError
-from simgrad.files import atomic_path
-
-if TYPE_CHECKING:
-    from simgrad.training.step import Step
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_path
+from simgrad.training.step import Step
 
 STATE, PREVIOUS = "state.safetensors", "previous.safetensors"
 

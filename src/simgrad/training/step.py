@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.data.batches import Batch
+from simgrad.mining.drawing import Drawn
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives, objective
+from simgrad.runs.outside import offline_similarities
+from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed, gradcache
 from simgrad.training.few import loss_of_few, weighs_few
 from simgrad.training.occurrences import each_with_its_image, mixes_images
-from simgrad.training.offline import Drawn
-from simgrad.training.recipe import Recipe
 from simgrad.training.schedule import Moment
 
 
@@ -149,24 +150,6 @@ class Step:
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
-
-
-def offline_similarities(
-    model: RetrievalModel, images: Encoded, captions: Encoded, owner: Tensor, places: Tensor
-) -> Offline:
-    """The four similarities of each pair with what was drawn from outside the batch."""
-    caption, image, partner_image, partner_caption = places
-    own = torch.arange(len(owner), device=owner.device)
-
-    def compare(image: Tensor, caption: Tensor) -> Tensor:
-        return model.pairwise(images.select(image), captions.select(caption))
-
-    return Offline(
-        caption=compare(owner, caption),
-        image=compare(image, own),
-        pair=compare(image, caption),
-        partner=compare(partner_image, partner_caption),
-    )
 
 
 def _optimizer(

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from simgrad.errors import InputError
-
-if TYPE_CHECKING:
-    from simgrad.training.recipe import Recipe
+from simgrad.core.errors import InputError
+from simgrad.runs.recipe import Recipe
 
 
 class TrainingError(InputError):

@@ -1,0 +1,5 @@
+"""`python -m simgrad.cli`."""
+
+from simgrad.cli.program import main
+
+main()

@@ -1,0 +1,208 @@
+"""`simgrad datasets`: look at a data set and its problems."""
+
+import sys
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from simgrad.core.console import console, print_table
+from simgrad.core.errors import InputError
+from simgrad.data.base import Dataset, Split
+from simgrad.data.check import Found, check
+from simgrad.data.layouts.registry import LAYOUTS
+from simgrad.data.log import Log, Problem
+from simgrad.data.opening import open_logged
+from simgrad.data.vocabulary import SPECIALS, Vocabulary
+from simgrad.data.words import tokenize
+
+_SHOWN = 20  # problems printed unless all are asked for
+
+
+def datasets(
+    path: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="[PATH]", help_behavior_hint="")
+    ] = "",
+    *,
+    fix: bool = False,
+    output: Path | None = None,
+    skip: Path | None = None,
+    features: Path | None = None,
+    layout: str | None = None,
+    published: bool = False,
+    thorough: bool = False,
+    all: bool = False,
+    json: bool = False,
+) -> None:
+    """Print what a data set holds and everything that is wrong with it.
+
+    Args:
+        path: a folder or file of any known layout, or 'scenes'; without it, the layouts are listed
+        fix: write a list of what to leave out (skip.json in the data's folder, or --output)
+        output: where --fix writes the list
+        skip: a list written by --fix; what is on it is left out
+        features: a folder written by `simgrad features` to look at with the data
+        layout: read it in this layout instead of recognising one
+        published: five captions per image in val and test, as the published evaluations do
+        thorough: decode every picture and read every feature
+        all: print every problem, not the first 20
+        json: print JSON
+    """
+    if not path:
+        _list_layouts(json)
+        return
+    log = Log.read(skip)
+    log.collect = True
+    dataset = open_logged(path, log, features=features, layout=layout, published=published)
+    found = check(dataset, thorough=thorough)
+    found.problems = [*log.problems, *found.problems]
+    if json:
+        print(dumps(summary(dataset, found), indent=1))
+    else:
+        _print(dataset, found, all, path)
+    if fix:
+        _fix(log, output, found.problems)
+
+
+def _list_layouts(as_json: bool) -> None:
+    rows = [("scenes", "the embedded world: made on the fly, no files"), *_layout_rows()]
+    if as_json:
+        print(dumps(dict(rows), indent=1))
+        return
+    print_table(["layout", "what it looks like"], rows)
+    console().print("\nsimgrad datasets PATH recognises the layout and checks the data.")
+
+
+def _layout_rows() -> list[tuple[str, str]]:
+    return [(layout.name, layout.description) for layout in LAYOUTS]
+
+
+def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
+    target = output or log.root / "skip.json"
+    try:
+        count = log.write(target, problems)
+    except OSError as error:
+        raise InputError(
+            f"{target}: cannot be written ({error.strerror}); give --output."
+        ) from None
+    print(
+        f"{target}: leaves out {count:,} of {len(problems):,} problems; "
+        "give it as skip= or --skip.",
+        file=sys.stderr,
+    )
+
+
+def summary(dataset: Dataset, found: Found) -> dict[str, Any]:
+    """What `simgrad datasets --json` prints."""
+    return {
+        "name": dataset.name,
+        "layout": dataset.layout,
+        "notes": [*dataset.notes, *found.notes],
+        "splits": {name: _describe(split) for name, split in dataset.splits.items()},
+        "pictures": _sizes(found),
+        "problems": [
+            {"file": p.file, "place": p.place, "what": p.what, "split": p.split}
+            for p in found.problems
+        ],
+    }
+
+
+def _describe(split: Split) -> dict[str, Any]:
+
+    lengths, words = [], set()
+    for caption in split.captions:
+        found = tokenize(caption)
+        lengths.append(len(found))
+        words.update(found)
+    each = split.captions_per_image
+    return {
+        "images": split.num_images,
+        "captions": split.num_captions,
+        "captions_per_image": [
+            int(each.min(initial=each.max(initial=0))),
+            int(each.max(initial=0)),
+        ],
+        "words_per_caption": round(float(np.mean(lengths)), 1) if lengths else 0.0,
+        "longest_caption": max(lengths, default=0),
+        "distinct_words": len(words),
+        "pictures": split.pictures is not None,
+        "features": None if split.features is None else list(split.features.shape),
+    }
+
+
+def _sizes(found: Found) -> dict[str, Any] | None:
+    if not found.sizes:
+        return None
+    table = np.array([(w, h) for (w, h), n in found.sizes.items() for _ in range(n)])
+    low, middle, high = (np.quantile(table, q, axis=0).astype(int) for q in (0, 0.5, 1))
+    return {
+        "looked_at": len(table),
+        "smallest": low.tolist(),
+        "median": middle.tolist(),
+        "largest": high.tolist(),
+    }
+
+
+def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
+    out = console()
+    out.print(dataset.name, style="bold", markup=False, end="")
+    out.print(f": layout {dataset.layout}\n")
+    rows = []
+    for name, split in dataset.splits.items():
+        facts = _describe(split)
+        low, high = facts["captions_per_image"]
+        rows.append(
+            [
+                name,
+                f"{split.num_images:,}",
+                f"{split.num_captions:,}",
+                f"{low}" if low == high else f"{low}-{high}",
+                f"{facts['words_per_caption']}",
+                f"{facts['longest_caption']:,}",
+                f"{facts['distinct_words']:,}",
+                _holds(split),
+            ]
+        )
+    columns = ["split", "images", "captions", "per image", "words", "longest", "distinct", "holds"]
+    print_table(columns, rows)
+    if "train" in dataset.splits:
+        out.print(f"\nvocabulary  {_vocabulary(dataset.splits['train'])}")
+    sizes = _sizes(found)
+    if sizes:
+        (low, short), (high, tall) = sizes["smallest"], sizes["largest"]
+        shown = f"median {sizes['median'][0]} x {sizes['median'][1]}, "
+        shown += f"width {low}-{high}, height {short}-{tall}"
+        out.print(f"pictures    {shown} ({sizes['looked_at']:,} looked at)")
+    for note in (*dataset.notes, *found.notes):
+        out.print(f"note        {note}", markup=False)
+    _print_problems(found.problems, everything, path)
+
+
+def _holds(split: Split) -> str:
+    parts = ["pictures"] if split.pictures is not None else []
+    if split.features is not None:
+        parts.append("x".join(str(n) for n in split.features.shape))
+    return ", ".join(parts) or "captions alone"
+
+
+def _vocabulary(train: Split) -> str:
+
+    words = len(Vocabulary.build(train.captions)) - len(SPECIALS)
+    return f"{words:,} words that occur 4 times or more in train, and {len(SPECIALS)} special ones"
+
+
+def _print_problems(problems: list[Problem], everything: bool, path: str) -> None:
+    out = console()
+    if not problems:
+        out.print("problems    none")
+        return
+    shown = problems if everything else problems[:_SHOWN]
+    out.print(f"problems    {len(problems):,}")
+    for problem in shown:
+        # The data's own folder is known to whoever named it; without it lines fit.
+        text = str(problem).replace(path.rstrip("/") + "/", "")
+        out.print(f"  {text}", markup=False)
+    if len(shown) < len(problems):
+        out.print(f"  ... and {len(problems) - len(shown):,} more; --all prints them.")

@@ -1,0 +1,60 @@
+"""`simgrad import`: a published checkpoint becomes one of ours."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from simgrad.core.console import print_table
+from simgrad.core.errors import InputError
+from simgrad.data.vocabulary import Tokenizer, read_published
+from simgrad.data.wordpieces import WordPieces
+from simgrad.models.base import Inputs
+from simgrad.models.checkpoint import save
+from simgrad.models.published.checkpoints import convert, read_published_checkpoint
+
+
+def import_checkpoint(
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
+    to: Path,
+    vocabulary: Path | None = None,
+    model: str | None = None,
+) -> None:
+    """Read a published checkpoint of VSE++, VSRN, VSE-infinity, SCAN, BFAN or X-VLM.
+
+    Nothing in the file is run: it is read as tensors and plain data, or refused.
+
+    Args:
+        file: the published file, such as model_best.pth.tar or checkpoint_best.pth.
+        to: the folder to write, for `simgrad evaluate` and `simgrad search`.
+        vocabulary: the vocabulary it was trained with: JSON, pickle, or BERT's vocab.txt.
+        model: which model it is, where the file does not say.
+    """
+
+    imported = convert(read_published_checkpoint(file), model)
+    tokenizer = None if vocabulary is None else _tokenizer(vocabulary, imported.model.inputs)
+    save(to, imported.model, tokenizer, {"imported": imported.facts})
+    inputs = imported.model.inputs
+    rows = [
+        ("model", str(imported.model.config)),
+        ("images", f"{inputs.images} {tuple(inputs.image_shape)}"),
+        ("words", f"{inputs.vocabulary_size:,}"),
+        ("written to", str(to)),
+    ]
+    if imported.left_out:
+        rows.append(("left out", imported.left_out))
+    if tokenizer is None:
+        rows.append(("no vocabulary", "it cannot read captions; import again with --vocabulary"))
+    print_table(("imported", file.name), rows)
+
+
+def _tokenizer(path: Path, inputs: "Inputs") -> "Tokenizer":
+
+    pieces = path.is_dir() or path.suffix == ".txt" or path.name == "tokenizer.json"
+    tokenizer: Tokenizer = WordPieces.load(path) if pieces else read_published(path)
+    if len(tokenizer) != inputs.vocabulary_size:
+        raise InputError(
+            f"{path}: {len(tokenizer):,} words, but the checkpoint was trained with "
+            f"{inputs.vocabulary_size:,}; give the vocabulary it was trained with."
+        )
+    return tokenizer

@@ -1,0 +1,49 @@
+"""`simgrad mine`: hard negatives over the whole training set."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from simgrad.core.console import print_table
+from simgrad.mining.aoq import write_candidates
+from simgrad.mining.candidates import Candidates
+from simgrad.runs.mining import mine_run
+from simgrad.runs.run import Run
+
+
+def mine(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    *,
+    output: str | None = None,
+    depth: int = 300,
+    skip: int = 0,
+    relative_margin: float | None = None,
+    truth: bool = False,
+    aoq: str | None = None,
+) -> None:
+    """Find the hardest negatives of every training image and caption.
+
+    Args:
+        run: the run whose best checkpoint scores the training set.
+        output: folder for the lists; RUN/candidates if left out.
+        depth: how many to keep for each image and caption.
+        skip: leave out so many of the very hardest, where false negatives are.
+        relative_margin: leave out candidates more similar than this share of the own pair.
+        truth: leave out captions that are true of the image, where the data knows (scenes).
+        aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
+    """
+
+    source = Run.open(run)
+    folder = Path(output) if output else source.path / "candidates"
+    mine_run(source, folder, depth, skip=skip, relative_margin=relative_margin, use_truth=truth)
+    found = Candidates.load(folder)
+    rows = [("images", *found.i2t.shape), ("captions", *found.t2i.shape)]
+    print_table(("queries", "number", "candidates each"), rows)
+    share = found.info.get("false_negatives")
+    if share is not None:
+        end = ", left out" if truth else ""
+        print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
+    if aoq:
+        write_candidates(folder, aoq, found.i2t, found.t2i)
+    print(f"in {folder}; use them with `candidates: {folder}` in a recipe")

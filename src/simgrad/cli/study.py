@@ -1,0 +1,142 @@
+"""`simgrad study`: many runs, one table."""
+
+import dataclasses
+import sys
+from math import nan
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from simgrad.core.console import console, print_table
+from simgrad.core.errors import InputError
+from simgrad.studies.engine import failures, run_local, run_ray
+from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.study import Study
+from simgrad.studies.table import Table, build_table, header, number, significance, write_tables
+
+
+def study(
+    plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")],
+    *,
+    data: str | None = None,
+    features: str | None = None,
+    regions: str | None = None,
+    output: str | None = None,
+    seeds: int | None = None,
+    fast: bool = False,
+    dry_run: bool = False,
+    engine: Literal["local", "ray"] = "local",
+    processes: int | None = None,
+    side_by_side: int | None = None,
+    device: str | None = None,
+) -> None:
+    """Train a grid of runs and print one table; stopped, the same command goes on.
+
+    Args:
+        plan: a study file, e.g. recipes/bleeker-table1.yaml, or a study folder to go on with.
+        data: another data set than the file names: `scenes`, or a file or folder.
+        features: folder written by `simgrad features` for that data.
+        regions: the same for models that look at regions: a folder written with --grid, or a data
+            set of region features.
+        output: folder of the study; studies/NAME if left out.
+        seeds: how many seeds; more than before extends a study.
+        fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds.
+        dry_run: print what would be run, and check all of it, without training.
+        engine: local processes, or a Ray cluster (extra `ray`).
+        processes: worker processes; as many as help if left out.
+        side_by_side: runs that each process packs onto its GPU.
+        device: auto, cpu, cuda, ...
+    """
+    path = Path(plan)
+    if path.is_dir():
+        chosen, folder = Study.open(path).plan, path
+    else:
+        chosen = read_plan(path)
+        name = path.stem + ("-fast" if fast else "")
+        if data is not None:
+            name += "-" + Path(data.split("(")[0]).name
+        folder = Path(output) if output else Path("studies") / name
+    chosen = adapt(chosen, data, features, regions, fast, seeds, device)
+    if dry_run:
+        _print_plan(chosen)
+        return
+    made = Study.create(chosen, folder)
+    print(f"{chosen.title}: {len(chosen.runs())} runs in {folder}", file=sys.stderr)
+    if engine == "ray":
+        run_ray(made, processes)
+    else:
+        run_local(made, processes, side_by_side)
+    conclude(made)
+
+
+def adapt(
+    plan: Plan,
+    data: str | None,
+    features: str | None,
+    regions: str | None,
+    fast: bool,
+    seeds: int | None,
+    device: str | None,
+) -> Plan:
+    if fast:
+        plan = plan.fast()
+    if data == "scenes":
+        plan = plan.on_scenes(**({"train": 1000, "val": 200, "test": 200} if fast else {}))
+    elif data is not None or features is not None or regions is not None:
+        plan = plan.on_data(data or plan.base.data, features, regions)
+    if device is not None:
+        plan = plan.changed(device=device)
+    if seeds is not None:
+        if seeds < 1:
+            raise InputError("--seeds must be at least 1.")
+        plan = dataclasses.replace(plan, seeds=tuple(range(seeds)))
+    return plan
+
+
+def _print_plan(plan: Plan) -> None:
+    rows = [(name, r.model, r.objective, r.epochs, r.batch) for name, _, r in plan.runs()]
+    print_table(("run", "model", "objective", "epochs", "batch"), rows, title=plan.title)
+
+
+def conclude(made: Study) -> None:
+    """Tables on the terminal and on disk; failures named."""
+    table = build_table(made)
+    write_tables(table, made.path)
+    show(table)
+    print(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
+    broken = failures(made)
+    for name, reason in broken:
+        print(f"not finished: {name}: {reason}", file=sys.stderr)
+    if broken:
+        raise InputError(f"{len(broken)} runs are not finished; the same command goes on.")
+
+
+def show(table: Table) -> None:
+    """The table on a terminal of 80 columns: recalls, then what differs from the baseline."""
+    out = console()
+    recalls = [m for m in table.metrics if header(m).count("R@")]
+    rest = [m for m in table.metrics if m not in recalls]
+    metrics = [*recalls, *rest]
+    head = ["", *(header(m).replace(" R", "\nR") for m in recalls), *map(header, rest)]
+    rows = []
+    for row in table.rows:
+        cells = []
+        for metric in metrics:
+            mean, std = row.cells.get(metric, (nan, None))
+            text = number((mean, std if metric == "rsum" else None), metric)
+            cells.append(f"[bold]{text}[/bold]" if metric in row.best else text)
+        rows.append([row.label, *cells])
+        if row.published:
+            there = [number((row.published.get(m, (nan, None))[0], None), m) for m in metrics]
+            rows.append([f"  {table.published}", *there])
+    print_table(head, rows, title=table.title)
+    if table.claim:
+        out.print(f"\nThe paper: {table.claim}")
+    versus = [
+        (r.label, "baseline" if r.baseline else significance(r.difference) or "–", r.seeds)
+        for r in table.rows
+    ]
+    if any(r.difference for r in table.rows):
+        print()
+        print_table(("rsum against the baseline", "difference [95%] Holm's p", "seeds"), versus)

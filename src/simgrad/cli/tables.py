@@ -1,0 +1,125 @@
+"""What `simgrad cocos` and `simgrad diagram --integrability` print, and rows as files."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from simgrad.analysis.closedness import Integrability
+from simgrad.analysis.counting import DIRECTIONS, GENERAL
+from simgrad.analysis.published import Family, published_rows
+from simgrad.core.console import print_table
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_path, atomic_write, write_json
+from simgrad.runs.counting import RunCounts
+
+Summary = dict[str, dict[str, tuple[float, float]]]
+_LABEL = {"C_qv_neg": "C-", "W_qv_neg": "W-", "W_qv_pos": "W+"}
+_DATASET = {"f30k": "F30k", "coco": "COCO"}
+# Published figures that were counted on the wrong axis.
+_ARTEFACTS = {
+    "Triplet": {("t2i", "C_q"), ("t2i", "C_0")},
+    "SmoothAP": {("t2i", "C_q"), ("t2i", "C_0")},
+}
+
+
+def print_counts(runs: Sequence[RunCounts], released_only: bool) -> None:
+    """The paper's counts, a table per loss with the published rows, then the general counts."""
+    families = {run.family.name: run.family for run in runs if run.family is not None}
+    for family in families.values():
+        same = [run for run in runs if run.family is family]
+        _print_family(family, same, released_only)
+        print()
+    if not released_only:
+        print_general(runs)
+    elif len(families) == 0:
+        raise InputError(
+            "the published counting knows triplet, triplet-sh, nt-xent and smooth-ap alone; leave "
+            "--released out."
+        )
+
+
+def _print_family(family: Family, runs: Sequence[RunCounts], released_only: bool) -> None:
+    columns = [(d, f) for d in DIRECTIONS for f in family.figures]
+    header = [family.name, *(f"{d} {_LABEL.get(f, f)}" for d, f in columns)]
+    rows = []
+    for run in runs:
+        if not released_only:
+            rows.append([run.name, *_cells(run.corrected.summary(), columns)])
+        name = f"{run.name}, as published" if released_only else "  as published"
+        rows.append([name, *_cells(run.released.summary(), columns)])
+    wrong = _ARTEFACTS.get(family.name, set())
+    for row in published_rows(family.name):
+        cells = _cells(row.figures, columns)
+        marked = [
+            c + ("*" if where in wrong else "") for c, where in zip(cells, columns, strict=True)
+        ]
+        dataset = _DATASET.get(row.dataset, row.dataset)
+        rows.append([f"paper {row.number} {row.method} {dataset}", *marked])
+    print_table(header, rows, title="Counts of Bleeker & de Rijke (ECIR 2022), mean ± std")
+    if wrong:
+        print("* counted along the wrong axis; 'as published' repeats that, the first row does not")
+
+
+def _cells(summary: Summary, columns: Iterable[tuple[str, str]]) -> list[str]:
+    return [_figure(*summary.get(d, {}).get(f, (math.nan, math.nan))) for d, f in columns]
+
+
+def _figure(mean: float, std: float) -> str:
+    if math.isnan(mean):
+        return "–"
+    return f"{mean:.{1 if mean >= 100 else 2}f}±{std:.{0 if std >= 10 else 2}f}"
+
+
+def print_general(runs: Sequence[RunCounts]) -> None:
+    names = ("contributing", "effective", "on hardest", "no gradient", "faint", "on false neg.")
+    rows = []
+    for run in runs:
+        summary = run.corrected.summary()
+        for direction in DIRECTIONS:
+            cells = []
+            for figure in GENERAL:
+                mean, _ = summary[direction].get(figure, (math.nan, math.nan))
+                share = figure.endswith("_share")
+                missing = math.isnan(mean)
+                cells.append("–" if missing else f"{100 * mean:.1f}%" if share else f"{mean:.2f}")
+            rows.append([run.name, direction, *cells])
+    title = "Negatives per query that carry the gradient, for every objective"
+    print_table(["run", "queries", *names], rows, title=title)
+
+
+def print_verdicts(found: Sequence[Integrability]) -> None:
+    """Whether each objective's weights are a gradient."""
+    rows = [
+        (
+            verdict.objective,
+            "yes" if verdict.gradient else "no",
+            f"{verdict.curl:.1g}",
+            f"{verdict.loop:.1g}",
+            f"{verdict.batch:.1g}",
+            "; ".join(verdict.reasons),
+        )
+        for verdict in found
+    ]
+    print_table(("objective", "gradient", "curl", "loop", "batch", "where not"), rows)
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows as .json, .csv or .parquet."""
+    if path.suffix == ".json":
+        write_json(path, list(rows))
+    elif path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with atomic_path(path) as temporary:
+            pq.write_table(pa.Table.from_pylist(list(rows)), temporary)
+    elif path.suffix == ".csv":
+        import csv
+
+        with atomic_write(path) as file:
+            writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        raise InputError(f"{path}: data are written as .json, .csv or .parquet.")

@@ -1,0 +1,113 @@
+"""`simgrad train`: one run."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import typing
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from simgrad.core.console import print_table
+from simgrad.core.errors import InputError
+from simgrad.core.files import lock
+from simgrad.core.spec import print_value
+from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.run import INFO, LOCK, RECIPE, Run
+from simgrad.training.rounds import train as run_training
+
+
+def _options() -> type[Any]:
+    """Every field of a recipe as an option that overrides the recipe where it is given."""
+    hints = typing.get_type_hints(Recipe)
+    fields: list[Any] = []
+    for field in dataclasses.fields(Recipe):
+        if field.name == "second_round":  # fields within a field: in a file only
+            continue
+        kind: Any = hints[field.name]
+        text = tyro.conf.arg(
+            help=field.metadata["description"],
+            help_behavior_hint=f"(default: {print_value(field.default)})",
+        )
+        option: Any = Annotated.__class_getitem__((kind | None, text))  # type: ignore[attr-defined]
+        fields.append((field.name, option, None))
+    return dataclasses.make_dataclass("Options", fields)
+
+
+Options = _options()
+
+
+def train(
+    recipe: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RECIPE]", help_behavior_hint="")
+    ] = None,
+    *,
+    output: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
+    resume: bool = True,
+    quiet: bool = False,
+    options: Annotated[Options, tyro.conf.arg(name="")],  # type: ignore[valid-type]
+) -> None:
+    """Train one model with one objective; killed or stopped, the same command goes on.
+
+    Args:
+        recipe: a YAML file; the defaults are VSE++'s published schedule on `scenes`.
+        output: folder of the run; runs/MODEL-OBJECTIVE-DATA-sSEED if left out.
+        resume: go on with a run that is there; False: refuse.
+        quiet: print the result alone.
+        options: fields of the recipe, which they override.
+    """
+    base = read_recipe(recipe) if recipe else Recipe()
+    given = {k: v for k, v in vars(options).items() if v is not None}
+    chosen = base.replace(**given)
+    folder = Path(output or default_folder(chosen))
+    if not resume and (folder / "recipe.yaml").exists():
+        raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")
+
+    new = not (folder / RECIPE).exists()
+    try:
+        run = run_training(chosen, folder, quiet=quiet)
+    except InputError:
+        if new:
+            _withdraw(folder)
+        raise
+    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
+        summarise(run)
+    if not run.finished:
+        raise SystemExit(130)  # scripts see that it was stopped
+
+
+def _withdraw(folder: Path) -> None:
+    """Leave no folder behind for a run that could not begin: the mended command may use it."""
+    if (folder / INFO).exists():
+        return
+    with contextlib.suppress(OSError, InputError):  # another process has it, or it is not empty
+        with lock(folder / LOCK, wait=False):
+            (folder / RECIPE).unlink(missing_ok=True)
+            (folder / LOCK).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def default_folder(recipe: Recipe) -> str:
+    """runs/<model>-<objective>-<data>-s<seed>"""
+    data = Path(recipe.data).name if "(" not in recipe.data else recipe.data.split("(")[0]
+    words = f"{recipe.model}-{recipe.objective}-{data}"
+    return f"runs/{re.sub(r'[^A-Za-z0-9+.]+', '-', words).strip('-')}-s{recipe.seed}"
+
+
+def summarise(run: Run) -> None:
+    """What a person wants to know when training ends."""
+    info, test = run.info, run.test
+    if info["status"] != "finished":
+        print(f"{info['status']} at step {info['steps']}; the same command goes on from there.")
+        return
+    columns = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
+    if test:
+        head = [c.replace("_r", " R@") for c in columns]
+        row = [f"{test[c]:.1f}" for c in columns]
+        print_table(
+            ("test split", *head, "rsum"), [(run.recipe.objective, *row, f"{test['rsum']:.1f}")]
+        )
+    best = info["best"]
+    print(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")

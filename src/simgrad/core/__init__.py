@@ -1,0 +1,1 @@
+"""What every room stands on: specs and registries, errors, files and locks, the console, GPUs."""

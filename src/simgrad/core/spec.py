@@ -1,0 +1,224 @@
+"""Specs: how a declared thing is written in one line, `name(key=value, ...)`, and read back.
+
+Objectives, models and data sets declare themselves once (name, paper, description, typed
+parameters = dataclass fields). The command line, documents, result tables and tests all come
+from that declaration.
+"""
+
+import dataclasses
+import difflib
+import re
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from simgrad.core.errors import InputError
+
+T = TypeVar("T")
+
+_SPEC = re.compile(r"\s*([A-Za-z0-9_+.\-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+# A spec is typed by a person or read from a file: longer than this is a mistake or an attack.
+_LONGEST = 2000
+# Beyond this, products of two numbers are none in single precision.
+_LARGEST = 1e30
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One typed parameter of a declared thing."""
+
+    name: str
+    type: str
+    default: Any
+    choices: tuple[str, ...] | None
+    description: str
+
+    def __str__(self) -> str:
+        kind = "|".join(self.choices) if self.choices else print_value(self.default)
+        return f"{self.name}={kind}"
+
+
+@dataclass(frozen=True)
+class Declaration(Generic[T]):
+    """A declared thing: what the command line, the documents and the tests need to know of it."""
+
+    name: str
+    factory: Callable[..., T]
+    paper: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    preset: tuple[tuple[str, Any], ...] = ()  # what an alias fixes
+
+
+def setting(
+    default: Any,
+    description: str,
+    *,
+    choices: tuple[str, ...] | None = None,
+    shown: bool = False,
+) -> Any:
+    """A documented dataclass field; `shown` puts it into the spec even at its default."""
+    metadata = {"description": description, "choices": choices, "shown": shown}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Registry(Generic[T]):
+    """Declared things of one kind, by name."""
+
+    def __init__(self, kind: str, command: str) -> None:
+        self.kind = kind  # "objective": what an error calls it
+        self.command = command  # "simgrad objectives": where the list is
+        self._declared: dict[str, Declaration[T]] = {}
+
+    def __iter__(self) -> Iterator[Declaration[T]]:
+        return iter(self._declared.values())
+
+    def __getitem__(self, name: str) -> Declaration[T]:
+        if name not in self._declared:
+            near = difflib.get_close_matches(name, self._declared, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise InputError(
+                f"there is no {self.kind} '{name[:80]}'.{hint} `{self.command}` lists them all; "
+                "one of your own needs `simgrad --with FILE.py`."
+            )
+        return self._declared[name]
+
+    def declare(
+        self, name: str, *, paper: str, description: str
+    ) -> Callable[[type[Any]], type[Any]]:
+        """Class decorator: declare a dataclass, whose fields are its parameters."""
+
+        def add(cls: type[Any]) -> type[Any]:
+            self._add(Declaration(name, cls, paper, description, _parameters(cls)))
+            cls.name = name
+            return cls
+
+        return add
+
+    def alias(self, name: str, of: str, *, paper: str, description: str, **preset: Any) -> None:
+        """Another name for a declared thing with some parameters fixed."""
+        base = self[of]
+        rest = tuple(p for p in base.parameters if p.name not in preset)
+        self._add(Declaration(name, base.factory, paper, description, rest, tuple(preset.items())))
+
+    def _add(self, declaration: Declaration[T]) -> None:
+        if declaration.name in self._declared:
+            raise InputError(f"the {self.kind} '{declaration.name}' is declared twice.")
+        self._declared[declaration.name] = declaration
+
+    def parse(self, text: str) -> T:
+        """`name(key=value, ...)` -> the thing itself."""
+        name, values = split_spec(text, self.kind)
+        declaration = self[name]
+        known = {p.name: p for p in declaration.parameters}
+        arguments: dict[str, Any] = dict(declaration.preset)
+        for key, value in values.items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f" Did you mean '{near[0]}'?" if near else ""
+                has = ", ".join(known) or "none"
+                raise InputError(
+                    f"{self.kind} '{name}' has no parameter '{key[:80]}' (it has: {has}).{hint}"
+                )
+            arguments[key] = _convert(value, known[key], f"{self.kind} '{name}'")
+        return declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
+
+
+def print_spec(thing: Any) -> str:
+    """The spec of a declared dataclass: what differs from its defaults or is always shown."""
+    parts = []
+    for field in dataclasses.fields(thing):
+        value = getattr(thing, field.name)
+        if value != field.default or field.metadata.get("shown"):
+            parts.append(f"{field.name.rstrip('_')}={print_value(value)}")
+    return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
+
+
+def print_value(value: Any) -> str:
+    """How a parameter's value is written in a spec."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if callable(value):
+        return str(getattr(value, "__name__", repr(value)))
+    return str(value)
+
+
+def split_spec(text: str, kind: str) -> tuple[str, dict[str, str]]:
+    """`name(key=value, ...)` -> name, {key: value}, both still text."""
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise InputError(f"a {kind} is written 'name' or 'name(key=value, ...)', not {text!r:.80}.")
+    match = _SPEC.fullmatch(text)
+    if not match:
+        raise InputError(f"cannot read the {kind} {text!r:.200}: write 'name(key=value, ...)'.")
+    values: dict[str, str] = {}
+    inside = match.group(2)
+    for part in _split_commas(inside) if inside and inside.strip() else []:
+        key, equals, value = part.partition("=")
+        key, value = key.strip(), value.strip()
+        if not equals or not key or not value:
+            raise InputError(f"in {text!r:.200}: '{part.strip()[:80]}' is not 'key=value'.")
+        if key in values:
+            raise InputError(f"in {text!r:.200}: '{key[:80]}' is given twice.")
+        values[key] = value
+    return match.group(1), values
+
+
+def _split_commas(text: str) -> list[str]:
+    """Split at commas outside parentheses, so that a value may itself be a spec."""
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [*parts, text[start:]]
+
+
+def _field_name(name: str) -> str:
+    return "lambda_" if name == "lambda" else name
+
+
+def _parameters(cls: type[Any]) -> tuple[Parameter, ...]:
+    hints = typing.get_type_hints(cls)
+    return tuple(
+        Parameter(
+            f.name.rstrip("_"),
+            getattr(hints[f.name], "__name__", str(hints[f.name])),
+            f.default,
+            f.metadata.get("choices"),
+            f.metadata.get("description", ""),
+        )
+        for f in dataclasses.fields(cls)
+    )
+
+
+def _convert(value: str, parameter: Parameter, owner: str) -> Any:
+    where = f"{owner}: parameter '{parameter.name}'"
+    if parameter.choices and value not in parameter.choices:
+        raise InputError(f"{where} is one of {', '.join(parameter.choices)}, not {value!r:.80}.")
+    default = parameter.default
+    if value == "none" and (default is None or "None" in parameter.type):
+        return None
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[value.lower()]
+        if isinstance(default, int):
+            return int(value)
+        if isinstance(default, float) or (default is None and "float" in parameter.type):
+            number = float(value)
+            if number != number or abs(number) == float("inf"):
+                raise ValueError(value)
+            if abs(number) > _LARGEST:
+                raise InputError(f"{where} is {value:.80}; it may be {_LARGEST:g} at most.")
+            return number
+        if default is None and "int" in parameter.type:
+            return int(value)
+    except (ValueError, KeyError):
+        wanted = "true or false" if isinstance(default, bool) else f"a {type(default).__name__}"
+        raise InputError(f"{where} takes {wanted}, not {value!r:.80}.") from None
+    return value

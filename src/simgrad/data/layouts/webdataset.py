@@ -1,0 +1,183 @@
+"""webdataset: tar shards whose members KEY.jpg and KEY.txt (or KEY.json) belong together.
+
+Nothing is unpacked. Headers are read once; pictures are then read at their offset.
+The split is the folder or the first word of a shard's name: train/00000.tar, test-0001.tar.
+"""
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simgrad.core.errors import InputError
+from simgrad.data.base import Dataset, Pictures
+from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, known_split
+from simgrad.data.log import Log
+from simgrad.data.pictures import SUFFIXES, decode
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_TEXT = ("txt", "caption", "captions", "text")
+_LARGEST_TEXT = 16 << 20
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where a member's bytes lie."""
+
+    shard: Path
+    name: str
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        with open(self.shard, "rb") as file:
+            data = os.pread(file.fileno(), self.size, self.offset)
+        if len(data) < self.size:
+            raise InputError(f"{self.shard}, member {self.name}: the shard ends too early.")
+        return data
+
+
+@dataclass
+class ShardPictures:
+    """Pictures inside shards."""
+
+    members: list[Member] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def path(self, row: int) -> Path | None:
+        return None
+
+    def picture(self, row: int) -> "Image":
+        member = self.members[row]
+        return decode(member.read(), f"{member.shard}, member {member.name}")
+
+
+def recognises(path: Path) -> bool:
+    return bool(_shards(path))
+
+
+def _shards(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path] if path.suffix == ".tar" or path.name.endswith((".tar.gz", ".tgz")) else []
+    found = [*path.glob("*.tar"), *path.glob("*/*.tar"), *path.glob("*.tar.gz")]
+    return sorted(found)
+
+
+def read(path: Path, log: Log, published: bool) -> Dataset:
+    growth = Growth(path.name.removesuffix(".tar"), "webdataset", pattern="sample {}")
+    pictures: dict[str, Pictures] = {}
+    for number, shard in enumerate(_shards(path)):
+        growth.files.append(shard)
+        split = known_split(shard.parent.name if shard.parent != path else shard.name)
+        for i, (key, parts) in enumerate(_samples(shard, log)):
+            _add(key, parts, split, growth, pictures, log, (number, i, 0))
+    return growth.build(pictures, published)
+
+
+def _samples(shard: Path, log: Log) -> Iterator[tuple[str, dict[str, Member]]]:
+    """The members of each key, in the order of the shard."""
+    samples: dict[str, dict[str, Member]] = {}
+    end = shard.stat().st_size
+    for member in _members(shard, log):
+        folder, _, base = member.name.rpartition("/")
+        if base.startswith("."):
+            continue
+        stem, _, suffix = base.partition(".")
+        parts = samples.setdefault(f"{folder}/{stem}" if folder else stem, {})
+        if member.offset + member.size > end:
+            log.bad(shard, f"member {member.name}", "the shard ends too early.")
+        elif suffix.lower() in parts:
+            log.bad(shard, f"member {member.name}", "is there twice.")
+        else:
+            parts[suffix.lower()] = member
+    yield from samples.items()
+
+
+def _members(shard: Path, log: Log) -> Iterator[Member]:
+    """Every file in a shard, from its header."""
+    last, archive = "", None
+    try:
+        with tarfile.open(shard, "r:") as archive:
+            for info in archive:
+                last = info.name
+                archive.members = []  # type: ignore[attr-defined]  # else it keeps every header
+                if info.isfile() and not info.issparse():
+                    yield Member(shard, info.name, info.offset_data, info.size)
+            # Where a header is damaged tarfile takes it for the end; only blanks may follow.
+            with open(shard, "rb") as file:
+                file.seek(archive.offset)
+                damaged = any(file.read(1024))
+        if damaged:
+            log.bad(shard, f"after member {last}", "damaged; what follows cannot be read.")
+    except tarfile.TarError as error:
+        if archive is None:
+            what = "compressed" if shard.name.endswith("gz") else f"no readable tar ({error})"
+            raise InputError(f"{shard}: {what}; shards are plain .tar files.") from None
+        log.bad(shard, f"member {last}", f"damaged ({error}); what follows cannot be read.")
+
+
+def _add(
+    key: str,
+    parts: dict[str, Member],
+    split: str | None,
+    growth: Growth,
+    pictures: dict[str, Pictures],
+    log: Log,
+    at: tuple[int, int, int],
+) -> None:
+    shard = growth.files[at[0]]
+    image = next((m for suffix, m in parts.items() if f".{suffix}" in SUFFIXES), None)
+    if image is None:
+        log.bad(shard, f"member {key}", "no picture with this key.")
+        return
+    captions = _captions(shard, key, parts, log)
+    if captions is None:
+        return
+    name = split or hashed_split(key)
+    if split is None and HASHED_NOTE not in growth.notes:
+        growth.notes.append(HASHED_NOTE)
+    growing = growth.split(name)
+    held = pictures.setdefault(name, ShardPictures())
+    assert isinstance(held, ShardPictures)
+    # The same key in two shards is two samples.
+    label = key if key not in growing.row_of else f"{shard.name}:{key}"
+    row = growing.image(label)
+    held.members.append(image)
+    for caption in captions:
+        growing.caption(row, caption, at=at)
+
+
+def _captions(shard: Path, key: str, parts: dict[str, Member], log: Log) -> list[str] | None:
+    member = next((parts[suffix] for suffix in (*_TEXT, "json") if suffix in parts), None)
+    if member is None:
+        log.bad(shard, f"member {key}", "no .txt or .json with this key.")
+        return None
+    place = f"member {member.name}"
+    if member.size > _LARGEST_TEXT:
+        log.bad(shard, place, "too large for captions.")
+        return None
+    try:
+        text = member.read().decode("utf-8")
+        if not member.name.endswith(".json"):
+            return [line.strip("\r") for line in text.rstrip("\n").split("\n")]
+        value = json.loads(text)
+        captions = value.get("captions", value.get("caption")) if isinstance(value, dict) else None
+    except UnicodeDecodeError as error:
+        log.bad(shard, place, f"not UTF-8 text (byte {error.start}).")
+        return None
+    except (ValueError, RecursionError) as error:  # also absurd numbers
+        log.bad(shard, place, f"not JSON ({str(error)[:80]}).")
+        return None
+    if isinstance(captions, str):
+        return [captions]
+    if isinstance(captions, list) and captions and all(isinstance(c, str) for c in captions):
+        return captions
+    log.bad(shard, place, "no 'caption' text and no list 'captions'.")
+    return None

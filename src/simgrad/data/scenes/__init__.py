@@ -1,0 +1,1 @@
+"""The embedded world: drawn scenes with captions, and exact knowledge of which is true."""

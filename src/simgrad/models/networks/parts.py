@@ -1,0 +1,118 @@
+"""Pretrained parts: their settings travel in a checkpoint, so loading one needs no hub.
+
+A part that was made from a pretrained network keeps the settings it was built with in
+`part_settings`. A checkpoint stores them by the part's place in the model; while a checkpoint
+is loaded, parts are built from what it stored and their weights are left to the checkpoint.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from simgrad.core.errors import InputError
+from simgrad.models.unpickle import read_tensors
+
+_stored: ContextVar[dict[str, Any] | None] = ContextVar("stored", default=None)
+
+
+@contextlib.contextmanager
+def stored_parts(settings: dict[str, Any]) -> Iterator[None]:
+    """Build parts from `settings` and load no weights within the block."""
+    token = _stored.set(settings)
+    try:
+        yield
+    finally:
+        _stored.reset(token)
+
+
+def loading() -> bool:
+    """True while a checkpoint is being loaded: its weights follow, so fetch none."""
+    return _stored.get() is not None
+
+
+def stored(kind: str) -> dict[str, Any] | None:
+    """The stored settings of one kind of part, while a checkpoint is being loaded."""
+    settings = (_stored.get() or {}).get(kind)
+    return settings if isinstance(settings, dict) else None
+
+
+def recorded(model: nn.Module) -> dict[str, Any]:
+    """The settings of every pretrained part of a model, by kind."""
+    found: dict[str, Any] = {}
+    for module in model.modules():
+        settings = getattr(module, "part_settings", None)
+        if settings is not None:
+            found[module.part_kind] = settings  # type: ignore[index]  # both are set together
+    return found
+
+
+# What is fetched of a network: tokenizers and older formats of weights where there are any.
+_FILES = (
+    "config.json",
+    "preprocessor_config.json",
+    "model.safetensors",
+    "pytorch_model.bin",
+    "tokenizer.json",
+    "vocab.txt",
+)
+
+
+# What a person has to put into the folder of a network that reads captions.
+WITH_TOKENIZER = "config.json, model.safetensors and tokenizer.json"
+
+
+def here(source: str | None) -> bool:
+    """Whether a pretrained part can be had without a network: no part always can."""
+    if source is None or Path(source).expanduser().is_dir():
+        return True
+    try:
+        from huggingface_hub import try_to_load_from_cache
+
+        return isinstance(try_to_load_from_cache(source, "config.json"), str)
+    except (ImportError, ValueError):  # no package; a name that the hub cannot have
+        return False
+
+
+def pretrained_folder(source: str, option: str, wanted: str = "") -> Path:
+    """The folder of a pretrained part: a local one, or the hub's by that name.
+
+    `wanted` names the files that a person has to put there, where it is not the usual ones.
+    """
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        folder = _from_hub(source, option, wanted)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{option}={source}: no config.json in {folder}.")
+    return folder
+
+
+def _from_hub(source: str, option: str, wanted: str) -> Path:
+    message = (
+        f"{option}={source}: neither a folder here nor to be had from the hub. Put "
+        f"{wanted or 'config.json and model.safetensors'} of https://huggingface.co/{source} into "
+        f"a folder and give {option}=FOLDER, or {option}=none to start untrained."
+    )
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(source, allow_patterns=list(_FILES)))
+    except Exception as error:  # no package, no network, no such name: one answer serves all
+        raise InputError(f"{message} ({type(error).__name__})") from None
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a pretrained folder; a pickle is read as tensors only."""
+    safe, old = folder / "model.safetensors", folder / "pytorch_model.bin"
+    if safe.is_file():
+        from safetensors.torch import load_file
+
+        return dict(load_file(safe))
+    if old.is_file():
+        values = read_tensors(old)
+        if isinstance(values, dict):
+            return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    raise InputError(f"{folder}: neither model.safetensors nor pytorch_model.bin in it.")

@@ -1,0 +1,89 @@
+"""Text encoders as parts: which of them reads the captions is a setting that models share.
+
+A GRU over words is what most models were published with; with `text=bert` a BERT reads word pieces
+in its place, pretrained (`bert=FOLDER_OR_HUB_NAME`) or not (`bert=none`).
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor, nn
+
+from simgrad.core.spec import setting
+from simgrad.models.base import ModelConfig
+from simgrad.models.networks import parts
+from simgrad.models.networks.bert import Bert, BertSettings, bert
+from simgrad.models.networks.layers import BiGruText, GruText, valid
+
+
+@dataclass(frozen=True)
+class TextSettings(ModelConfig):
+    """Settings of a model whose captions a GRU or a BERT may read."""
+
+    dimension: int = setting(1024, "size of the joint space")
+    text: str = setting("gru", "text encoder", choices=("gru", "bert"))
+    word_dimension: int = setting(300, "size of a word vector (GRUs)")
+    bert: str | None = setting("bert-base-uncased", "BERT's folder or hub name; none: untrained")
+    bert_hidden: int = setting(768, "width of an untrained BERT")
+    bert_layers: int = setting(12, "layers of an untrained BERT")
+    bert_heads: int = setting(12, "attention heads of an untrained BERT")
+    bert_lr: float = setting(0.1, "learning rate of BERT, as a share")
+
+    @property
+    def pieces(self) -> bool:
+        return self.text == "bert"
+
+    @property
+    def text_part(self) -> tuple[str, str] | None:
+        return ("bert", self.bert) if self.text == "bert" and self.bert is not None else None
+
+    def offline(self) -> Self:
+        if self.text_part is None or parts.here(self.bert):
+            return self
+        # A GRU learns more from little than an untrained BERT.
+        words = {f.name: f.metadata["choices"] for f in dataclasses.fields(self)}["text"]
+        return dataclasses.replace(self, text=next(word for word in words if word != "bert"))
+
+
+def bert_of(config: TextSettings, words: int) -> Bert:
+    """The BERT that a model's settings name."""
+    sizes = BertSettings(
+        words=words,
+        hidden=config.bert_hidden,
+        layers=config.bert_layers,
+        heads=config.bert_heads,
+        inner=4 * config.bert_hidden,
+    )
+    return bert(config.bert, sizes)
+
+
+class BertText(nn.Module):
+    """A BERT and a linear layer: one vector for each word piece, or the first one alone."""
+
+    def __init__(self, config: TextSettings, words: int, dimension: int, whole: bool) -> None:
+        super().__init__()
+        self.bert = bert_of(config, words)
+        self.linear = nn.Linear(self.bert.settings.hidden, dimension)
+        self.whole = whole
+        self.longest = self.bert.settings.positions
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """(m, L) -> (m, L, dimension), or (m, dimension) for the sentence as a whole."""
+        states = self.bert(tokens, valid(lengths, tokens.shape[1]))
+        out: Tensor = self.linear(states[:, 0] if self.whole else states)
+        return out
+
+
+def sentence_encoder(config: TextSettings, words: int, dimension: int) -> nn.Module:
+    """Captions to one vector each."""
+    if config.text == "bert":
+        return BertText(config, words, dimension, whole=True)
+    return GruText(words, config.word_dimension, dimension)
+
+
+def word_encoder(config: TextSettings, words: int, dimension: int) -> nn.Module:
+    """Captions to one vector for each word."""
+    if config.text == "bert":
+        return BertText(config, words, dimension, whole=False)
+    return BiGruText(words, config.word_dimension, dimension)

@@ -1,0 +1,1 @@
+"""Runs: recipe, run folder and device; joins models with data: encode, evaluate, mine, count."""

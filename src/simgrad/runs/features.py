@@ -1,0 +1,295 @@
+"""Features of pictures, computed once: through a frozen network, into memory-mapped files.
+
+A run can be killed at any time and started again: rows are computed in fixed chunks, a marker says
+how many are safely on disk, and a file gets its name only when it is whole. The result has the
+same bytes as that of a run that nobody interrupted.
+
+On a CPU each worker takes a chunk from file to features in one thread: two cores that share nothing
+are quicker than one network spread over both. With a GPU the workers decode and the GPU computes;
+on many cores they are processes (`reading.py`).
+"""
+
+import contextlib
+import os
+import queue
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from simgrad.core.errors import InputError
+from simgrad.core.files import lock, new_array, open_array, read_json, sha256, write_json, writing
+from simgrad.data import transforms
+from simgrad.data.arrays import ArrayFeatures
+from simgrad.data.base import Features, Split
+from simgrad.data.cutting import EVALUATION, open_picture
+from simgrad.data.reading import Died, Readers, read_by, readers
+from simgrad.data.scenes.dataset import cache_folder
+from simgrad.models.checkpoint import weights_hash
+from simgrad.models.networks.backbones import Backbone
+
+Array = npt.NDArray[Any]
+# Pictures that one reader takes for a GPU at a time, and how many threads read: more of them
+# would wait for Python's lock.
+_PIECE, _THREADS = 16, 8
+_CPU_BATCH = 8
+_SAVE_EVERY = 2.0  # seconds between markers
+
+
+@dataclass(frozen=True)
+class Job:
+    """How features are computed; everything that decides their bytes."""
+
+    backbone: "Backbone"
+    weights_sha256: str
+    grid: int | None = None  # cells a side; None: one vector per picture
+    half: bool = False
+    batch: int = 64
+    device: torch.device = torch.device("cpu")
+    workers: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.grid is None:
+            return (self.backbone.dimension,)
+        return (self.grid * self.grid, self.backbone.grid_dimension)
+
+    def identity(self, names: list[str]) -> str:
+        """Two jobs with the same identity write the same bytes."""
+        network = self.backbone
+        settings = (network.name, self.weights_sha256, network.size, network.transform)
+        rest = (self.grid, self.half, self.batch, self.device.type)
+        return sha256(repr((*settings, *rest)), *(f"\0{name}" for name in names))
+
+
+def make_job(
+    backbone: "Backbone",
+    *,
+    grid: int | None = None,
+    half: bool = False,
+    batch: int = 64,
+    device: str | torch.device = "auto",
+    workers: int | None = None,
+) -> Job:
+    """A job on a device; `auto` takes the GPU if there is one."""
+
+    for what, value in (("grid", grid), ("batch", batch), ("workers", workers)):
+        if value is not None and not 1 <= value <= 100_000:
+            raise InputError(f"features: {what} is 1 or more, not {value}.")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(device)
+        network = backbone.folded().to(place)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0][:120]
+        raise InputError(f"features: cannot compute on '{device}' ({reason}).") from None
+    workers = workers or len(os.sched_getaffinity(0))
+    return Job(network, weights_hash(backbone), grid, half, batch, place, workers)
+
+
+def compute(
+    split: Split,
+    job: Job,
+    target: Path,
+    *,
+    limit: int | None = None,
+    report: Callable[[int], None],
+    wait: bool = False,
+) -> int:
+    """Write `target` (.npy), or go on with it; gives how many rows were computed now.
+
+    `report` is called with the number of rows that are done. `wait` for another process that is
+    writing it, instead of declining.
+    """
+    rows = split.num_images if limit is None else min(limit, split.num_images)
+    identity = job.identity(list(split.image_names[:rows]))
+    marker, partial = _marker(target), target.with_name(f".{target.name}.partial")
+    with lock(target.with_name(f".{target.name}.lock"), wait=wait, what=str(target)):
+        done = _done_before(target, partial, marker, identity, rows)
+        report(done)
+        if target.exists() and done == rows:
+            return 0
+        array = _open(partial, done, (rows, *job.shape), np.float16 if job.half else np.float32)
+        at, saved = done, monotonic()
+        for values in _chunks(split, job, range(done, rows, job.batch), rows):
+            array[at : at + len(values)] = values
+            at += len(values)
+            report(at)
+            if monotonic() - saved > _SAVE_EVERY or at == rows:
+                array.flush()
+                write_json(marker, {"identity": identity, "rows": at})
+                saved = monotonic()
+        array.flush()
+        os.replace(partial, target)
+    return rows - done
+
+
+def finish(target: Path) -> None:
+    """Forget how a file came about, once a header says what it holds."""
+    for path in (_marker(target), target.with_name(f".{target.name}.lock")):
+        path.unlink(missing_ok=True)
+
+
+def _marker(target: Path) -> Path:
+    return target.with_name(f".{target.name}.progress.json")
+
+
+def _done_before(target: Path, partial: Path, marker: Path, identity: str, rows: int) -> int:
+    """How many rows an earlier run of the same job left behind."""
+    if not marker.exists():
+        if target.exists():
+            raise InputError(f"{target}: is there already; give another --output or delete it.")
+        return 0
+    told = read_json(marker)
+    if not isinstance(told, dict) or told.get("identity") != identity:
+        raise InputError(
+            f"{target}: was begun with other settings (network, weights, --grid, --half, --batch, "
+            f"--device, --limit or pictures); give those, another --output, or delete {marker}."
+        )
+    if target.exists():
+        return rows
+    done = int(told.get("rows", 0))
+    return done if partial.exists() and 0 <= done <= rows else 0
+
+
+def _open(path: Path, done: int, shape: tuple[int, ...], dtype: type) -> "np.memmap[Any, Any]":
+    if not done:
+        return new_array(path, shape, dtype)
+    with writing(path):
+        array = np.lib.format.open_memmap(path, mode="r+")
+    if array.shape == shape and array.dtype == dtype:
+        return array
+    raise InputError(f"{path}: does not fit its marker; delete both.")
+
+
+def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]:
+    """Features chunk by chunk, in order.
+
+    A processor reads and computes a chunk in one thread. For a GPU many readers take a few pictures
+    each, so that the first chunk is there soon and none waits for one slow reader.
+    """
+    on_cpu = job.device.type == "cpu"
+    piece = job.batch if on_cpu else _PIECE
+    apart = _apart(split, job, len(starts) * job.batch)
+    workers = job.workers if on_cpu or apart else min(job.workers, _THREADS)
+
+    def work(start: int, stop: int) -> Tensor:
+        pixels = _read(split, job, range(start, stop), free)
+        return _forward(job, pixels) if on_cpu else pixels
+
+    def one_thread_each() -> None:
+        torch.set_num_threads(1)  # readers that each start threads of their own only get in the way
+
+    threads = torch.get_num_threads()
+    processes = readers(workers if apart else 0, job.backbone.transform, job.backbone.size, piece)
+    with processes as free, ThreadPoolExecutor(workers, initializer=one_thread_each) as pool:
+        waiting: deque[list[Future[Tensor]]] = deque()
+        ahead = max(1, workers * piece // job.batch) + 1  # chunks, so that nobody is idle
+        try:
+            for start in starts:
+                stop = min(start + job.batch, rows)
+                parts = range(start, stop, piece)
+                waiting.append([pool.submit(work, a, min(a + piece, stop)) for a in parts])
+                if len(waiting) > ahead:
+                    yield _result(job, waiting.popleft(), on_cpu)
+            while waiting:
+                yield _result(job, waiting.popleft(), on_cpu)
+        finally:
+            for future in (future for chunk in waiting for future in chunk):
+                future.cancel()
+            torch.set_num_threads(threads)  # threads to come would inherit the one
+
+
+def _apart(split: Split, job: Job, rows: int) -> bool:
+    """Whether processes read: for a GPU, where there are more cores than threads can use, and
+    enough pictures, in files, to be worth the start."""
+    pictures = split.pictures
+    return (
+        job.device.type == "cuda"
+        and job.workers > _THREADS
+        and rows >= job.workers * _PIECE
+        and job.backbone.transform in EVALUATION
+        and pictures is not None
+        and all(pictures.path(row) is not None for row in (0, len(pictures) - 1))
+    )
+
+
+def _result(job: Job, parts: list[Future[Tensor]], computed: bool) -> Array:
+    values = torch.cat([part.result().to(job.device, non_blocking=True) for part in parts])
+    array: Array = (values if computed else _forward(job, values)).float().cpu().numpy()
+    return array
+
+
+def _forward(job: Job, pixels: Tensor) -> Tensor:
+    with torch.inference_mode():
+        # A few pictures at a time stay in a processor's cache; a GPU wants them all. Whoever read
+        # them, they lie alike: results may depend on it.
+        size = _CPU_BATCH if job.device.type == "cpu" else len(pixels)
+        pieces = torch.split(pixels.contiguous(), size)
+        if job.grid is None:
+            return torch.cat([job.backbone.pooled(piece) for piece in pieces])
+        return torch.cat([job.backbone.grid(piece, job.grid) for piece in pieces])
+
+
+def _read(split: Split, job: Job, rows: range, free: Readers) -> Tensor:
+    """(rows, 3, size, size) bytes, where the device can fetch them."""
+    pictures, network = split.pictures, job.backbone
+    on_gpu = job.device.type == "cuda"
+    if pictures is None:
+        raise InputError(
+            f"{split.dataset}, split '{split.name}' has no pictures to compute features of."
+        )
+    # A large JPEG is decoded at twice the size that is needed: quicker, and as good.
+    paths, least = [pictures.path(row) for row in rows], 2 * (network.size + 32)
+    with contextlib.suppress(Died, queue.Empty):  # then they are read here
+        return read_by(free, paths, least, Tensor.pin_memory if on_gpu else Tensor.clone)
+    transform = transforms.named(network.transform, train=False, size=network.size)
+    opened = (
+        pictures.picture(row) if path is None else open_picture(path, str(path), least)
+        for row, path in zip(rows, paths, strict=True)
+    )
+    pixels = torch.stack([transform(picture, None) for picture in opened])
+    return pixels.pin_memory() if on_gpu else pixels
+
+
+def cached_features(
+    split: Split, backbone: "Backbone", grid: int | None = None, **options: Any
+) -> Features:
+    """Features of a split through a frozen network, computed the first time they are asked for.
+
+    They are kept in the cache folder under a key of the weights, the pictures and the settings.
+    """
+
+    job = make_job(backbone, grid=grid, **options)
+    key = sha256(job.identity(list(split.image_names)), split.dataset, split.name, _stamp(split))
+    target = cache_folder() / "features" / f"{key[:32]}.npy"
+    if not target.exists():
+        try:
+            compute(split, job, target, report=lambda done: None, wait=True)
+        except InputError:
+            if not target.exists():  # else another process has made it meanwhile
+                raise
+        finish(target)
+    return ArrayFeatures(target, open_array(target), source=f"{backbone.name} {key}")
+
+
+def _stamp(split: Split) -> str:
+    """Changes when a picture's file does."""
+    if split.pictures is None:
+        return ""
+    parts = []
+    for row in range(split.num_images):
+        path = split.pictures.path(row)
+        if path is not None and path.exists():
+            told = path.stat()
+            parts.append(f"{path} {told.st_size} {told.st_mtime_ns}")
+    return sha256(*parts)

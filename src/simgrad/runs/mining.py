@@ -1,0 +1,107 @@
+"""Mine with a model: encode a split, compare everything with everything, keep the lists."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simgrad.core.errors import InputError
+from simgrad.core.files import lock, sweep
+from simgrad.data.base import Dataset, Split
+from simgrad.mining.candidates import Candidates
+from simgrad.mining.mine import mine, mine_similarities, which_are_true, without
+from simgrad.models.base import Encoded, RetrievalModel, vectors_of
+from simgrad.models.checkpoint import weights_hash
+from simgrad.runs.encoding import encode_source
+from simgrad.runs.prepare import building, pick_device, source_of
+from simgrad.runs.run import Run
+
+
+def mine_run(
+    source: Run,
+    folder: Path,
+    depth: int,
+    *,
+    dataset: Dataset | None = None,
+    skip: int = 0,
+    relative_margin: float | None = None,
+    use_truth: bool = False,
+) -> Path:
+    """Mine the train split with a run's best model; lists of the same weights are kept."""
+    device = pick_device(source.recipe.device)
+    with building:  # its weights are drawn before they are read
+        loaded = source.load(str(device))
+    wanted: dict[str, Any] = {
+        "weights": weights_hash(loaded.model),
+        "depth": depth,
+        "skip": skip,
+        "relative_margin": relative_margin,
+        "truth": use_truth,
+    }
+    with lock(folder / ".lock", what=f"the candidates {folder}"):
+        sweep(folder)
+        if (folder / "candidates.json").is_file():
+            there = Candidates.load(folder).info
+            if all(there.get(key) == value for key, value in wanted.items()):
+                return folder
+        split = (dataset or source.dataset()).split("train")
+        with torch.no_grad():
+            batches = source_of(split, loaded.tokenizer, loaded.model, device, source.recipe)
+            images, captions = encode_source(loaded.model, batches)
+            found = mine_encoded(
+                loaded.model,
+                images,
+                captions,
+                split,
+                depth,
+                skip=skip,
+                relative_margin=relative_margin,
+                use_truth=use_truth,
+            )
+        Candidates(found.i2t, found.t2i, {**found.info, **wanted}).save(folder)
+    return folder
+
+
+def mine_encoded(
+    model: RetrievalModel,
+    images: Encoded,
+    captions: Encoded,
+    split: Split,
+    depth: int,
+    *,
+    skip: int = 0,
+    relative_margin: float | None = None,
+    use_truth: bool = False,
+) -> Candidates:
+    """Mine with any model, and say how many candidates are true after all, where that is known."""
+    truth = split.truth
+    if use_truth and truth is None:
+        raise InputError(f"{split.dataset}: what is true of a picture is known on scenes alone.")
+    if model.embeds:
+        found = mine(
+            vectors_of(images),
+            vectors_of(captions),
+            split.image_of_caption,
+            depth,
+            skip=skip,
+            relative_margin=relative_margin,
+        )
+    else:
+        blocks = (slice(start, start + 64) for start in range(0, len(images), 64))
+        parts = (model.similarities(images.select(rows), captions) for rows in blocks)
+        found = mine_similarities(
+            torch.cat([part.float().cpu() for part in parts]),
+            split.image_of_caption,
+            depth,
+            skip=skip,
+            relative_margin=relative_margin,
+        )
+    if truth is None:
+        return found
+    i2t_true = which_are_true(found.i2t, lambda query, rows: truth(query, rows)[0])
+    listed = max(1, int((found.i2t >= 0).sum()))
+    info = {**found.info, "false_negatives": float(i2t_true.sum() / listed)}
+    if not use_truth:
+        return Candidates(found.i2t, found.t2i, info)
+    t2i_true = which_are_true(found.t2i, lambda query, rows: truth(rows, query)[:, 0])
+    return Candidates(without(found.i2t, i2t_true), without(found.t2i, t2i_true), info)

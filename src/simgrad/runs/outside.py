@@ -1,0 +1,53 @@
+"""What an objective wants from outside the batch: draws for a recipe, and their similarities."""
+
+import torch
+from torch import Tensor
+
+from simgrad.core.errors import InputError
+from simgrad.data.base import Split
+from simgrad.mining.candidates import Candidates
+from simgrad.mining.drawing import Draw
+from simgrad.models.base import Encoded, RetrievalModel
+from simgrad.objectives import Offline, objective
+from simgrad.runs.recipe import Recipe
+
+
+def draw_of(recipe: Recipe, split: Split, candidates: Candidates | None = None) -> Draw | None:
+    """What the recipe's objectives draw for every batch; None where they draw nothing.
+
+    `candidates` are read from the recipe's folder if left out.
+    """
+    specs = filter(None, (recipe.objective, recipe.first_objective))
+    for_each = max(objective(spec).drawn_for_each for spec in specs)
+    if not for_each:
+        return None
+    if candidates is None:
+        if recipe.candidates is None:
+            raise InputError(f"{recipe.objective} weighs mined negatives: give `candidates`.")
+        candidates = Candidates.load(recipe.candidates)
+    return Draw(
+        split,
+        candidates,
+        for_each=for_each,
+        depth=recipe.depth,
+        distribution=recipe.draw,
+        seed=recipe.seed,
+    )
+
+
+def offline_similarities(
+    model: RetrievalModel, images: Encoded, captions: Encoded, owner: Tensor, places: Tensor
+) -> Offline:
+    """The four similarities of each pair with what was drawn from outside the batch."""
+    caption, image, partner_image, partner_caption = places
+    own = torch.arange(len(owner), device=owner.device)
+
+    def compare(image: Tensor, caption: Tensor) -> Tensor:
+        return model.pairwise(images.select(image), captions.select(caption))
+
+    return Offline(
+        caption=compare(owner, caption),
+        image=compare(image, own),
+        pair=compare(image, caption),
+        partner=compare(partner_image, partner_caption),
+    )

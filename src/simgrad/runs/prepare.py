@@ -1,0 +1,217 @@
+"""From a recipe to what the loop needs: data, tokenizer, model, all seeded."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from simgrad.core.errors import DiskError, InputError
+from simgrad.core.files import sha256
+from simgrad.data.base import Dataset, Split
+from simgrad.data.batches import Source
+from simgrad.data.decoded import DecodedPictures
+from simgrad.data.subwords import read_pieces
+from simgrad.data.transforms import named
+from simgrad.data.vocabulary import Vocabulary, read_published
+from simgrad.data.wordpieces import WordPieces
+from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
+from simgrad.models.networks.parts import WITH_TOKENIZER, pretrained_folder
+from simgrad.objectives import objective
+from simgrad.runs.features import cached_features
+from simgrad.runs.recipe import Recipe
+
+# Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
+_RESIDENT = {"cpu": 2 * 2**30, "cuda": 16 * 2**30}
+# Runs side by side in one process take turns to read data and to draw initial weights.
+building = threading.Lock()
+
+
+@dataclass
+class Prepared:
+    """What a run works with."""
+
+    dataset: Dataset
+    tokenizer: Any
+    model: RetrievalModel
+    device: torch.device
+    train: Source
+    val: Source
+    frozen: Source | None = None  # training features, until the network that makes them is thawed
+
+
+def _check_candidates(recipe: Recipe) -> None:
+    for spec in filter(None, (recipe.objective, recipe.first_objective)):
+        if objective(spec).needs_offline and recipe.candidates is None:
+            raise InputError(
+                f"{spec} weighs negatives mined from the whole training set: train another "
+                "objective first, run `simgrad mine RUN`, and give its folder as --candidates. Or "
+                "let a recipe do both: `second_round`."
+            )
+
+
+def prepare(
+    recipe: Recipe, dataset: Dataset | None = None, shared: dict[Any, Any] | None = None
+) -> Prepared:
+    """Open the data, build or load the model, put both where they are needed.
+
+    Runs side by side in one process pass the same `shared`, and read each data set once.
+    """
+    device = pick_device(recipe.device)
+    _check_candidates(recipe)
+    if recipe.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    kept = {} if shared is None else shared
+    with building:  # also: initial weights come from the global generator
+        dataset = opened(recipe, kept, dataset)
+        train, val = dataset.split("train"), dataset.split("val")
+        if not len(train.captions) or not len(val.captions):
+            raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
+        tokenizer, model = _model(recipe, dataset, train, kept)
+        # By what the tokenizer says, not by which it is: each run that starts from a checkpoint
+        # has loaded one of its own.
+        words = sha256(json.dumps(tokenizer.to_json()))
+        sources = []
+        for split in (train, val):
+            key: Any = (id(split), words, str(device), model.inputs.images)
+            source = kept.get(key)
+            if source is None:
+                source = source_of(split, tokenizer, model, device, recipe, split is train)
+                if model.inputs.images != "pixels":  # of pictures every model sees something else
+                    kept[key] = source
+            sources.append(source)
+        frozen = _frozen(train, tokenizer, model, device, recipe)
+    return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1], frozen)
+
+
+def opened(recipe: Recipe, kept: dict[Any, Any], given: Dataset | None = None) -> Dataset:
+    """The data: what was given, what another run has opened, or opened now."""
+    key = ("dataset", recipe.data, recipe.features, recipe.skip)
+    dataset: Dataset = given or kept.get(key) or recipe.dataset()
+    kept[key] = dataset
+    return dataset
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(f"device: '{name}' is not auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device: {name} was asked for, but this PyTorch sees no GPU.")
+    return device
+
+
+def _model(
+    recipe: Recipe, dataset: Dataset, train: Split, kept: dict[Any, Any]
+) -> tuple[Any, RetrievalModel]:
+    if recipe.start_from is not None:
+        loaded = load(recipe.start_from)
+        return loaded.tokenizer, loaded.model
+    config = models.parse(recipe.model)
+    text = (config.pieces, config.text_part)
+    key = (id(dataset), text, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
+    if key not in kept:
+        kept[key] = _tokenizer(recipe, dataset, config)
+    tokenizer = kept[key]
+    torch.manual_seed(recipe.seed)
+    model = build(config, inputs_of(train, tokenizer, config, recipe))
+    if model.longest is not None and hasattr(tokenizer, "longest"):
+        tokenizer.longest = model.longest
+    return tokenizer, model
+
+
+def _tokenizer(recipe: Recipe, dataset: Dataset, config: ModelConfig) -> Any:
+    """Words or pieces of words: as the model's pretrained text network has them, if it has one."""
+    if not config.pieces:
+        if recipe.vocabulary is not None:
+            return read_published(recipe.vocabulary)
+        return Vocabulary.build(_captions(recipe, dataset), min_count=recipe.min_count)
+    if recipe.vocabulary is not None:
+        return read_pieces(recipe.vocabulary)
+    if config.text_part is not None:
+        option, source = config.text_part
+        return read_pieces(pretrained_folder(source, option, WITH_TOKENIZER))
+    return WordPieces.build(_captions(recipe, dataset))
+
+
+def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:
+    return [c for name in recipe.vocabulary_splits for c in dataset.split(name).captions]
+
+
+def inputs_of(split: Split, tokenizer: Any, config: ModelConfig, recipe: Recipe) -> Inputs:
+    """What the model will be fed: features where there are any, unless it wants pictures."""
+    pictures = split.pictures is not None and recipe.features is None
+    if split.features is None or (config.reads == "pixels" and pictures):
+        return Inputs.of("pixels", (3,), tokenizer)
+    shape = split.features.shape
+    return Inputs.of("features" if len(shape) == 1 else "regions", shape, tokenizer)
+
+
+def source_of(
+    split: Split,
+    tokenizer: Any,
+    model: RetrievalModel,
+    device: torch.device,
+    recipe: Recipe,
+    training: bool = False,
+) -> Source:
+    """The batches of a split, resident on the device where they fit."""
+    room = _RESIDENT.get(device.type, 0)
+    if model.inputs.images == "pixels":
+        if training and recipe.augment is not None:
+            transform = named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
+            return Source(split, tokenizer, transform, device=device, workers=recipe.workers)
+        split, size = _seen(split, model, device, recipe.workers, room)
+        resident = size <= room
+    elif split.features is None:
+        raise InputError(f"{split.dataset}: the model reads features, but the data has none.")
+    else:
+        resident = 4 * split.num_images * math.prod(split.features.shape) <= room
+    return Source(split, tokenizer, device=device, resident=resident, workers=recipe.workers)
+
+
+def _frozen(
+    train: Split, tokenizer: Any, model: RetrievalModel, device: torch.device, recipe: Recipe
+) -> Source | None:
+    """What a network that is trained later makes of the training pictures until then."""
+    staged = recipe.freeze_epochs or recipe.finetune_epochs
+    if not staged or recipe.augment is not None or model.inputs.images != "pixels":
+        return None
+    if model.fixed_network() is not None:  # and stays so: the one source serves both stages
+        return None
+    model.set_backbone(False)
+    try:
+        if model.fixed_network() is None:
+            return None
+        made = source_of(train, tokenizer, model, device, recipe)
+    finally:
+        model.set_backbone(True)
+    # Where features have no place, the source reads pictures, as the one for later does.
+    return made if made.image_shape != model.inputs.image_shape else None
+
+
+def _seen(
+    split: Split, model: RetrievalModel, device: torch.device, workers: int, room: int
+) -> tuple[Split, int]:
+    """Pictures that look the same each time, as what can be made of them once; its size."""
+    fixed = model.fixed_network()
+    if fixed is not None:
+        network, grid = fixed
+        each = network.dimension if grid is None else grid * grid * network.grid_dimension
+        if 4 * each * split.num_images <= room:
+            # No place for the cache: the network sees the pictures again each time.
+            with contextlib.suppress(DiskError):
+                made = cached_features(split, network, grid, device=device)
+                return dataclasses.replace(split, features=made), 4 * each * split.num_images
+    pixels = model.inputs.image_shape[-1]
+    size = 3 * pixels * pixels * split.num_images
+    pictures = DecodedPictures.of(split, model.transform, pixels, workers if size <= room else 1)
+    return dataclasses.replace(split, features=pictures), size

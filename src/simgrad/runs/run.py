@@ -1,0 +1,210 @@
+"""A run folder: what a training run leaves behind, and how others read it."""
+
+import json
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import simgrad
+from simgrad.core.errors import InputError
+from simgrad.core.files import read_json
+from simgrad.data.base import Dataset
+from simgrad.evaluation import Ranks
+from simgrad.models import Loaded, load
+from simgrad.runs.recipe import Recipe, read_recipe
+
+RECIPE, INFO, HISTORY, TEST, RANKS = (
+    "recipe.yaml",
+    "run.json",
+    "metrics.jsonl",
+    "test.json",
+    "ranks.parquet",
+)
+TRIPLETS = "triplets.npz"
+BEST, LAST = "best", "last"
+LOCK = ".lock"  # held by whoever trains it
+_KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged one would mislead
+    "status": str,
+    "steps": int,
+    "seconds": (int, float),
+    "best": dict,
+    "versions": dict,
+    "warnings": list,
+    "command": (str, type(None)),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run on disk."""
+
+    path: Path
+
+    @staticmethod
+    def open(path: "str | Path | Run") -> "Run":
+        """A run folder; an error says what is missing."""
+        if isinstance(path, Run):
+            return path
+        path = Path(path)
+        if not (path / RECIPE).is_file():
+            what = "no such folder" if not path.exists() else f"not a run: it has no {RECIPE}"
+            raise InputError(f"{path}: {what}.")
+        return Run(path)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return read_recipe(self.path / RECIPE)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """run.json: status, seed, versions, command and so on."""
+        path = self.path / INFO
+        if not path.is_file():
+            return {"status": "waiting"}
+        found = _mapping(path)
+        for key, kind in _KINDS.items():
+            if key in found and not isinstance(found[key], kind):
+                raise InputError(f"{path}: '{key}' is {found[key]!r:.40}; the file was damaged.")
+        numbers = {"seconds": found.get("seconds", 0), "steps": found.get("steps", 0)}
+        _require_numbers(path, numbers | found.get("best", {}))
+        return found
+
+    @property
+    def finished(self) -> bool:
+        return self.info.get("status") == "finished"
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per evaluation."""
+        return read_history(self.path / HISTORY)
+
+    @property
+    def test(self) -> dict[str, float]:
+        """Metrics of the best checkpoint on the test split."""
+        path = self.path / TEST
+        found = _mapping(path) if path.is_file() else {}
+        _require_numbers(path, found)
+        return found
+
+    def ranks(self) -> "Ranks":
+        """Per-query ranks on the test split."""
+
+        return Ranks.load(self.path / RANKS)
+
+    def load(self, device: str = "cpu") -> "Loaded":
+        """The best checkpoint."""
+
+        return load(self.path / BEST, device=device)
+
+    def dataset(self) -> "Dataset":
+        """The data it was trained on."""
+        return self.recipe.dataset()
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: holds no names and values, so it is not of a run.")
+    return value
+
+
+def _require_numbers(path: Path, values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if not _is_number(value):
+            raise InputError(f"{path}: '{name}' is {value!r:.40}, not a number.")
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl; a last line cut off by a kill is left out."""
+    if not path.is_file():
+        return []
+    entries = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not _is_entry(entry):
+            break
+        entries.append(entry)
+    return entries
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether a line can be what an evaluation wrote."""
+    if not isinstance(value, dict) or not {"step", "epoch", "loss", "val"} <= value.keys():
+        return False
+    attention = value.get("attention", {})
+    if not isinstance(value["val"], dict) or not isinstance(attention, dict):
+        return False
+    tables = [value["val"], *attention.values()]
+    plain = {key: n for key, n in value.items() if key not in ("val", "attention")}
+    return (
+        all(isinstance(t, dict) and all(map(_is_number, t.values())) for t in [plain, *tables])
+        and math.isfinite(value["step"])
+        and math.isfinite(value["epoch"])
+    )
+
+
+def _is_number(value: Any) -> bool:
+    """JSON also has whole numbers that no float holds."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
+
+
+def environment() -> dict[str, Any]:
+    """Versions, code and command, so that a number can be traced."""
+    import numpy
+    import torch
+
+    return {
+        "versions": {
+            "simgrad": simgrad.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": numpy.__version__,
+            "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
+        },
+        "git": _git(),
+        "command": shlex.join(["simgrad", *sys.argv[1:]])
+        if Path(sys.argv[0]).name.startswith("simgrad")
+        else shlex.join(sys.argv),
+    }
+
+
+def _git() -> str | None:
+    """The commit of the source, with + if it has been changed; None where nobody knows.
+
+    A copy made by `git archive` carries its commit in a file.
+    """
+    own = Path(__file__)
+
+    def ask(*arguments: str) -> str:
+        told = subprocess.run(
+            ["git", *arguments],
+            cwd=own.parent,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+        return told.stdout.strip()
+
+    try:
+        ask("ls-files", "--error-unmatch", own.name)  # the repository around us may be another
+        changed = ask("status", "--porcelain", "--untracked-files=no")
+        return ask("rev-parse", "HEAD")[:12] + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        archived = (own.parents[1] / "commit.txt").read_text().strip()
+        return None if archived.startswith("$") else archived[:12]

@@ -1,0 +1,1 @@
+"""Studies: many runs, one table; tuning; the papers' published numbers."""
