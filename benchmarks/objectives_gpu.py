@@ -43,7 +43,7 @@ _TWICE = (
 )
 _TILES = (
     "similarities are made and weighed in tiles of our own, whose rate is below the library's bare "
-    "product: see benchmarks/tiles.py"
+    "product"
 )
 _WHOLE = (
     "it keeps the whole matrix of similarities, so its memory grows with the square of the batch"

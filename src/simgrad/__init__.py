@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "objective": "simgrad.objectives",
         "objectives": "simgrad.objectives",
+        "distributed": "simgrad.objectives",
         "evaluate": "simgrad.evaluation",
         "evaluate_similarities": "simgrad.evaluation",
         "cocos": "simgrad.analysis",

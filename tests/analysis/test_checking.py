@@ -51,7 +51,8 @@ def test_a_wrong_derivative_is_found():
     found = wrong("lost-factor", half)
     assert failed(found) == {"value"}
     assert not found.is_loss
-    assert "no loss" in str(found)
+    assert "NOT the derivative" in str(found)
+    assert "right" not in str(found).splitlines()[0].split(".")[0]
     assert found.to_dict()["is_loss"] is False
 
 

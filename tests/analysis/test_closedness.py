@@ -65,7 +65,7 @@ def test_rules_of_ones_own():
 def test_a_declared_rule_that_looks_at_the_batch():
     @simgrad.objectives.declare("batch-gazing", description="weighs by the batch's mean positive")
     def gazing(similarities, positives, batch):
-        mean = batch.whole.positive_similarities.mean()
+        mean = batch.of_batch.mean()
         weights = torch.where(positives, -mean, 0.0)
         return -mean * (similarities * positives).sum(1), weights
 

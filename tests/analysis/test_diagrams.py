@@ -54,7 +54,7 @@ def test_situations_at_once_are_what_they_are_one_by_one(entry):
 def test_a_rule_that_sees_the_batch_is_asked_point_by_point():
     @simgrad.objectives.declare("sees-all", description="weighs by the batch's mean positive")
     def sees_all(similarities, positives, batch):
-        mean = batch.whole.positive_similarities.mean()
+        mean = batch.of_batch.mean()
         return similarities.sum(1), torch.where(positives, -mean, mean)
 
     rule = simgrad.objective("sees-all")

@@ -34,13 +34,13 @@ def _squares():  # type: ignore[no-untyped-def]
     """An objective declared as the documentation shows it; taken out of the registry again."""
 
     @declare("test-squares", description="pushes negatives by their square", mean=True)
-    def squares(similarities, positives, batch, power: float = 2.0):  # type: ignore[no-untyped-def]
+    def squares(similarities, positives, pairs, power: float = 2.0):  # type: ignore[no-untyped-def]
         shifted = (similarities + 1).clamp(min=0).masked_fill(positives, 0)
         weights = power * shifted ** (power - 1)
-        pull = -torch.ones_like(batch.similarity)
-        weights = weights.index_put((batch.query, batch.candidate), pull)
+        pull = -torch.ones_like(pairs.similarity)
+        weights = weights.index_put((pairs.query, pairs.candidate), pull)
         values = shifted.pow(power).sum(1)
-        return values + batch.per_query(-batch.similarity, len(similarities)), weights
+        return values + pairs.per_query(-pairs.similarity, len(similarities)), weights
 
     del objectives._declared["test-squares"]
     return squares

@@ -28,8 +28,8 @@ def test_errors_name_the_row() -> None:
     wrong = index.clone()
     wrong[3] = 7
     assert "caption 3 belongs to image 7" in _message(lambda: o.weigh(S, wrong))
-    wrong[3] = -1
-    assert "caption 3 belongs to image -1" in _message(lambda: o.weigh(S, wrong))
+    wrong[3] = -2
+    assert "caption 3 belongs to image -2" in _message(lambda: o.weigh(S, wrong))
     wrong[3] = 0
     assert "image 3 has no caption" in _message(lambda: o.weigh(S, wrong))
     assert "list" in _message(lambda: o.weigh(S, [0, 1]))  # type: ignore[arg-type]

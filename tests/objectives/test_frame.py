@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simgrad.objectives import Objective, Offline, Triplet, objective
+from simgrad.objectives import Objective, Offline, Triplet, declare, objective, objectives
 
 from .cases import cases, everything, names
 
@@ -155,7 +155,7 @@ def test_offline_similarities_of_another_precision(
         mined = Offline(*four.half().to(outside).clone().unbind())
         for similarities in mined:
             similarities.requires_grad_()
-        o(x, y, index, mined, block).backward()
+        o(x, y, index, mined, block=block).backward()
         assert all(m.grad is not None and m.grad.dtype == outside for m in mined)
         found.append([t.grad.double() for t in (x, y, *mined)])  # type: ignore[union-attr]
     torch.testing.assert_close(found[0], found[1], rtol=2e-3, atol=1e-3)
@@ -276,3 +276,32 @@ def test_weighing_leaves_its_input_alone(o: Objective) -> None:
         o.weigh(column, torch.ones(3, 1, dtype=torch.bool))
     assert torch.equal(row, kept[0])
     assert torch.equal(column, kept[1])
+
+
+def test_a_rule_may_return_its_values_alone() -> None:
+    """Weights by autograd, said once; the same as when they are written down."""
+
+    def values_alone(similarities, positives, pairs, power: float = 2.0):  # type: ignore[no-untyped-def]
+        push = (similarities + 1).clamp(min=0).masked_fill(positives, 0).pow(power).sum(1)
+        return push - pairs.per_query(pairs.similarity)
+
+    def written(similarities, positives, pairs, power: float = 2.0):  # type: ignore[no-untyped-def]
+        shifted = (similarities + 1).clamp(min=0).masked_fill(positives, 0)
+        values = shifted.pow(power).sum(1) - pairs.per_query(pairs.similarity)
+        return values, power * shifted ** (power - 1) - positives.to(similarities.dtype)
+
+    made = []
+    for name, rule in (("test-values", values_alone), ("test-written", written)):
+        made.append(declare(name)(rule)(power=3.0))
+        del objectives._declared[name]
+    with pytest.warns(UserWarning, match="autograd"):
+        made[0].weigh(torch.rand(2, 2))
+    for case in CASES.values():
+        one, other = (o.weigh(case.S, case.positives) for o in made)
+        torch.testing.assert_close(one.i2t, other.i2t)
+        torch.testing.assert_close(one.t2i, other.t2i)
+        torch.testing.assert_close(one.value, other.value)
+    ignore = torch.tensor([[0, 1], [2, 3]])
+    weights = made[0].weigh(CASES["square"].S, ignore=ignore)
+    assert weights.i2t.isfinite().all()
+    assert not weights.i2t[ignore[:, 0], ignore[:, 1]].any()

@@ -82,7 +82,7 @@ def compare(
         for rule in rules
     ]
     n, m = similarities.shape
-    mask = Positives.read(positives, n, m, similarities.device).i2t.mask(0, n, slice(None))
+    mask = Positives.read(positives, n, m, similarities.device).i2t.mask()
     cosine, overlap, found = {}, {}, []
     for direction in ("i2t", "t2i"):
         a, b = (_shares(getattr(weights, direction)) for weights in weighed)

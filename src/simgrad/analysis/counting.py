@@ -28,8 +28,8 @@ from torch import Tensor
 from simgrad.analysis.published import Family, family_of
 from simgrad.objectives import Objective, Offline, Positives, Weights
 from simgrad.objectives import objective as read
+from simgrad.objectives.engine.tensors import at_least_float32
 from simgrad.objectives.positives import Side
-from simgrad.objectives.tensors import at_least_float32
 
 DIRECTIONS = ("i2t", "t2i")
 GENERAL = ("contributing", "effective", "hardest_share", "zero_share", "faint_share", "false_share")
@@ -168,7 +168,7 @@ def _general(
     known: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """The figures that need nothing but the weights."""
-    push = W.masked_fill(side.mask(0, side.queries, slice(None)), 0).abs_()
+    push = W.masked_fill(side.mask(), 0).abs_()
     largest = push.amax(1, keepdim=True)
     relative = push / largest.clamp(min=torch.finfo(push.dtype).tiny)  # no square underflows
     total = relative.sum(1)
@@ -180,7 +180,7 @@ def _general(
 
     safe = total.clamp(min=1)  # at least the largest itself
     strength = W.abs().sum(1)
-    present = side.query_present  # rows that only fill the batch up are no queries
+    present = side.present  # rows that only fill the batch up are no queries
     queries: Tensor | int = side.queries if present is None else present.sum()
     zero, faint = strength == 0, strength <= epsilon * strength.sum() / queries
     if present is not None:

@@ -62,6 +62,18 @@ class Check:
         """The weights are the derivative of the value."""
         return all(finding.ok for finding in self.findings if finding.name == "value")
 
+    @property
+    def verdict(self) -> str:
+        """Which kind of rule it is, in words."""
+        if not self.ok:
+            return "WRONG"
+        if self.is_loss:
+            return "a loss: its weights are the derivative of its value"
+        return (
+            "written weights: consistent, but NOT the derivative of the value returned. Fine for "
+            "weights that are written down on purpose (most cells of GOAL); a mistake otherwise"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         findings = [{**asdict(f), "ok": f.ok} for f in self.findings]
@@ -73,9 +85,9 @@ class Check:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.objective}: {'right' if self.ok else 'WRONG'}"]
+        lines = [f"{self.objective}: {self.verdict}"]
         for f in self.findings:
-            verdict = "ok" if f.ok else ("no loss" if f.name == "value" else "WRONG")
+            verdict = "ok" if f.ok else ("not its" if f.name == "value" else "WRONG")
             lines.append(f"  {f.name:<11} {verdict:<8} largest error {f.error:.1e}  {f.where}")
         return "\n".join(lines)
 
@@ -156,7 +168,7 @@ def _embeddings(
     left, right = x.clone().requires_grad_(), y.clone().requires_grad_()
 
     def gradients(factor: float = 1.0, block: int | None = None) -> Tensor:
-        loss = factor * rule(left, right, positives, offline, block)
+        loss = factor * rule(left, right, positives, offline, block=block)
         return torch.cat(torch.autograd.grad(loss, (left, right)))
 
     S = normalize(left, dim=1) @ normalize(right, dim=1).T
@@ -173,7 +185,7 @@ def _embeddings(
 
 def _mask(S: Tensor, positives: Tensor | None) -> Tensor:
     n, m = S.shape
-    return Positives.read(positives, n, m, S.device).i2t.mask(0, n, slice(None))
+    return Positives.read(positives, n, m, S.device).i2t.mask()
 
 
 def _order(

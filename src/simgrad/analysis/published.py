@@ -31,7 +31,7 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.objectives import NTXent, Objective, Positives, SmoothAP, Triplet, TripletSH
-from simgrad.objectives.base import affine_of
+from simgrad.objectives.engine.rules import affine_of, apply_rule
 from simgrad.objectives.positives import Side
 
 Figures = dict[str, Tensor]
@@ -56,11 +56,11 @@ def family_of(objective: Objective) -> Family | None:
 
 
 def _own(S: Tensor, side: Side) -> Tensor:
-    return S[side.query_of_pair, side.candidate_of_pair]  # (pairs,)
+    return S[side.query, side.candidate]  # (pairs,)
 
 
 def _per_query(pairs: Tensor, side: Side) -> Tensor:
-    return pairs.new_zeros(side.queries).index_add_(0, side.query_of_pair, pairs)
+    return pairs.new_zeros(side.queries).index_add_(0, side.query, pairs)
 
 
 def _per_counted_query(counts: Tensor) -> Tensor:
@@ -74,8 +74,8 @@ def _per_counted_query(counts: Tensor) -> Tensor:
 def _violations(objective: Any, S: Tensor, side: Side) -> Tensor:
     """(pairs, candidates): which triplets are within the margin."""
     bound: Tensor = _own(S, side)[:, None] - objective.margin
-    negative = ~side.mask(0, side.queries, slice(None))[side.query_of_pair]
-    violated: Tensor = (S[side.query_of_pair] > bound) & negative
+    negative = ~side.mask()[side.query]
+    violated: Tensor = (S[side.query] > bound) & negative
     return violated
 
 
@@ -132,13 +132,15 @@ def _released_triplet_sh(
 
 
 def _nt_xent(objective: Any, S: Tensor, side: Side, epsilon: float) -> Figures:
-    probability = affine_of(objective, S).softmax(1)
-    positive = side.mask(0, side.queries, slice(None))
-    counted = (probability > epsilon) & ~positive
+    seen = affine_of(objective, S).clone(memory_format=torch.contiguous_format)
+    own = _own(seen, side)
+    _, weights, _ = apply_rule(objective, seen, side, own, own, None)
+    pushes = weights.masked_fill(side.mask(), 0)  # what it pushes by is the softmax probability
+    counted = pushes > epsilon
     return {
         "C_qv_neg": counted.sum(1).double().mean(),
-        "W_qv_neg": (probability * counted).sum(1).mean(),
-        "W_qv_pos": (1 - (probability * positive).sum(1)).mean(),
+        "W_qv_neg": (pushes * counted).sum(1).mean(),
+        "W_qv_pos": pushes.sum(1).mean(),  # what positives lack of 1, negatives have
     }
 
 
@@ -157,20 +159,20 @@ def _released_nt_xent(
 
 
 def _close_triplets(
-    S: Tensor, query: Tensor, candidate: Tensor, tau: float, factor: float, epsilon: float
+    objective: Any, S: Tensor, query: Tensor, candidate: Tensor, factor: float, epsilon: float
 ) -> Tensor:
     """(pairs,): for candidate i of a query, how many j have factor G(1 - G) / R_i² > epsilon."""
-    own = S[query, candidate]
-    above = ((S[query] - own[:, None]) / tau).sigmoid_()  # G
-    above.scatter_(1, candidate[:, None], 0)  # j != i; there G(1 - G) is 0 too
+    seen = affine_of(objective, S)
+    above, slope = objective.terms(seen[query], seen[query, candidate][:, None])  # G, G(1 - G)
+    for part in (above, slope):
+        part.scatter_(1, candidate[:, None], 0)  # j != i
     rank = 1 + above.sum(1)
-    return (factor * above * (1 - above) > epsilon * rank.square()[:, None]).sum(1).double()
+    counted: Tensor = (factor * slope > epsilon * rank.square()[:, None]).sum(1).double()
+    return counted
 
 
 def _smooth_ap(objective: Any, S: Tensor, side: Side, epsilon: float) -> Figures:
-    close = _close_triplets(
-        S, side.query_of_pair, side.candidate_of_pair, objective.tau, 1 / objective.tau, epsilon
-    )
+    close = _close_triplets(objective, S, side.query, side.candidate, 1 / objective.tau, epsilon)
     counts = _per_query(close, side) / _per_query(torch.ones_like(close), side)
     return {"C_q": _per_counted_query(counts), "C_0": (counts == 0).sum()}
 
@@ -188,7 +190,7 @@ def _released_smooth_ap(
         there = candidate < candidates
         query, candidate = query[there], candidate[there]
         # Artefact 2: no factor 1/tau.
-        close = _close_triplets(M, query, candidate, objective.tau, 1.0, epsilon)
+        close = _close_triplets(objective, M, query, candidate, 1.0, epsilon)
         counts = close.new_zeros(queries).index_add_(0, query, close) / share
         three = _released_three(counts)
         figures[direction] = {"C_q": three["C_q"], "C_0": three["C_0"]}
@@ -200,14 +202,14 @@ def _released_smooth_ap(
 
 def _image_of_caption(pairs: Positives) -> Tensor:
     if pairs.t2i.one_each:
-        return pairs.t2i.candidate_of_pair
-    images = torch.bincount(pairs.t2i.query_of_pair, minlength=pairs.t2i.queries)
+        return pairs.t2i.candidate
+    images = torch.bincount(pairs.t2i.query, minlength=pairs.t2i.queries)
     if not bool((images == 1).all()):
         raise InputError(
             "the published counting gives each caption one image; a mask with several cannot be "
             "counted with released=True."
         )
-    return pairs.t2i.candidate_of_pair
+    return pairs.t2i.candidate
 
 
 def _square(S: Tensor, pairs: Positives) -> Tensor:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simgrad.objectives.base import Objective, affine_of, dense, weigh_rows
-from simgrad.objectives.batch import Batch, Sparse, Whole
+from simgrad.objectives.base import Objective
+from simgrad.objectives.engine.rules import affine_of, weigh_direction
+from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Side
 
 # Above any similarity: such a positive pair is in nobody's relative set, and is no minimum.
@@ -82,12 +83,10 @@ def _all_rows(objective: Objective, S: Tensor, positives: int, mined: Tensor | N
     candidate = torch.arange(positives, device=S.device).repeat(rows)
     mask = torch.zeros(S.shape, dtype=torch.bool, device=S.device)
     mask[:, :positives] = True
-    whole = Whole(seen.new_full((1,), _OUT_OF_REACH))
+    elsewhere = seen.new_full((1,), _OUT_OF_REACH)
     own = seen[query, candidate]
-    batch = Batch(query, candidate, positives == 1, own, whole, mined)
-    values, weights = objective.rule(seen, mask, batch)[:2]
-    if isinstance(weights, Sparse):
-        weights = dense(weights, S)
+    pairs = Pairs(query, candidate, own, rows, positives == 1, elsewhere, mined)
+    values, weights = objective.rule(seen, mask, pairs)[:2]
     scale, _ = objective.affine()
     return Situations(values, weights if scale is None else weights * scale.detach().to(S.dtype))
 
@@ -96,6 +95,6 @@ def _alone(objective: Objective, S: Tensor, positives: int, mined: Tensor | None
     """One situation as a batch of one query, the plain way."""
     candidate = torch.arange(positives, device=S.device)
     side = Side(1, S.shape[1], torch.zeros_like(candidate), candidate, positives == 1)
-    result = weigh_rows(objective, S, side, None if mined is None else mined[:positives])
+    result = weigh_direction(objective, S, side, None if mined is None else mined[:positives])
     undo = 2.0 if objective.mean else 1.0  # half the mean over one query
     return Situations(result.value[None] * undo, result.weights * undo)

@@ -42,7 +42,12 @@ def ready(kernel: str, call: Hashable) -> bool:
     """Whether a kernel runs here, and needs no compilation where there can be none."""
     if kernel in _broken or not installed():
         return False
-    return call in _ran or not torch.cuda.is_current_stream_capturing()
+    return call in _ran or not is_capturing()
+
+
+def is_capturing() -> bool:
+    """Whether what is started now becomes part of a CUDA graph."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def ran(call: Hashable) -> None:
@@ -52,7 +57,7 @@ def ran(call: Hashable) -> None:
 
 def give_up(kernel: str, whose: str, error: Exception) -> None:
     """A kernel that does not run: said once, not tried again."""
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+    if is_capturing():
         raise error  # it may be the capture that failed, and whoever began it must know
     _broken.add(kernel)
     warnings.warn(

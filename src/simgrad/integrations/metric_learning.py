@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.objectives import Batch, Objective, objective
-from simgrad.objectives.base import RuleResult
+from simgrad.objectives import Objective, Pairs, objective
+from simgrad.objectives.engine.forms import RuleResult
 
 
 class MetricLearningLoss(nn.Module):
@@ -112,7 +112,7 @@ class _MetricLearning(Objective):
 
     __repr__ = __str__
 
-    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
+    def rule(self, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
         rows, columns = similarities.shape
         labels, ref_labels = _labels(positives)
         with torch.enable_grad():

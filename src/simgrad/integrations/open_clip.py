@@ -11,9 +11,8 @@ linear memory. Other objectives have no use for them; they get a gradient of 0.
 import torch
 from torch import Tensor, nn
 
-from simgrad.objectives import Batch, Objective, Positives, objective
-from simgrad.objectives.base import RuleResult
-from simgrad.objectives.streamed import Streamed
+from simgrad.objectives import Objective, Pairs, Positives, objective
+from simgrad.objectives.engine.forms import Elementwise, RuleResult
 
 
 class ClipLoss(nn.Module):
@@ -55,13 +54,13 @@ class _Borrowing(Objective):
         self.scale = torch.as_tensor(scale).reshape(())
         self.offset = None if bias is None else bias.reshape(())
         self.mean, self.drawn_for_each = inner.mean, inner.drawn_for_each  # type: ignore[misc]  # per object here
-        self.reads_mask, self.separable = inner.reads_mask, inner.separable  # type: ignore[misc]
+        self.separable = inner.separable  # type: ignore[misc]
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return self.scale, self.offset
 
-    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-        return self.inner[0].rule(similarities, positives, batch)
+    def rule(self, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
+        return self.inner[0].rule(similarities, positives, pairs)
 
-    def stream(self) -> Streamed | None:
-        return self.inner[0].stream()
+    def elementwise(self) -> Elementwise | None:
+        return self.inner[0].elementwise()

@@ -1,36 +1,42 @@
 """Objectives: rules from similarities to weights. One family per file; `base.py` is the frame."""
 
+from simgrad.core.spec import setting
 from simgrad.objectives.base import Objective, Weights, objectives
-from simgrad.objectives.batch import Batch, Sparse
+from simgrad.objectives.family import Family, Verdict
 from simgrad.objectives.goal import Goal
 from simgrad.objectives.ntxent import NTXent
 from simgrad.objectives.offline import AdapOffQuin, OffQuin, OffTri
 from simgrad.objectives.outside import Offline
 from simgrad.objectives.own import declare
+from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Positives
 from simgrad.objectives.siglip import SigLIP
 from simgrad.objectives.smoothap import SmoothAP
+from simgrad.objectives.spread import distributed
 from simgrad.objectives.triplet import Triplet, TripletSH
 
 __all__ = [
     "AdapOffQuin",
-    "Batch",
+    "Family",
     "Goal",
     "NTXent",
     "Objective",
     "OffQuin",
     "OffTri",
     "Offline",
+    "Pairs",
     "Positives",
     "SigLIP",
     "SmoothAP",
-    "Sparse",
     "Triplet",
     "TripletSH",
+    "Verdict",
     "Weights",
     "declare",
+    "distributed",
     "objective",
     "objectives",
+    "setting",
 ]
 
 

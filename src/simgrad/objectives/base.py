@@ -1,23 +1,27 @@
 """The frame: everything an objective needs except its rule.
 
 An objective is a rule from similarities to weights. It sees one direction at a time, rows are
-queries: `rule(similarities, positives, batch) -> (values, weights)`, where `weights` is the
+queries: `rule(similarities, positives, pairs) -> (values, weights)`, where `weights` is the
 derivative of the summed values with respect to the similarities, or whatever the rule puts in its
-place. Both directions, several positives, blocks, half precision, learned temperature, gradients
-from above, queries without a negative and input checks come from here.
+place. Both directions, several positives, pairs to ignore, blocks, half precision, learned
+temperatures, gradients from above, queries without a negative and input checks come from here.
+
+A `Family` (`family.py`) writes its rule elementwise, so that it can be streamed and fused.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, print_spec
-from simgrad.objectives.batch import Batch, Sparse, Whole
-from simgrad.objectives.outside import Offline, join_offline, split_offline
-from simgrad.objectives.positives import Positives, Side
-from simgrad.objectives.tensors import (
+from simgrad.objectives.engine.compiled import name_of
+from simgrad.objectives.engine.embeddings import weigh_embeddings
+from simgrad.objectives.engine.forms import Elementwise, RuleResult
+from simgrad.objectives.engine.rules import weigh_direction
+from simgrad.objectives.engine.tensors import (
     at_least_float32,
     attach,
     check_finite,
@@ -25,9 +29,9 @@ from simgrad.objectives.tensors import (
     may_check,
     without_autocast,
 )
-
-if TYPE_CHECKING:
-    from simgrad.objectives.streamed import Streamed
+from simgrad.objectives.outside import Offline, join_offline, split_offline
+from simgrad.objectives.pairs import Pairs
+from simgrad.objectives.positives import Positives
 
 
 class Weights(NamedTuple):
@@ -39,23 +43,22 @@ class Weights(NamedTuple):
     offline: Offline | None = None  # dL/d(the four offline similarities)
 
 
-RuleResult = tuple[Tensor, "Tensor | Sparse"] | tuple[Tensor, "Tensor | Sparse", Tensor]
-
-
 class Objective(nn.Module):
     """Base of all objectives: a dataclass of parameters with one method, `rule`."""
 
     name: ClassVar[str] = ""
     mean: ClassVar[bool] = False  # half the sum of the directions' means, or the sum over queries
     drawn_for_each: ClassVar[int] = 0  # images, and captions, from outside the batch, for a pair
-    reads_mask: ClassVar[bool] = True  # False: the pairs in `batch` are enough for the rule
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
-    replays = True  # small batches on a GPU are recorded and replayed (`replayed.py`)
+    sparse: ClassVar[bool] = False  # weighs positives and one negative of each query, no others
+    handle: str  # what a compiled program calls it
+    replays = True  # small batches on a GPU are recorded and replayed (`engine/recorded.py`)
 
-    def __new__(cls, *arguments: Any, **named: Any) -> "Objective":
+    def __new__(cls, *arguments: object, **named: object) -> "Objective":
         # nn.Module must be set up before the dataclass assigns its fields.
         self = super().__new__(cls)
         nn.Module.__init__(self)
+        self.handle = name_of(self)
         return self
 
     @property
@@ -63,17 +66,13 @@ class Objective(nn.Module):
         """Whether it weighs similarities from outside the batch."""
         return self.drawn_for_each > 0
 
-    def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
+    def rule(self, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
         """One direction, rows are queries -> (values per query, weights, [weights outside]).
 
-        `similarities` (rows, candidates) are the rule's own: it may overwrite them. `positives` is
-        their mask; `batch` lists the same pairs.
+        `similarities` (queries, candidates) are the rule's own: it may overwrite them. `positives`
+        is their mask; `pairs` lists the same. What is to be ignored has the similarity -inf.
         """
         raise TypeError(f"{type(self).__name__} has no rule: an objective must define one.")
-
-    def stream(self) -> "Streamed | None":
-        """The pieces of the rule, where it is written in pieces (`streamed.py`)."""
-        return None
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         """Scale and bias that the frame applies to the similarities first; they may be learned.
@@ -81,6 +80,16 @@ class Objective(nn.Module):
         The scale must be above 0.
         """
         return None, None
+
+    def settings(self) -> tuple[object, ...]:
+        """The values of its parameters."""
+        if not dataclasses.is_dataclass(self):
+            return ()
+        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def elementwise(self) -> Elementwise | None:
+        """The rule in pieces, where it is written so (`family.py`)."""
+        return None
 
     def __str__(self) -> str:
         return print_spec(self)
@@ -93,27 +102,29 @@ class Objective(nn.Module):
         texts: Tensor,
         positives: "Tensor | Positives | None" = None,
         offline: Offline | None = None,
+        *,
+        ignore: Tensor | None = None,
         block: int | None = None,
     ) -> Tensor:
         """The loss of embeddings (n, d) and (m, d), normalised inside; `.backward()` applies W.
 
-        Large batches are worked in blocks of about `block` similarities (chosen if not given), so
-        that memory grows with the batch, not with its square.
+        `ignore`: pairs that are neither positives nor negatives, a mask (n, m) or a list (k, 2) of
+        image and caption. Large batches are worked in blocks of about `block` similarities (chosen
+        if not given), so that memory grows with the batch, not with its square.
         """
-
-        from simgrad.objectives.embeddings import weigh_embeddings
-
-        return weigh_embeddings(self, images, texts, positives, offline, block)
+        return weigh_embeddings(self, images, texts, positives, offline, ignore, block)
 
     def on(
         self,
         similarities: Tensor,
         positives: "Tensor | Positives | None" = None,
         offline: Offline | None = None,
+        *,
+        ignore: Tensor | None = None,
     ) -> Tensor:
         """The loss of any similarity matrix (images x captions) with a gradient history."""
         scale, bias = self.affine()
-        result = self.weigh(similarities, positives, offline)
+        result = self.weigh(similarities, positives, offline, ignore=ignore)
         with torch.no_grad():
             W = result.i2t + result.t2i
             factor = torch.ones_like(result.value) if scale is None else scale.detach()
@@ -133,6 +144,8 @@ class Objective(nn.Module):
         similarities: Tensor,
         positives: "Tensor | Positives | None" = None,
         offline: Offline | None = None,
+        *,
+        ignore: Tensor | None = None,
     ) -> Weights:
         """dL/dS by direction, and the loss."""
         if similarities.dim() != 2:
@@ -142,10 +155,10 @@ class Objective(nn.Module):
             S = at_least_float32(similarities.detach())
             checking = may_check(S)
             check_finite(S, "similarities", checking)
-            pairs = Positives.read(positives, S.shape[0], S.shape[1], S.device, checking)
+            pairs = Positives.read(positives, len(S), S.shape[1], S.device, checking, ignore)
             outside = split_offline(self, offline, pairs, S)
-            i2t = weigh_rows(self, S, pairs.i2t, outside[0])
-            t2i = weigh_rows(self, S.t(), pairs.t2i, outside[1])
+            i2t = weigh_direction(self, S, pairs.i2t, outside[0])
+            t2i = weigh_direction(self, S.t(), pairs.t2i, outside[1])
             check_overflow(self, (i2t.weights, t2i.weights), similarities, checking)
             return Weights(
                 i2t.weights,
@@ -153,107 +166,6 @@ class Objective(nn.Module):
                 i2t.value + t2i.value,
                 join_offline(i2t.outside, t2i.outside, pairs),
             )
-
-
-class Direction(NamedTuple):
-    """One direction's share of the loss and its derivatives."""
-
-    value: Tensor
-    weights: Tensor  # (queries, candidates)
-    outside: Tensor | None  # (pairs, 2)
-
-
-class Part(NamedTuple):
-    """What the rule says of some rows, before the scale of the objective's mean."""
-
-    value: Tensor
-    weights: "Tensor | Sparse"
-    outside: Tensor | None
-
-
-def weigh_rows(
-    objective: Objective, S: Tensor, side: Side, outside: Tensor | None = None
-) -> Direction:
-    """One direction in one piece: rows of S are queries. S is left as it is."""
-    seen = affine_of(objective, S).clone(memory_format=torch.contiguous_format)
-    part = weigh_whole(objective, seen, side, outside)
-    factor = factor_of(objective, side, S.dtype)
-    weights = part.weights if isinstance(part.weights, Tensor) else dense(part.weights, S)
-    scale, _ = objective.affine()
-    weights = weights * (factor if scale is None else factor * scale.detach().to(S.dtype))
-    outer = None if part.outside is None else part.outside * factor
-    return Direction(part.value * factor, weights, outer)
-
-
-def factor_of(objective: Objective, side: Side, kind: torch.dtype) -> "float | Tensor":
-    """What a query's value and weights are multiplied with."""
-    factor = side.share if objective.mean else 1.0
-    return factor.to(kind) if isinstance(factor, Tensor) else factor
-
-
-def affine_of(objective: Objective, S: Tensor) -> Tensor:
-    """Similarities as the rule sees them."""
-    scale, bias = objective.affine()
-    if scale is not None:
-        S = S * scale.detach().to(S.dtype)
-    if bias is not None:
-        S = S + bias.detach().to(S.dtype)
-    return S
-
-
-def weigh_whole(objective: Objective, seen: Tensor, side: Side, outside: Tensor | None) -> Part:
-    """`weigh_block` of all rows: the positives' similarities are read from the matrix."""
-    if side.diagonal:
-        whole = Whole(seen.diagonal().clone())
-    else:
-        whole = Whole(seen[side.query_of_pair, side.candidate_of_pair])
-    return weigh_block(objective, seen, side, whole, (0, len(seen), slice(None)), outside)
-
-
-def weigh_block(
-    objective: Objective,
-    seen: Tensor,
-    side: Side,
-    whole: Whole,
-    block: tuple[int, int, slice],
-    outside: Tensor | None,
-) -> Part:
-    """Apply the rule to rows start:stop of one direction.
-
-    `seen` are their similarities after scale and bias; they are used up.
-    """
-    start, stop, pairs = block
-    if side.candidate_present is not None:
-        # A candidate that is not there is infinitely dissimilar: no rule gives it weight.
-        seen.masked_fill_(~side.candidate_present, -torch.inf)
-    query, candidate = side.query_of_pair[pairs], side.candidate_of_pair[pairs]
-    own, outer = whole.positive_similarities[pairs], None if outside is None else outside[pairs]
-    diagonal = side.diagonal and len(seen) == side.queries
-    query = query - start if start else query
-    batch = Batch(query, candidate, side.one_each, own, whole, outer, diagonal)
-    mask = side.mask(start, stop, pairs) if objective.reads_mask else _NOT_READ
-    values, weights, outer = (*objective.rule(seen, mask, batch), None)[:3]
-    assert values is not None
-    assert weights is not None
-    # A query without a negative contributes nothing, unless it has negatives outside the batch.
-    silent = side.absent if objective.needs_offline else side.silent
-    if silent is not None:
-        silent = silent[start:stop]
-        values = values.masked_fill(silent, 0)
-        if isinstance(weights, Sparse):
-            weights = weights._replace(weight=weights.weight.masked_fill(silent[weights.query], 0))
-        else:
-            weights = weights.masked_fill_(silent[:, None], 0)
-    return Part(values.sum(), weights, outer)
-
-
-_NOT_READ = torch.empty(0, 0, dtype=torch.bool)
-
-
-def dense(weights: Sparse, like: Tensor) -> Tensor:
-    """Sparse weights as a matrix of the shape of `like`."""
-    matrix = torch.zeros_like(like)
-    return matrix.index_put_((weights.query, weights.candidate), weights.weight, accumulate=True)
 
 
 objectives: Registry[Objective] = Registry("objective", "simgrad objectives")

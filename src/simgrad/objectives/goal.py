@@ -40,9 +40,8 @@ from torch.nn.functional import pad, softplus
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
-from simgrad.objectives.batch import Batch
-from simgrad.objectives.hardest import Hardest, lying
-from simgrad.objectives.streamed import Summary, Verdict, columns
+from simgrad.objectives.family import Family, Vectors, Verdict
+from simgrad.objectives.pairs import Pairs
 
 TRIPLET_WEIGHTS = ("con", "nca", "cir")
 PAIR_WEIGHTS = ("con", "lin", "sig", "lin-ms", "sig-ms")
@@ -63,8 +62,10 @@ class Relative(NamedTuple):
     description="weighs the hardest triplet by T(s+, s-) and its two pairs by P+ and P-",
 )
 @dataclass(eq=False, repr=False)
-class Goal(Hardest):
+class Goal(Family):
     """One cell of the table of triplet weights x pair weights."""
+
+    sparse = True
 
     triplet: "str | TripletWeight" = setting(
         "cir", "triplet weight; or a function (s+, s-) -> T", choices=TRIPLET_WEIGHTS, shown=True
@@ -162,62 +163,44 @@ class Goal(Hardest):
         """Whether the pair weights look at the batch's other pairs (section 3.3)."""
         return self.pair in ("lin-ms", "sig-ms")
 
-    def before(self, batch: Batch, rows: int) -> Summary:
-        """The bound of the set N: known before any negative is, so that they can be streamed."""
+    @property
+    def totals(self) -> tuple[str, ...]:  # type: ignore[override]  # of the set N: its size, its sum
+        of_set = {"lin-ms": ("count", "sum"), "sig-ms": ("count", "logsumexp")}
+        return ("max", *of_set.get(str(self.pair), ()))
+
+    def known(self, pairs: Pairs) -> Vectors:
+        """The bound of the set N."""
         if not self.is_relative:
             return ()
-        return ((batch.whole.smallest_positive - self.epsilon).expand(rows),)
+        return ((pairs.of_batch.min() - self.epsilon).expand(pairs.queries),)
 
-    def summarise(
-        self, negatives: Tensor, before: Summary, first: int = 0
-    ) -> tuple[Summary, Tensor | None]:
-        """The hardest and its place; of N, the hardest included: how many, and the sum of R or the
-        log of the sum of exp(beta R). The hardest may be in another part, so m- has to wait."""
-        negatives = lying(negatives)
-        (hardest, where), _ = super().summarise(negatives, before, first)
+    def terms(self, s: Tensor, *bound: Tensor) -> Vectors:
+        """The hardest negative; and of N, the hardest included, how many, and the sum of R or the
+        log of the sum of exp(beta R)."""
         if not self.is_relative:
-            return (hardest, where), None
-        (bound,) = columns(*before)
-        outside = negatives < bound if self.released else negatives <= bound
-        count = negatives.shape[1] - outside.sum(1, dtype=hardest.dtype)
+            return (s,)
+        inside = s >= bound[0] if self.released else s > bound[0]
         if self.pair == "lin-ms":
-            # What is above the bound, and the bound as often: no mask, and -inf does no harm.
-            total = (negatives - bound).clamp_(min=0).sum(1).addcmul_(count, before[0])
-        else:
-            # Exponents relative to the largest cannot overflow; -inf less -inf would be NaN.
-            largest = hardest.clamp(min=torch.finfo(hardest.dtype).min)
-            gap = (negatives - largest[:, None]).mul_(self.beta)
-            total = gap.masked_fill_(outside, -torch.inf).exp_().sum(1)
-            total = total.log_().add_(largest, alpha=self.beta)
-        return (hardest, where, count, total), None
+            return s, inside, torch.where(inside, s, 0.0)
+        return s, inside, torch.where(inside, self.beta * s, -torch.inf)
 
-    def merge(self, parts: Summary) -> Summary:
-        if self.pair != "sig-ms":
-            return super().merge(parts)
-        return (*super().merge(parts[:3]), torch.logsumexp(parts[3], 0))
-
-    def judge(self, summary: Summary, batch: Batch) -> Verdict:
+    def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
         """The formulas, applied to the triplets of a batch."""
-        hardest, where = summary[:2]
-        s_pos, s_neg = batch.similarity, batch.per_pair(hardest)  # one triplet per pair
+        s_pos, s_neg = pairs.similarity, pairs.per_pair(totals[0])  # one triplet per pair
         T = self.triplet_weight(s_pos, s_neg)
         relative = None
         if self.is_relative:
-            m_pos = self._among_positives(batch, s_neg)
-            m_neg = batch.per_pair(self._among_negatives(summary, batch))
+            m_pos = self._among_positives(pairs, s_neg)
+            m_neg = pairs.per_pair(self._among_negatives(totals, pairs))
             relative = Relative(m_pos, m_neg)
         P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
-        return Verdict(
-            batch.per_query(self.value(s_pos, s_neg), len(hardest)),
-            -T * P_pos,
-            negative=batch.per_pair(where),
-            on_negative=T * P_neg,
-        )
+        value = pairs.per_query(self.value(s_pos, s_neg))
+        return Verdict(value, -T * P_pos, on_hardest=T * P_neg)
 
-    def _among_positives(self, batch: Batch, s_neg: Tensor) -> Tensor:
+    def _among_positives(self, pairs: Pairs, s_neg: Tensor) -> Tensor:
         """m+. What is below a bound is a prefix of the sorted positives, so that its sum is looked
         up: no pairs x pairs matrix. The pair itself is taken out."""
-        ordered, own, bound = batch.whole.sorted_positives, batch.similarity, s_neg + self.epsilon
+        ordered, own, bound = pairs.sorted_of_batch, pairs.similarity, s_neg + self.epsilon
         # The public code includes the bound itself.
         size = torch.searchsorted(ordered, bound, right=self.released)
         inside = own <= bound if self.released else own < bound
@@ -236,10 +219,10 @@ class Goal(Hardest):
             mean = others.div_(count.clamp(min=1))
         return mean.masked_fill_(count <= 0, self._empty).to(s_neg.dtype)
 
-    def _among_negatives(self, summary: Summary, batch: Batch) -> Tensor:
-        """m-, for each query. The hardest itself is in the summary, and taken out here."""
-        hardest, _, count, total = summary
-        bound = batch.whole.smallest_positive - self.epsilon
+    def _among_negatives(self, totals: Vectors, pairs: Pairs) -> Tensor:
+        """m-, for each query. The hardest itself is in the totals, and taken out here."""
+        hardest, count, total = totals
+        bound = pairs.of_batch.min() - self.epsilon
         inside = hardest >= bound if self.released else hardest > bound
         if self.pair == "lin-ms":
             total = count * hardest - total  # sum of s- - R, where the hardest's own is 0
@@ -249,14 +232,6 @@ class Goal(Hardest):
             total = torch.sub(total, hardest, alpha=self.beta).expm1_().clamp_(min=0)
         others = torch.add(count, inside, alpha=-1)
         return total.div_(others.clamp(min=1)).masked_fill_(others <= 0, self._empty)
-
-    @property
-    def tile(self) -> str:  # type: ignore[override]  # which kernel depends on the pair weight
-        kinds = {"lin-ms": "hardest-linear", "sig-ms": "hardest-exponential"}
-        return kinds.get(self.pair, "hardest") if isinstance(self.pair, str) else "hardest"
-
-    def constants(self) -> tuple[float, bool]:
-        return self.beta, self.released
 
     @property
     def _empty(self) -> float:

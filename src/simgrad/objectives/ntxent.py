@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
-from simgrad.objectives.batch import Batch
-from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
-from simgrad.objectives.tensors import constant
+from simgrad.objectives.engine.tensors import constant
+from simgrad.objectives.family import Family, Vectors, Verdict
+from simgrad.objectives.pairs import Pairs
 
 # As in CLIP: a learned temperature may not fall below 1/100.
 _LARGEST_SCALE = 100.0
@@ -28,11 +28,11 @@ _LARGEST_SCALE = 100.0
     description="pushes every negative by its softmax probability: the closer, the harder",
 )
 @dataclass(eq=False, repr=False)
-class NTXent(Streamed):
+class NTXent(Family):
     """Every negative counts, by its softmax probability."""
 
     mean = True
-    tile = "softmax"
+    totals = ("logsumexp",)
 
     tau: float = setting(0.1, "temperature of the softmax")
     learned: bool = setting(False, "learn the temperature, starting from tau, as CLIP does")
@@ -48,48 +48,28 @@ class NTXent(Streamed):
             return self.log_scale.exp().clamp(max=_LARGEST_SCALE), None
         return constant(1 / self.tau), None
 
-    def summarise(
-        self, negatives: Tensor, before: Summary, first: int = 0
-    ) -> tuple[Summary, Tensor | None]:
-        return (_log_sum_exp(negatives),), None
+    def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
+        return (s,)
 
-    def merge(self, parts: Summary) -> Summary:
-        return (torch.logsumexp(parts[0], 0),)
+    def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
+        normaliser = with_positives(totals[0], pairs)  # log of the sum over all candidates
+        log_probability = pairs.similarity - pairs.per_pair(normaliser)
+        missing = torch.expm1(log_probability)  # probability - 1, however close to 0 that is
+        if pairs.one_each:
+            return Verdict(-log_probability, missing, (normaliser,))
+        values = pairs.per_query(-log_probability * pairs.share)
+        return Verdict(values, missing + (1 - pairs.share), (normaliser,))
 
-    def judge(self, summary: Summary, batch: Batch) -> Verdict:
-        normaliser = _with_positives(summary[0], batch)  # log of the sum over all candidates
-        log_probability = batch.similarity - batch.per_pair(normaliser)
-        return self._verdict(log_probability, batch, normaliser.shape[0], (normaliser,))
-
-    def _verdict(self, log_own: Tensor, batch: Batch, rows: int, given: Summary = ()) -> Verdict:
-        own = torch.expm1(log_own)  # probability - 1, however close to 0 that is
-        if batch.one_each:
-            return Verdict(-log_own, own, given)
-        ones = torch.ones_like(own)
-        share = ones / batch.per_pair(batch.per_query(ones, rows))  # 1 / |positives|
-        return Verdict(batch.per_query(-log_own * share, rows), own + (1 - share), given)
-
-    def spread(self, negatives: Tensor, given: Summary) -> Tensor:
-        return (negatives - columns(*given)[0]).exp_()  # softmax
-
-    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        log_probability = similarities.log_softmax(1)
-        verdict = self._verdict(batch.pick(log_probability), batch, similarities.shape[0])
-        return verdict.values, batch.fill(log_probability.exp_(), verdict.on_positive)
+    def push(self, s: Tensor, normaliser: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.exp(s - normaliser)
 
 
-def _with_positives(of_negatives: Tensor, batch: Batch) -> Tensor:
+def with_positives(of_negatives: Tensor, pairs: Pairs) -> Tensor:
     """Log of the sum of exponentials, the positives' added."""
-    if batch.one_each:
-        return torch.logaddexp(of_negatives, batch.similarity)
-    largest = of_negatives.scatter_reduce(0, batch.query, batch.similarity, "amax")
+    if pairs.one_each:
+        return torch.logaddexp(of_negatives, pairs.similarity)
+    largest = of_negatives.scatter_reduce(0, pairs.query, pairs.similarity, "amax")
     largest = largest.clamp(min=torch.finfo(largest.dtype).min)  # a row that is not there
-    own = torch.exp(batch.similarity - batch.per_pair(largest))
-    total = torch.exp(of_negatives - largest) + batch.per_query(own, len(largest))
+    own = torch.exp(pairs.similarity - pairs.per_pair(largest))
+    total = torch.exp(of_negatives - largest) + pairs.per_query(own)
     return total.log_().add_(largest).clamp_(min=torch.finfo(largest.dtype).min)
-
-
-def _log_sum_exp(x: Tensor) -> Tensor:
-    """Of every row; -inf for a row of -inf."""
-    largest = x.amax(1).clamp(min=torch.finfo(x.dtype).min)
-    return (x - largest[:, None]).exp_().sum(1).log_().add_(largest)

@@ -20,16 +20,18 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
-from simgrad.objectives.batch import Batch
-from simgrad.objectives.hardest import Hardest
-from simgrad.objectives.streamed import Summary, Verdict
+from simgrad.objectives.family import Family, Vectors, Verdict
+from simgrad.objectives.pairs import Pairs
 
 _PAPER = "Chen, Deng & Luo, ECCV 2020"
 
 
 @dataclass(eq=False, repr=False)
-class _Offline(Hardest):
+class _Offline(Family):
     """What the three have in common."""
+
+    totals = ("max",)
+    sparse = True
 
     drawn_for_each = 2  # a mined negative, and a partner for it that shares no anchor
 
@@ -40,34 +42,32 @@ class _Offline(Hardest):
         """w, and its slope in `hardest` (the slope in `mined` is the opposite)."""
         return torch.ones_like(mined), 0.0
 
-    def judge(self, summary: Summary, batch: Batch) -> Verdict:
-        assert batch.outside is not None  # the frame has checked
-        mined, unanchored = batch.outside.unbind(1)
-        row_hardest, where = summary[:2]
-        own, hardest = batch.similarity, batch.per_pair(row_hardest)
+    def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
+        return (s,)
+
+    def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
+        assert pairs.outside is not None  # the frame has checked
+        mined, unanchored = pairs.outside.unbind(1)
+        own, hardest = pairs.similarity, pairs.per_pair(totals[0])
         lone = hardest == -torch.inf  # no negative in the batch: only the mined ones count
         hardest = hardest.masked_fill(lone, 0)
 
-        hinge = (self.online - own + hardest).clamp(min=0).masked_fill(lone, 0)
+        hinge = torch.relu(self.online - own + hardest).masked_fill(lone, 0)
         weight, slope = self.online_weight(mined, hardest)
-        triplet = (self.offline - own + mined).clamp(min=0)
-        quintuplet = (self.offline - own + unanchored).clamp(min=0) * float(self.drawn_for_each > 1)
+        triplet = torch.relu(self.offline - own + mined)
+        quintuplet = torch.relu(self.offline - own + unanchored) * float(self.drawn_for_each > 1)
 
         on_online = weight * (hinge > 0)
-        on_triplet = (triplet > 0).to(own.dtype)
-        on_unanchored = (quintuplet > 0).to(own.dtype)
+        on_triplet, on_unanchored = torch.sign(triplet), torch.sign(quintuplet)
         # The hinge also reaches both negatives through w.
         on_hardest = on_online + slope * hinge
         on_mined = on_triplet - slope * hinge
         on_own = -(on_online + on_triplet + on_unanchored)
-        values = batch.per_query(weight * hinge + triplet + quintuplet, len(row_hardest))
-        on_outside = torch.stack([on_mined, on_unanchored], 1)
         return Verdict(
-            values,
+            pairs.per_query(weight * hinge + triplet + quintuplet),
             on_own,
-            negative=batch.per_pair(where),
-            on_negative=on_hardest,
-            outside=on_outside,
+            on_hardest=on_hardest,
+            outside=torch.stack([on_mined, on_unanchored], 1),
         )
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
+from simgrad.objectives.engine.tensors import check_finite, exact_type, may_check
 from simgrad.objectives.positives import Positives
-from simgrad.objectives.tensors import check_finite, exact_type, may_check
 
 
 class Offline(NamedTuple):

@@ -1,37 +1,47 @@
 """An objective of your own is one function.
 
     @simgrad.objectives.declare("mine", description="pushes negatives by their square")
-    def mine(similarities, positives, batch, power: float = 2.0):
+    def mine(similarities, positives, pairs, power: float = 2.0):
         ...
         return values, weights
 
-Its parameters with defaults become the parameters of the spec `mine(power=3)`. It is then trained,
-counted, drawn, blocked and tested like any other.
+Rows are queries, one direction at a time. `positives` is the mask of positive pairs; `pairs` lists
+them with their similarities (`query`, `candidate`, `similarity`). `values` (queries,) are summed
+over queries and both directions, or, declared with `mean=True`, half the sum of the two directions'
+means. `weights` (queries, candidates) are their derivative. A rule may return its values alone:
+then the weights come from autograd, which takes longer. Parameters with defaults become parameters
+of the spec `mine(power=3)`. The objective is then trained, counted, drawn, blocked and tested like
+any other.
 """
 
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
-from simgrad.objectives.base import Objective, RuleResult, objectives
-from simgrad.objectives.batch import Batch
+from simgrad.objectives.base import Objective, objectives
+from simgrad.objectives.engine.forms import RuleResult
+from simgrad.objectives.pairs import Pairs
+
+OwnRule = Callable[..., "RuleResult | Tensor"]
 
 
 def declare(
     name: str, *, description: str = "", paper: str = "your own", mean: bool = False
-) -> Callable[[Callable[..., RuleResult]], type[Objective]]:
-    """Declare a rule `(similarities, positives, batch, **parameters) -> (values, weights)`."""
+) -> Callable[[OwnRule], type[Objective]]:
+    """Declare a rule `(similarities, positives, pairs, **parameters) -> (values, weights)`."""
 
-    def make(rule: Callable[..., RuleResult]) -> type[Objective]:
+    def make(rule: OwnRule) -> type[Objective]:
         parameters = list(inspect.signature(rule).parameters.values())
         if len(parameters) < 3:
             raise InputError(
-                f"the rule '{name}' must take (similarities, positives, batch), not "
+                f"the rule '{name}' must take (similarities, positives, pairs), not "
                 f"{inspect.signature(rule)}."
             )
         fields: list[Any] = []
@@ -42,9 +52,24 @@ def declare(
                 )
             fields.append((parameter.name, type(parameter.default), setting(parameter.default, "")))
         names = [f[0] for f in fields]
+        alone: list[bool] = []  # whether it returns its values alone, once that is known
 
-        def apply(self: Any, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
-            return rule(similarities, positives, batch, **{n: getattr(self, n) for n in names})
+        def apply(self: Any, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
+            chosen = {n: getattr(self, n) for n in names}
+            if not alone:
+                found = rule(similarities.clone(), positives, pairs, **chosen)
+                alone.append(isinstance(found, Tensor))
+                if alone[0]:
+                    warnings.warn(
+                        f"{name} returns its values alone: its weights come from autograd.",
+                        stacklevel=2,
+                    )
+            if alone[0]:
+                return _derived(rule, similarities, positives, pairs, chosen)
+            found = rule(similarities, positives, pairs, **chosen)
+            if isinstance(found, Tensor) or len(found) not in (2, 3):
+                raise InputError(f"the rule '{name}' must return (values, weights), or values.")
+            return found
 
         namespace = {"rule": apply, "mean": mean, "__doc__": rule.__doc__ or description}
         cls = dataclasses.make_dataclass(
@@ -54,3 +79,19 @@ def declare(
         return objectives.declare(name, paper=paper, description=description)(cls)
 
     return make
+
+
+def _derived(
+    rule: OwnRule, similarities: Tensor, positives: Tensor, pairs: Pairs, chosen: dict[str, Any]
+) -> RuleResult:
+    """Values, and their derivative by autograd."""
+    absent = similarities == -torch.inf  # has no derivative
+    with torch.enable_grad():
+        S = similarities.detach().requires_grad_()
+        own = dataclasses.replace(pairs, similarity=S[pairs.query, pairs.candidate])
+        # The rule may overwrite what it is given, but not what it is derived by.
+        values = rule(S.clone(), positives, own, **chosen)
+        assert isinstance(values, Tensor)
+        reached = values.requires_grad
+        weights = torch.autograd.grad(values.sum(), S)[0] if reached else torch.zeros_like(S)
+    return values.detach(), weights.masked_fill(absent, 0)

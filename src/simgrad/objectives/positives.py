@@ -1,19 +1,18 @@
-"""Which captions belong to which images, in the three forms a user may give them.
+"""Which captions belong to which images, in the forms a user may give them.
 
 `None` (the diagonal of a square batch), a boolean images x captions mask, or a 1-D integer tensor
-with each caption's image. Inside, a positive pair is a (query, candidate) index; the mask of a
-block of rows is made only when it is needed, so a batch of 65,536 never holds 65,536² booleans.
+with each caption's image (-1: nobody's, a negative for all). Inside, a positive pair is a (query,
+candidate) index, so that a batch of 65,536 never holds 65,536² booleans. Pairs to `ignore` are
+neither positives nor negatives: a mask too, or a list (k, 2) of image and caption.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-
-_ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -22,73 +21,90 @@ class Side:
 
     queries: int
     candidates: int
-    query_of_pair: Tensor  # (pairs,)
-    candidate_of_pair: Tensor  # (pairs,)
+    query: Tensor  # (pairs,)
+    candidate: Tensor  # (pairs,)
     one_each: bool  # every query has exactly one positive: pair k belongs to query k
-    diagonal: bool = False  # and that positive is candidate k
-    dense: Tensor | None = None  # (queries, candidates) bool, where the user gave a mask
-    query_present: Tensor | None = None  # (queries,) bool; None: all of them
+    present: Tensor | None = None  # (queries,) bool; None: all of them
     candidate_present: Tensor | None = None  # (candidates,) bool
+    ignored: Tensor | None = None  # (k, 2) of query and candidate
+    orphans: bool = False  # some queries have no positive
+    elsewhere: int = 0  # further candidates, negatives of all, on other processes
 
     @cached_property
     def share(self) -> "float | Tensor":
-        """Half a query's share of the mean over queries."""
-        if self.query_present is None:
+        """Half a query's share of the mean over the queries that are there and have a positive."""
+        if self.orphans:
+            # Their number is counted where it can be read back, so it is a number of the host.
+            return 0.5 / max(1, int(self._count(self.query).gt(0).sum()))
+        if self.present is None:
             return 0.5 / self.queries
-        return 0.5 / self.query_present.sum().double()
-
-    @cached_property
-    def absent(self) -> Tensor | None:
-        """(queries,) the rows that only fill up the batch."""
-        return None if self.query_present is None else ~self.query_present
+        return 0.5 / self.present.sum().double()
 
     @cached_property
     def silent(self) -> Tensor | None:
-        """(queries,) the rows that contribute nothing: absent, or without a negative."""
-        if self.one_each and self.candidates > 1 and self.candidate_present is None:
-            return self.absent
-        count = torch.zeros(self.queries, dtype=torch.long, device=self.query_of_pair.device)
-        count.index_add_(0, self.query_of_pair, torch.ones_like(self.query_of_pair))
+        """(queries,) the rows that contribute nothing: absent, without a positive or a negative."""
+        absent = None if self.present is None else ~self.present
+        whole = self.candidate_present is None and self.ignored is None
+        if self.one_each and self.candidates + self.elsewhere > 1 and whole:
+            return absent
+        own = self._count(self.query)
         present = self.candidate_present
-        lone = count >= (self.candidates if present is None else present.sum())
-        return lone if self.absent is None else lone | self.absent
+        taken = own if self.ignored is None else own + self._count(self.ignored[:, 0])
+        lone = taken >= self.elsewhere + (self.candidates if present is None else present.sum())
+        lone = lone | (own == 0)
+        return lone if absent is None else lone | absent
 
-    def mask(self, start: int, stop: int, pairs: slice) -> Tensor:
-        """The positives of rows start:stop, whose pairs are `pairs`."""
-        if self.dense is not None:
-            return self.dense[start:stop]
-        candidate = self.candidate_of_pair[pairs]
-        place = (self.query_of_pair[pairs] - start) * self.candidates + candidate
-        size = (stop - start) * self.candidates
-        mask = torch.zeros(size, dtype=torch.bool, device=place.device)
-        # Not `mask[...] = True`: that copies from the host, which a CUDA graph cannot.
-        return mask.index_fill_(0, place, True).view(stop - start, self.candidates)
+    @cached_property
+    def absent(self) -> Tensor | None:
+        """(queries,) the rows that only fill up the batch, or have no positive."""
+        if self.orphans:
+            return self._count(self.query) == 0
+        return None if self.present is None else ~self.present
 
-    def blocks(self, elements: int) -> list[tuple[int, int, slice]]:
-        """Row ranges (start, stop, pairs), each with about `elements` pair x candidate entries."""
-        pairs, count = max(1, elements // max(1, self.candidates)), len(self.query_of_pair)
-        if max(self.queries, count) <= pairs:
-            return [(0, self.queries, slice(0, count))]
-        if self.one_each:
-            starts = range(0, self.queries, pairs)
-            return [
-                (a, min(a + pairs, self.queries), slice(a, min(a + pairs, self.queries)))
-                for a in starts
-            ]
-        edges = torch.arange(self.queries + 1, device=self.query_of_pair.device)
-        first = torch.searchsorted(self.query_of_pair.contiguous(), edges).tolist()
-        blocks, start = [], 0
-        while start < self.queries:
-            stop = start + 1
-            while (
-                stop < self.queries
-                and first[stop + 1] - first[start] <= pairs
-                and stop - start < pairs
-            ):
-                stop += 1
-            blocks.append((start, stop, slice(first[start], first[stop])))
-            start = stop
-        return blocks
+    def _count(self, queries: Tensor) -> Tensor:
+        count = torch.zeros(self.queries, dtype=torch.long, device=queries.device)
+        return count.index_add_(0, queries, torch.ones_like(queries))
+
+    def mask(self) -> Tensor:
+        """(queries, candidates) bool: the positives."""
+        place = self.query * self.candidates + self.candidate
+        flat = torch.zeros(self.queries * self.candidates, dtype=torch.bool, device=place.device)
+        # Not `flat[...] = True`: that copies from the host, which a CUDA graph cannot.
+        return flat.index_fill_(0, place, True).view(self.queries, self.candidates)
+
+    def rows(self, start: int, stop: int) -> "Side":
+        """The same of some of the queries, counted from 0."""
+        if (start, stop) == (0, self.queries):
+            return self
+        pairs = self.pairs_of(start, stop)
+        ignored = self.ignored
+        if ignored is not None:
+            here = (ignored[:, 0] >= start) & (ignored[:, 0] < stop)
+            ignored = ignored[here] - ignored.new_tensor([start, 0])
+        return replace(
+            self,
+            queries=stop - start,
+            query=self.query[pairs] - start,
+            candidate=self.candidate[pairs],
+            present=None if self.present is None else self.present[start:stop],
+            ignored=ignored,
+        )
+
+    def pairs_of(self, start: int, stop: int) -> slice:
+        """Which pairs belong to the queries start:stop."""
+        if (start, stop) == (0, self.queries):
+            return slice(0, len(self.query))
+        return slice(start, stop) if self.one_each else slice(self._first(start), self._first(stop))
+
+    def _first(self, query: int) -> int:
+        return self._starts[query]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where the pairs of each query begin, and where all end."""
+        every = torch.arange(self.queries + 1, device=self.query.device)
+        found: list[int] = torch.searchsorted(self.query.contiguous(), every).tolist()
+        return found
 
 
 @dataclass(frozen=True)
@@ -103,32 +119,25 @@ class Positives:
     t2i: Side
     order: Tensor | None  # i2t pair k is t2i pair order[k]; None: pair k is image k and caption k
 
-    def fill(self, matrix: Tensor, value: float, start: int = 0, pairs: slice = _ALL) -> Tensor:
-        """In place: the entries of these pairs; the matrix begins with image `start`."""
-        if self.order is None:
-            matrix[:, start : start + len(matrix)].diagonal().fill_(value)
-            return matrix
-        image, caption = self.i2t.query_of_pair[pairs], self.i2t.candidate_of_pair[pairs]
-        given = matrix.new_full((), value)  # a kernel, not a copy: a CUDA graph can hold it
-        return matrix.index_put_((image - start if start else image, caption), given)
-
     @cached_property
     def count(self) -> int:
         """How many pairs there are."""
-        return self.i2t.query_of_pair.shape[0]
-
-    @cached_property
-    def together(self) -> tuple[Tensor, Tensor]:
-        """Query and candidate of the pairs of both directions: image queries, then captions."""
-        one, other = self.i2t, self.t2i
-        query = torch.cat([one.query_of_pair, other.query_of_pair + one.queries])
-        return query, torch.cat([one.candidate_of_pair, other.candidate_of_pair])
+        return self.i2t.query.shape[0]
 
     def by_caption(self, of_pairs: Tensor) -> Tensor:
         """What is sorted by image, sorted by caption."""
         if self.order is None:
             return of_pairs
         return torch.empty_like(of_pairs).index_copy_(0, self.order, of_pairs)
+
+    def by_image(self, of_pairs: Tensor) -> Tensor:
+        """What is sorted by caption, sorted by image."""
+        return of_pairs if self.order is None else of_pairs[self.order]
+
+    def ignoring(self, pairs: Tensor) -> "Positives":
+        """The same without some pairs (k, 2) of image and caption among the negatives."""
+        i2t, t2i = replace(self.i2t, ignored=pairs), replace(self.t2i, ignored=pairs.flip(1))
+        return Positives(i2t, t2i, self.order)
 
     @staticmethod
     def of_captions(
@@ -138,15 +147,26 @@ class Positives:
         captions = len(image_of_caption)
         order = torch.argsort(image_of_caption, stable=True)
         every = torch.arange(captions, device=image_of_caption.device)
-        i2t = Side(images, captions, image_of_caption[order], order, False, query_present=present)
+        i2t = Side(images, captions, image_of_caption[order], order, False, present=present)
         t2i = Side(captions, images, every, image_of_caption, True, candidate_present=present)
+        return Positives(i2t, t2i, order)
+
+    @staticmethod
+    def of_some_captions(image_of_caption: Tensor, images: int) -> "Positives":
+        """The same where some captions, marked -1, are nobody's."""
+        captions = len(image_of_caption)
+        caption = (image_of_caption >= 0).nonzero()[:, 0]  # (pairs,)
+        image = image_of_caption[caption]
+        order = torch.argsort(image, stable=True)
+        i2t = Side(images, captions, image[order], caption[order], False)
+        t2i = Side(captions, images, caption, image, False, orphans=len(caption) < captions)
         return Positives(i2t, t2i, order)
 
     @staticmethod
     def diagonal(size: int, device: torch.device) -> "Positives":
         """Pair k is image k and caption k."""
         every = torch.arange(size, device=device)
-        side = Side(size, size, every, every, True, diagonal=True)
+        side = Side(size, size, every, every, True)
         return Positives(side, side, None)
 
     @staticmethod
@@ -155,9 +175,8 @@ class Positives:
         images, captions = mask.shape
         rows, columns = mask.nonzero(as_tuple=True)
         order = torch.argsort(columns, stable=True)
-        transposed = mask.t().contiguous()
-        i2t = Side(images, captions, rows, columns, False, dense=mask)
-        t2i = Side(captions, images, columns[order], rows[order], False, dense=transposed)
+        i2t = Side(images, captions, rows, columns, False)
+        t2i = Side(captions, images, columns[order], rows[order], False)
         # order maps t2i pairs to i2t pairs; we keep the inverse, as for captions.
         return Positives(i2t, t2i, torch.argsort(order))
 
@@ -168,41 +187,60 @@ class Positives:
         captions: int,
         device: torch.device,
         check: bool = True,
+        ignore: Tensor | None = None,
     ) -> "Positives":
-        """Any of the public forms; what does not fit is an error that says which row."""
-        if isinstance(positives, Positives):
-            pairs = (positives.i2t.queries, positives.i2t.candidates)
-            if pairs != (images, captions):
-                raise InputError(
-                    f"positives are of {pairs[0]} images and {pairs[1]} captions, the batch has "
-                    f"{images} and {captions}."
-                )
-            return positives
-        if positives is None:
-            if images != captions:
-                raise InputError(
-                    f"{images} images and {captions} captions: without `positives` the batch must "
-                    "be square, caption k belonging to image k. Give each caption's image, or a "
-                    "boolean images x captions mask."
-                )
-            # A CUDA graph must hold what it reads: it makes its own.
-            return (_diagonal if check else Positives.diagonal)(images, device)
-        if not isinstance(positives, Tensor):
+        """Any of the public forms; what does not fit is an error that says which row.
+
+        Without `check` nothing is read back from a GPU, and nothing is refused.
+        """
+        found = _read(positives, images, captions, device, check)
+        if ignore is None:
+            return found
+        return found.ignoring(_read_ignored(ignore, found, images, captions, device, check))
+
+
+def _read(
+    positives: "Tensor | Positives | None",
+    images: int,
+    captions: int,
+    device: torch.device,
+    check: bool,
+) -> Positives:
+    if isinstance(positives, Positives):
+        pairs = (positives.i2t.queries, positives.i2t.candidates)
+        if pairs != (images, captions):
             raise InputError(
-                f"positives is a {type(positives).__name__}; give a tensor: boolean "
-                f"({images}, {captions}), or integer ({captions},) with each caption's image."
+                f"positives are of {pairs[0]} images and {pairs[1]} captions, the batch has "
+                f"{images} and {captions}."
             )
-        positives = positives.to(device)
-        if positives.dtype == torch.bool:
-            _check_mask(positives, images, captions, check)
-            return Positives.of_mask(positives)
-        if positives.dtype.is_floating_point or positives.dtype.is_complex:
+        return positives
+    if positives is None:
+        if images != captions:
             raise InputError(
-                f"positives has dtype {positives.dtype}; a mask must be torch.bool "
-                "(`positives > 0`), an index of each caption's image torch.int64."
+                f"{images} images and {captions} captions: without `positives` the batch must "
+                "be square, caption k belonging to image k. Give each caption's image, or a "
+                "boolean images x captions mask."
             )
-        _check_index(positives, images, captions, check)
-        return Positives.of_captions(positives.long(), images)
+        # A CUDA graph must hold what it reads: it makes its own.
+        return (_diagonal if check else Positives.diagonal)(images, device)
+    if not isinstance(positives, Tensor):
+        raise InputError(
+            f"positives is a {type(positives).__name__}; give a tensor: boolean "
+            f"({images}, {captions}), or integer ({captions},) with each caption's image."
+        )
+    positives = positives.to(device)
+    if positives.dtype == torch.bool:
+        _check_mask(positives, images, captions, check)
+        return Positives.of_mask(positives)
+    if positives.dtype.is_floating_point or positives.dtype.is_complex:
+        raise InputError(
+            f"positives has dtype {positives.dtype}; a mask must be torch.bool "
+            "(`positives > 0`), an index of each caption's image torch.int64."
+        )
+    positives = positives.long()
+    if _check_index(positives, images, captions, check):
+        return Positives.of_some_captions(positives, images)
+    return Positives.of_captions(positives, images)
 
 
 _diagonal = lru_cache(maxsize=8)(Positives.diagonal)  # the same from step to step
@@ -220,28 +258,78 @@ def _check_mask(mask: Tensor, images: int, captions: int, check: bool) -> None:
         if empty.any():
             raise InputError(
                 f"{kind} {int(empty.nonzero()[0])} has no positive: leave it out of the batch, or "
-                "mark what belongs to it."
+                "give it one. A caption that is nobody's is -1 in a list of each caption's image."
             )
 
 
-def _check_index(index: Tensor, images: int, captions: int, check: bool) -> None:
+def _check_index(index: Tensor, images: int, captions: int, check: bool) -> bool:
+    """Whether some captions are nobody's."""
     if index.shape != (captions,):
         raise InputError(
             f"positives has shape {tuple(index.shape)}; with {captions} captions it must be "
             f"({captions},): the image of each caption."
         )
     if not check:
-        return
-    outside = (index < 0) | (index >= images)
+        return False
+    outside = (index < -1) | (index >= images)
     if outside.any():
         row = int(outside.nonzero()[0])
         raise InputError(
             f"caption {row} belongs to image {int(index[row])}, but there are {images} images "
-            f"(0 to {images - 1})."
+            f"(0 to {images - 1}; -1 for a caption that is nobody's)."
         )
-    counts = torch.bincount(index.long(), minlength=images)
+    orphans = index < 0
+    counts = torch.bincount(index[~orphans], minlength=images)
     if (counts == 0).any():
         raise InputError(
             f"image {int((counts == 0).nonzero()[0])} has no caption among the positives: leave "
             "it out of the batch, or give it one."
         )
+    return bool(orphans.any())
+
+
+def _read_ignored(
+    ignore: Tensor,
+    positives: Positives,
+    images: int,
+    captions: int,
+    device: torch.device,
+    check: bool,
+) -> Tensor:
+    """(k, 2) pairs of image and caption, each once."""
+    if not isinstance(ignore, Tensor):
+        raise InputError(
+            f"ignore is a {type(ignore).__name__}; give a tensor: boolean ({images}, {captions}), "
+            "or integer (k, 2) with image and caption of each pair."
+        )
+    ignore = ignore.to(device)
+    if ignore.dtype == torch.bool:
+        if ignore.shape != (images, captions):
+            raise InputError(
+                f"the mask of pairs to ignore has shape {tuple(ignore.shape)}, the batch "
+                f"({images}, {captions})."
+            )
+        pairs = ignore.nonzero()
+    elif ignore.dtype.is_floating_point or ignore.dim() != 2 or ignore.shape[1] != 2:
+        raise InputError(
+            f"ignore has shape {tuple(ignore.shape)} and dtype {ignore.dtype}; it must be a mask "
+            f"({images}, {captions}) or whole numbers (k, 2): image and caption of each pair."
+        )
+    else:
+        pairs = torch.unique(ignore.long(), dim=0)
+    if not check:
+        return pairs
+    outside = (pairs < 0).any(1) | (pairs[:, 0] >= images) | (pairs[:, 1] >= captions)
+    if outside.any():
+        image, caption = pairs[outside][0].tolist()
+        raise InputError(
+            f"ignore names image {image} and caption {caption}; there are {images} and {captions}."
+        )
+    own = positives.i2t.query * captions + positives.i2t.candidate
+    both = torch.isin(pairs[:, 0] * captions + pairs[:, 1], own)
+    if both.any():
+        image, caption = pairs[both][0].tolist()
+        raise InputError(
+            f"image {image} and caption {caption} are a positive pair, and to be ignored: choose."
+        )
+    return pairs

@@ -15,8 +15,8 @@ from torch.nn.functional import softplus
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
-from simgrad.objectives.batch import Batch
-from simgrad.objectives.streamed import Streamed, Summary, Verdict
+from simgrad.objectives.family import Family, Vectors, Verdict
+from simgrad.objectives.pairs import Pairs
 
 
 @objectives.declare(
@@ -25,12 +25,12 @@ from simgrad.objectives.streamed import Streamed, Summary, Verdict
     description="pushes each negative by a sigmoid of its own similarity, whatever the others do",
 )
 @dataclass(eq=False, repr=False)
-class SigLIP(Streamed):
+class SigLIP(Family):
     """Every pair counts by itself."""
 
     mean = True
-    symmetric = True
-    tile = "sigmoid"
+    totals = ("sum", "sum")
+    immediate = True
 
     scale: float = setting(10.0, "factor of the similarities (start value where learned)")
     offset: float = setting(-10.0, "added to them (start value where learned)")
@@ -45,19 +45,13 @@ class SigLIP(Streamed):
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return self.log_scale.exp(), self.bias
 
-    def summarise(
-        self, negatives: Tensor, before: Summary, first: int = 0
-    ) -> tuple[Summary, Tensor | None]:
-        weights = negatives.sigmoid()
-        return (softplus(negatives).sum(1), weights.sum(1)), weights
+    def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
+        return softplus(s), torch.sigmoid(s)
 
-    def judge(self, summary: Summary, batch: Batch) -> Verdict:
-        on_negatives, pushed = summary
-        turned = -batch.similarity
-        own = batch.per_query(softplus(turned), len(pushed))
-        return Verdict(on_negatives + own, -turned.sigmoid_(), pushed=pushed)
+    def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
+        on_negatives, pushed = totals
+        values = on_negatives + pairs.per_query(softplus(-pairs.similarity))
+        return Verdict(values, -torch.sigmoid(-pairs.similarity), pushed=pushed)
 
-    def in_one(self, similarities: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        # With their sign turned, positives too are pushed; with that of their weights, pulled.
-        turned = batch.turn(similarities)
-        return softplus(turned).sum(1), batch.turn(turned.sigmoid())
+    def push(self, s: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.sigmoid(s)

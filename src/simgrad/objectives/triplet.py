@@ -7,13 +7,13 @@ hinge(margin + s_n - s_p), summed over triplets and both directions.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
-from simgrad.objectives.batch import Batch
-from simgrad.objectives.hardest import Hardest
-from simgrad.objectives.streamed import Streamed, Summary, Verdict, columns
+from simgrad.objectives.family import Family, Vectors, Verdict
+from simgrad.objectives.pairs import Pairs
 
 _BLEEKER = "Bleeker & de Rijke, ECIR 2022"
 
@@ -24,28 +24,27 @@ _BLEEKER = "Bleeker & de Rijke, ECIR 2022"
     description="pushes every negative within the margin, all with weight 1",
 )
 @dataclass(eq=False, repr=False)
-class Triplet(Streamed):
+class Triplet(Family):
     """Every negative within the margin counts, with weight 1."""
 
+    totals = ("sum", "count")
     per_pair = True  # one triplet per (pair, negative)
-    tile = "hinge"
+    immediate = True
 
     margin: float = setting(0.2, "how much closer than a negative the positive must be")
 
-    def before(self, batch: Batch, rows: int) -> Summary:
-        return (batch.similarity - self.margin,)
+    def known(self, pairs: Pairs) -> Vectors:
+        return (pairs.similarity - self.margin,)
 
-    def summarise(
-        self, negatives: Tensor, before: Summary, first: int = 0
-    ) -> tuple[Summary, Tensor | None]:
-        cost = (negatives - columns(*before)[0]).clamp_(min=0)
-        total = cost.sum(1)
-        active = cost.sign_()  # 1 where the hinge is open
-        return (total, active.sum(1)), active
+    def terms(self, s: Tensor, edge: Tensor) -> Vectors:  # type: ignore[override]
+        return torch.relu(s - edge), s > edge
 
-    def judge(self, summary: Summary, batch: Batch) -> Verdict:
-        values, pushes = summary
-        return Verdict(values, -pushes)
+    def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
+        cost, open_triplets = totals
+        return Verdict(pairs.per_query(cost), -open_triplets)
+
+    def push(self, s: Tensor, edge: Tensor) -> Tensor:  # type: ignore[override]
+        return (s > edge).to(s.dtype)
 
 
 @objectives.declare(
@@ -54,13 +53,19 @@ class Triplet(Streamed):
     description="pushes the hardest negative alone, with weight 1, if it is within the margin",
 )
 @dataclass(eq=False, repr=False)
-class TripletSH(Hardest):
+class TripletSH(Family):
     """The hardest negative of the batch counts, with weight 1."""
+
+    totals = ("max",)
+    sparse = True
 
     margin: float = setting(0.2, "how much closer than the hardest negative the positive must be")
 
-    def judge(self, summary: Summary, batch: Batch) -> Verdict:
-        hardest, where = summary[:2]
-        cost = (batch.per_pair(hardest) - batch.similarity).add_(self.margin).clamp_(min=0)
-        values, active = batch.per_query(cost, len(hardest)), cost.sign()
-        return Verdict(values, -active, negative=batch.per_pair(where), on_negative=active)
+    def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
+        return (s,)
+
+    def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
+        hardest = pairs.per_pair(totals[0])
+        cost = torch.relu(self.margin + hardest - pairs.similarity)
+        is_open = torch.sign(cost)
+        return Verdict(pairs.per_query(cost), -is_open, on_hardest=is_open)

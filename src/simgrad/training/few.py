@@ -14,8 +14,7 @@ from torch import Tensor
 
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.objectives import Objective, Offline, Positives
-from simgrad.objectives.hardest import Hardest
-from simgrad.objectives.tensors import attach
+from simgrad.objectives.engine.tensors import attach
 
 
 def weighs_few(objective: Objective, images: int, captions: int) -> bool:
@@ -24,7 +23,7 @@ def weighs_few(objective: Objective, images: int, captions: int) -> bool:
     A scale or a bias that is learned would want its own gradient from all of them.
     """
     return (
-        isinstance(objective.stream(), Hardest)
+        objective.sparse
         and objective.affine() == (None, None)
         and 2 * most(images, captions) < images * captions
     )

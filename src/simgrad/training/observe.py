@@ -37,9 +37,9 @@ def triplets(S: Tensor, image_of_caption: Tensor) -> Tensor:
     parts = []
     for side, scores in ((pairs.i2t, S), (pairs.t2i, S.t())):
         negatives = scores.clone()
-        negatives[side.query_of_pair, side.candidate_of_pair] = -torch.inf
-        hardest = negatives.max(1).values[side.query_of_pair]
-        own = scores[side.query_of_pair, side.candidate_of_pair]
+        negatives[side.query, side.candidate] = -torch.inf
+        hardest = negatives.max(1).values[side.query]
+        own = scores[side.query, side.candidate]
         parts.append(torch.stack([own, hardest], 1))
     found = torch.cat(parts)
     return found[torch.isfinite(found).all(1)]

@@ -1,10 +1,7 @@
-"""What Triton's kernels make of similarities, in few instructions.
+"""What printed kernels call: few instructions, and special functions least of all.
 
-A tile's arithmetic takes about as long as its product, and special functions are the scarcest:
-exponentials are powers of 2, a reciprocal is the square of a reciprocal root (one instruction each,
-where a division takes eight), and both directions share what they can.
-
-Import this where Triton is installed.
+Exponentials are powers of 2, a reciprocal is the square of a reciprocal root: one instruction each,
+where a division takes eight. Import this where Triton is installed.
 """
 
 # Triton reads the annotations and the source of a kernel: what it calls has no types to check.
@@ -53,19 +50,9 @@ def sigmoid_and_softplus(s):
 
 
 @triton.jit
-def steps(s, r, c, BOUNDED: tl.constexpr):
-    """sigmoid(s - r) and sigmoid(s - c): one reciprocal for both, and one exponential if BOUNDED.
-
-    1 / (1 + exp(r - s)), where the exponential is the square of exp(-s / 2) exp(r / 2): neither
-    factor overflows.
-    """
-    if BOUNDED:
-        half = exp(-0.5 * s)
-        u, v = half * exp(0.5 * r)[:, None], half * exp(0.5 * c)[None, :]
-        u, v = u * u + 1.0, v * v + 1.0
-    else:
-        u, v = exp(r[:, None] - s) + 1.0, exp(c[None, :] - s) + 1.0
-    u, v = tl.minimum(u, _MUCH), tl.minimum(v, _MUCH)
+def sigmoids(u, v):
+    """1 / (1 + u²) and 1 / (1 + v²): one reciprocal for both."""
+    u, v = tl.minimum(u * u + 1.0, _MUCH), tl.minimum(v * v + 1.0, _MUCH)
     inverse = inverse_of(u * v)
     return inverse * v, inverse * u
 
@@ -75,22 +62,3 @@ def hardest_of(s, number, axis: tl.constexpr):
     """The largest, and the first number where it is."""
     hardest = tl.max(s, axis)
     return hardest, tl.min(tl.where(s == tl.expand_dims(hardest, axis), number, 2**30), axis)
-
-
-@triton.jit
-def is_inside(s, bound, CLOSED: tl.constexpr):
-    if CLOSED:
-        inside = s >= bound
-    else:
-        inside = s > bound
-    return inside
-
-
-@triton.jit
-def part_of_set(s, inside, axis: tl.constexpr, RULE: tl.constexpr, steepness):
-    """The sum of the negatives inside, or log sum exp(steepness s)."""
-    if RULE == "hardest-linear":
-        total = tl.sum(tl.where(inside, s, 0.0), axis)
-    else:
-        total = log_sum_exp(tl.where(inside, s * steepness, -float("inf")), axis)
-    return total

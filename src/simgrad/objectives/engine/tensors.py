@@ -10,7 +10,8 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 
 _HALF = (torch.float16, torch.bfloat16)
-_NEAR = 2**18  # numbers of a temporary that stays near a processor
+# Numbers of a temporary: 1 MiB stays near a processor, 32 MiB keep a GPU busy.
+_NEAR = {"cpu": 2**18, "cuda": 2**23}
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -34,20 +35,25 @@ def without_autocast(device: str) -> AbstractContextManager[None]:
 _NOTHING = nullcontext()
 
 
-def product_type(x: Tensor) -> torch.dtype:
-    """In which precision similarities of vectors x are multiplied; sums are float32 at least.
+def product_type(x: Tensor, y: Tensor) -> torch.dtype:
+    """In which precision similarities of vectors are multiplied; sums are float32 at least.
 
     Rounding unit vectors to bfloat16 moves a similarity by some 1e-5, while half-precision
     products kept in half precision, as autocast has them, move it by 1e-3. Like autocast, this
     leaves float64 as it is.
     """
-    half = x.dtype in _HALF or (x.dtype == torch.float32 and torch.is_autocast_enabled("cuda"))
-    return torch.bfloat16 if x.is_cuda and half else exact_type(x)
+    kind = torch.promote_types(x.dtype, y.dtype)
+    half = kind in _HALF or (kind == torch.float32 and torch.is_autocast_enabled("cuda"))
+    return torch.bfloat16 if x.is_cuda and half else _exact(kind)
 
 
 def exact_type(x: Tensor) -> torch.dtype:
     """The precision of everything but products: that of the inputs, float32 at least."""
-    return torch.float32 if x.dtype in _HALF else x.dtype
+    return _exact(x.dtype)
+
+
+def _exact(kind: torch.dtype) -> torch.dtype:
+    return torch.float32 if kind in _HALF else kind
 
 
 def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
@@ -57,27 +63,20 @@ def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.mm(a, b, out=out)
 
 
-def dots(a: Tensor, b: Tensor) -> Tensor:
-    """(rows, 1) the product of each row of a with the same of b."""
-    if a.is_cuda or a.numel() <= _NEAR:
-        return (a * b).sum(1, keepdim=True)
-    rows = max(1, _NEAR // a.shape[1])
-    products, found = a.new_empty(rows, a.shape[1]), a.new_empty(len(a), 1)
-    for start in range(0, len(a), rows):
-        part = slice(start, start + rows)
-        some = torch.mul(a[part], b[part], out=products[: len(a) - start])
-        torch.sum(some, 1, keepdim=True, out=found[part])
-    return found
+def chunks(rows: int, like: Tensor) -> list[slice]:
+    """Rows as wide as those of `like` that are worked together, so that temporaries stay small."""
+    many = max(1, _NEAR.get(like.device.type, 2**18) // max(1, like.shape[1]))
+    return [slice(start, min(rows, start + many)) for start in range(0, rows, many)] or [slice(0)]
 
 
-def add_product(to: Tensor, a: Tensor, b: Tensor, factor: float) -> None:
-    """In place: to += factor * a @ b."""
+def add_product(to: Tensor, a: Tensor, b: Tensor) -> None:
+    """In place: to += a @ b."""
     if a.dtype != torch.bfloat16:
-        to.addmm_(a, b, alpha=factor)
+        to.addmm_(a, b)
     elif _adds_to_float32(a.device):
-        torch.addmm(to, a, b, out_dtype=torch.float32, alpha=factor, out=to)
+        torch.addmm(to, a, b, out_dtype=torch.float32, out=to)
     else:
-        to.add_(product(a, b), alpha=factor)
+        to.add_(product(a, b))
 
 
 @cache
@@ -135,11 +134,21 @@ class _Attach(torch.autograd.Function):
         return value[0]  # in a list it is no input, which would have to be copied
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *above: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "objectives have no second derivatives: weights are written down, not derived. "
+                "Call backward without create_graph=True."
+            )
         # The product is taken in the gradients' precision, then rounded to the inputs'.
         below = [_times(above[0], g, t) for g, t in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
         return (None, None, *below, *(None for _ in below))
+
+
+def refuse_vmap(*tensors: Tensor) -> None:
+    """Batches of batches have a similarity matrix each: that is a loop."""
+    if any(torch._C._functorch.is_batchedtensor(x) for x in tensors):
+        raise InputError("objectives do not work under torch.vmap: call them in a loop instead.")
 
 
 def _times(factor: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:

@@ -1,0 +1,92 @@
+"""What all ways of working need to know of a batch, and what they come to."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from simgrad.objectives.engine.forms import Rule
+from simgrad.objectives.engine.rules import factor_of
+from simgrad.objectives.engine.tensors import chunks, product
+from simgrad.objectives.positives import Positives, Side
+
+Outside = tuple[Tensor | None, Tensor | None]  # by direction, (pairs, 2)
+Factor = float | Tensor
+
+
+class Gradients(NamedTuple):
+    """The loss and its derivatives."""
+
+    value: Tensor
+    vectors: Tensor  # (images and texts, width) by what is multiplied
+    outside: Outside
+    bias: Tensor | None
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch whose vectors all have one length, the root of the scale."""
+
+    rule: Rule
+    pairs: Positives
+    outside: Outside
+    vectors: Tensor  # (images and texts, width) in the precision of products
+    exact: torch.dtype  # of everything else
+    scale: Factor = 1.0
+    bias: Tensor | None = None
+    block: int | None = None  # similarities in a block, where a user says so
+
+    @property
+    def count(self) -> int:
+        """Images; texts come after them."""
+        return self.pairs.i2t.queries
+
+    @cached_property
+    def images(self) -> Tensor:
+        return self.vectors[: self.count]
+
+    @cached_property
+    def texts(self) -> Tensor:
+        return self.vectors[self.count :]
+
+    def similarities(self, images: Tensor, texts: Tensor) -> Tensor:
+        """(images, texts) as the rule sees them."""
+        S = product(images, texts.t())
+        return S if self.bias is None else S.add_(self.bias)
+
+    def own(self, side: Side, queries: Tensor, candidates: Tensor) -> Tensor:
+        """(pairs,) similarities of the positive pairs alone."""
+        if side.one_each and self.pairs.order is None:
+            some = [
+                (queries[part].to(self.exact) * candidates[part]).sum(1)
+                for part in chunks(len(queries), queries)
+            ]
+        else:
+            some = [
+                (queries[side.query[part]].to(self.exact) * candidates[side.candidate[part]]).sum(1)
+                for part in chunks(len(side.query), queries)
+            ]
+        own = some[0] if len(some) == 1 else torch.cat(some)
+        return own if self.bias is None else own.add_(self.bias)
+
+    @cached_property
+    def factors(self) -> tuple[Factor, Factor]:
+        """What an image query's value and weights are multiplied with, and a caption query's."""
+        i2t, t2i = (factor_of(self.rule, s, self.exact) for s in (self.pairs.i2t, self.pairs.t2i))
+        return i2t, t2i
+
+    @cached_property
+    def silences(self) -> tuple[Tensor | None, Tensor | None]:
+        """(queries,) of either direction: those that contribute nothing; None: all do."""
+        i2t, t2i = self.pairs.i2t, self.pairs.t2i
+        return (i2t.absent, t2i.absent) if self.rule.needs_offline else (i2t.silent, t2i.silent)
+
+
+def add_rows(to: Tensor, rows: Tensor, vectors: Tensor, which: Tensor, weight: Tensor) -> None:
+    """In place: to[rows] += weight * vectors[which], as much at a time as stays small."""
+    for part in chunks(len(rows), vectors):
+        # In one product the vectors of other precision are rounded up first.
+        some = vectors[which[part]].to(to.dtype) * weight[part, None]
+        to.index_add_(0, rows[part], some)

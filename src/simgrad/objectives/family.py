@@ -1,0 +1,102 @@
+"""A family of objectives: its formula stands once, elementwise, and everything else is derived.
+
+A query needs little of its negatives: a softmax its normaliser, a hinge the number of open
+triplets, GOAL the hardest one. A family says
+
+    known(pairs)           what a query knows of its positives before it has seen a negative
+    terms(s, *known)       of a negative's similarity: what is summed up over a query's negatives,
+                           each in the way that `totals` names: sum, count, logsumexp or max
+    judge(totals, pairs)   the value, the weights on positives, and what `push` is given
+    push(s, *given)        the weight on a negative
+
+`terms` and `push` are elementwise: `s` is any part of the similarities, in any shape; the others
+broadcast against it. What is no negative has s = -inf, where terms must add nothing to their total
+and push must be 0 (`check_form` looks). From these the frame makes the rule on a whole matrix,
+blocks that serve both directions at once, the ring of several processes, and, by printing `terms`
+and `push`, fused GPU kernels.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from simgrad.core.errors import InputError
+from simgrad.objectives.base import Objective
+from simgrad.objectives.engine.forms import KINDS, RuleResult, Vectors, Verdict
+from simgrad.objectives.engine.totals import beside, reduce_terms
+from simgrad.objectives.pairs import Pairs
+
+__all__ = ["Family", "Vectors", "Verdict"]
+
+
+class Family(Objective):
+    """Base of the objectives that are written elementwise."""
+
+    totals: ClassVar[tuple[str, ...]] = ()  # the kind of each of the terms
+    per_pair: ClassVar[bool] = False  # totals belong to pairs: each sees its query's negatives
+    immediate: ClassVar[bool] = False  # push needs no totals: it is given what is `known`
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        # Where they depend on parameters, they are a property.
+        unknown = set(cls.totals) - set(KINDS) if isinstance(cls.totals, tuple) else set()
+        if unknown:
+            raise InputError(
+                f"{cls.__name__}: totals are of the kinds {', '.join(KINDS)}, not {unknown.pop()}."
+            )
+
+    def known(self, pairs: Pairs) -> Vectors:
+        """What `terms` needs: (pairs,) if `per_pair`, else (queries,)."""
+        return ()
+
+    def terms(self, s: Tensor, *known: Tensor) -> Vectors:
+        """What is summed up over a query's negatives."""
+        raise NotImplementedError
+
+    def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
+        """Values and weights on positives. A query without negatives may be given anything."""
+        raise NotImplementedError
+
+    def push(self, s: Tensor, *given: Tensor) -> Tensor:
+        """The weight on a negative. Not asked for where the verdict is `on_hardest`."""
+        raise NotImplementedError
+
+    def elementwise(self) -> "Family | None":
+        # A subclass with a rule of its own has pieces that say something else.
+        return self if type(self).rule is Family.rule else None
+
+    def rule(self, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
+        """The pieces in turn, on a whole matrix."""
+        negatives = similarities.masked_fill_(positives, -torch.inf)
+        expanded = self.per_pair and not pairs.one_each
+        lines = negatives[pairs.query] if expanded else negatives
+        known = self.known(pairs)
+        totals, hardest = reduce_terms(self, lines, known, 1)
+        verdict = self.judge(totals, pairs)
+        if verdict.on_hardest is None:
+            weights = self.push(lines, *beside(known if self.immediate else verdict.given, 1))
+        else:
+            assert hardest is not None
+            place = (pairs.query, pairs.per_pair(hardest))
+            weights = torch.zeros_like(lines)
+            weights.index_put_(place, verdict.on_hardest, accumulate=True)
+        if expanded:
+            weights = pairs.per_query(weights)
+        weights.index_put_((pairs.query, pairs.candidate), verdict.on_positive, accumulate=True)
+        return verdict.values, weights, verdict.outside
+
+
+def check_form(family: Family) -> None:
+    """Refuse a family that gives weight to what is not there."""
+    one, zero = torch.zeros(1, dtype=torch.long), torch.zeros(1)
+    pairs = Pairs(one, one, zero, 1, True, zero)
+    nothing = torch.tensor([[-torch.inf]])
+    totals, _ = reduce_terms(family, nothing, family.known(pairs), 1)
+    neutral = {"sum": 0.0, "count": 0.0, "logsumexp": -torch.inf, "max": -torch.inf}
+    for kind, total in zip(family.totals, totals, strict=True):
+        if float(total) != neutral[kind]:
+            raise InputError(
+                f"{family}: at s = -inf, which stands for what is no negative, a term adds "
+                f"{float(total)} to its {kind}; it must add nothing."
+            )

@@ -1,0 +1,144 @@
+"""An objective over a batch that lies on several processes.
+
+    objective = simgrad.distributed("nt-xent(learned=true)")
+    loss = objective(images, texts, positives)  # each process passes its own share
+    loss.backward()
+
+Every process gets the loss of the whole batch and, after backward, the exact gradient of its own
+share, as if one process had seen all of it. Shares may differ in size; positives are indices into
+the own images, and pairs to ignore are pairs of the own share. `gradients="mean"` is for loops that
+average the processes' gradients (DDP, FSDP), `"sum"` for those that add them: with the wrong one
+every step is as many times too long or too short as there are processes.
+"""
+
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from simgrad.core.errors import InputError
+from simgrad.objectives.base import Objective, objectives
+from simgrad.objectives.engine.embeddings import check_shapes, weigh_spread
+from simgrad.objectives.engine.ring import Processes, Transport
+from simgrad.objectives.outside import Offline
+
+_LARGEST_CHECK = 4096  # pairs of a batch that `check` gathers
+
+
+def distributed(
+    objective: "str | Objective",
+    group: "dist.ProcessGroup | None" = None,
+    gradients: Literal["mean", "sum"] = "mean",
+    *,
+    check: bool = False,
+) -> "Distributed":
+    """The objective of a batch that lies on several processes; None: on all there are.
+
+    `check`: compare the first batch, if it is small, with one process that sees all of it.
+    """
+    found = objective if isinstance(objective, Objective) else objectives.parse(objective)
+    return Distributed(found, group, gradients, check)
+
+
+class Distributed(nn.Module):
+    """Called like the objective itself, with the own share of the batch."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        group: "dist.ProcessGroup | None" = None,
+        gradients: Literal["mean", "sum"] = "mean",
+        check: bool = False,
+        transport: Transport | None = None,
+    ) -> None:
+        super().__init__()
+        if gradients not in ("mean", "sum"):
+            raise InputError(
+                "distributed: gradients is 'mean' (loops that average them, as DDP and FSDP do) or "
+                f"'sum', not {gradients!r:.40}."
+            )
+        self.objective, self.group, self.gradients = objective, group, gradients
+        self.check, self.transport = check, transport
+
+    def extra_repr(self) -> str:
+        return f"gradients={self.gradients!r}"
+
+    def forward(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        positives: Tensor | None = None,
+        offline: Offline | None = None,
+        *,
+        ignore: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of the whole batch."""
+        transport = self.transport
+        if transport is None:
+            if not dist.is_available() or not dist.is_initialized():
+                return self._alone(images, texts, positives, offline, ignore)
+            transport = Processes(self.group)
+        if transport.size == 1:
+            return self._alone(images, texts, positives, offline, ignore)
+        check_shapes(images, texts)
+        factor = float(transport.size) if self.gradients == "mean" else 1.0
+        given = images, texts, positives, offline, ignore
+        loss = weigh_spread(self.objective, *given, transport, factor)
+        if self.check:
+            self.check = False
+            _compare(self.objective, given, transport, loss, factor)
+        return loss
+
+    def _alone(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        positives: Tensor | None,
+        offline: Offline | None,
+        ignore: Tensor | None,
+    ) -> Tensor:
+        loss: Tensor = self.objective(images, texts, positives, offline, ignore=ignore)
+        return loss
+
+
+def _compare(
+    objective: Objective,
+    given: tuple[Tensor, Tensor, Tensor | None, Offline | None, Tensor | None],
+    transport: Transport,
+    loss: Tensor,
+    factor: float,
+) -> None:
+    """The same batch on one process: its loss, and the gradient of the own share."""
+    images, texts, positives, offline, ignore = given
+    if (
+        offline is not None
+        or ignore is not None
+        or not (images.requires_grad and texts.requires_grad)
+    ):
+        return
+    counts = [len(part) for part in transport.gather(texts.new_zeros(len(texts), 1))]
+    if sum(counts) > _LARGEST_CHECK:
+        return
+    every = [transport.gather(x.detach()) for x in (images, texts)]
+    own = torch.arange(len(images), device=images.device) if positives is None else positives
+    if own.dtype == torch.bool:
+        return
+    pairing, first = [], 0
+    for part, some in zip(transport.gather(own.long()), every[0], strict=True):
+        pairing.append(torch.where(part < 0, part, part + first))
+        first += len(some)
+    x, y = (torch.cat(parts).requires_grad_() for parts in every)
+    with torch.enable_grad():
+        whole = objective(x, y, torch.cat(pairing))
+    expected = torch.autograd.grad(whole, [x, y])
+    found = torch.autograd.grad(loss, [images, texts], retain_graph=True)
+    named = zip(("images", "texts"), every, found, expected, strict=True)
+    for what, parts, ours, theirs in named:
+        start = sum(len(p) for p in parts[: transport.rank])
+        wanted = theirs[start : start + len(ours)] * factor
+        if not torch.allclose(ours, wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max())):
+            raise InputError(
+                f"distributed: the gradient of this process's {what} is not {factor:g} times that "
+                "of one process that sees the whole batch. Are these shares of one batch?"
+            )

@@ -1,0 +1,205 @@
+"""However a batch is worked, in one piece, in blocks or by whole rows, the result is the same."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from simgrad.core.errors import InputError
+from simgrad.objectives import NTXent, Objective, Offline, Positives, objective
+from simgrad.objectives.family import Family, check_form
+
+from .cases import everything, names
+
+EVERYTHING = everything()
+FAMILIES = [o for o in EVERYTHING if o.elementwise() is not None]
+each_objective = pytest.mark.parametrize("o", EVERYTHING, ids=names(EVERYTHING))
+each_family = pytest.mark.parametrize("o", FAMILIES, ids=names(FAMILIES))
+
+
+def _batches() -> dict[str, tuple[int, int, Tensor | Positives | None, Tensor | None]]:
+    """Images, captions, positives, and pairs to ignore."""
+    index = torch.tensor([2, 0, 1, 1, 3, 0, 2, 2, 3, 4, 5, 6, 6])
+    shared = torch.arange(7)[:, None] == index[None]
+    shared[0, 3] = shared[5, 12] = True
+    present = torch.tensor([True, True, False, True, True, False, True])
+    some = torch.tensor([0, 1, 3, 4, 6, 6, 1, 3, 0])
+    lone = torch.zeros(13, dtype=torch.long)
+    lone[12] = 1
+    orphans = index.clone()
+    orphans[[1, 6, 12]] = -1
+    few = torch.tensor([[0, 3], [0, 4], [6, 0], [2, 12], [2, 12]])
+    many = (torch.rand(7, 13, generator=torch.Generator().manual_seed(9)) < 0.4) & ~shared
+    many[3] = ~shared[3]  # nothing is left to push for this image
+    return {
+        "diagonal": (13, 13, None, None),
+        "captions": (7, 13, index, None),
+        "one of them alone": (2, 13, lone, None),
+        "mask": (7, 13, shared, None),
+        "absent images": (7, 9, Positives.of_captions(some, 7, present), None),
+        "nobody's captions": (7, 13, orphans, None),
+        "ignored, diagonal": (13, 13, None, few),
+        "ignored, captions": (7, 13, index, few),
+        "ignored, a mask": (7, 13, shared, many),
+        "ignored and nobody's": (7, 13, orphans, few),
+    }
+
+
+BATCHES = list(_batches())
+
+
+def _count(positives: Tensor | Positives | None, captions: int) -> int:
+    """Pairs of a batch."""
+    if not isinstance(positives, Tensor):
+        return captions
+    return int(positives.sum() if positives.dtype == torch.bool else (positives >= 0).sum())
+
+
+def _given(o: Objective, name: str) -> tuple[Tensor, Tensor, Offline | None]:
+    images, texts, positives, _ = _batches()[name]
+    generator = torch.Generator().manual_seed(2)
+    x, y = (torch.randn(n, 6, generator=generator).double() for n in (images, texts))
+    offline = None
+    if o.needs_offline:
+        four = torch.rand(4, _count(positives, texts), generator=generator).double()
+        offline = Offline(*(f.requires_grad_() for f in four.unbind()))
+    return x.requires_grad_(), y.requires_grad_(), offline
+
+
+def _gradients(o: Objective, name: str, block: int | None = None) -> list[Tensor]:
+    _, _, positives, ignore = _batches()[name]
+    x, y, offline = _given(o, name)
+    loss = o(x, y, positives, offline, ignore=ignore, block=block)
+    inputs = [x, y, *(offline or ()), *(p for p in o.parameters() if p.requires_grad)]
+    return [loss.detach(), *torch.autograd.grad(loss, inputs)]
+
+
+def _through_similarities(o: Objective, name: str) -> list[Tensor]:
+    """The same by autograd, from a whole matrix."""
+    _, _, positives, ignore = _batches()[name]
+    x, y, offline = _given(o, name)
+    loss = o.on(normalize(x) @ normalize(y).T, positives, offline, ignore=ignore)
+    inputs = [x, y, *(offline or ()), *(p for p in o.parameters() if p.requires_grad)]
+    return [loss.detach(), *torch.autograd.grad(loss, inputs)]
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@each_objective
+def test_all_ways_agree(o: Objective, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _through_similarities(o, name)
+    assert all(part.isfinite().all() for part in whole)
+    found = [_gradients(o, name, block) for block in (None, 1, 13, 30, 57)]  # uneven last blocks
+    monkeypatch.setattr(type(o), "elementwise", lambda self: None)
+    found += [_gradients(o, name), _gradients(o, name, 30)]
+    for other in found:
+        for one, two in zip(whole, other, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in BATCHES if "ignored" in name])
+@each_objective
+def test_what_is_ignored_gets_no_weight_and_gives_none(o: Objective, name: str) -> None:
+    """Whatever its similarity, the result is the same, and nothing reaches it."""
+    images, texts, positives, ignore = _batches()[name]
+    assert ignore is not None
+    place = ignore.nonzero() if ignore.dtype == torch.bool else ignore
+    generator = torch.Generator().manual_seed(4)
+    S = 2 * torch.rand(images, texts, generator=generator).double() - 1
+    offline = None
+    if o.needs_offline:
+        offline = Offline(*torch.rand(4, _count(positives, texts), generator=generator).double())
+    one = o.weigh(S, positives, offline, ignore=ignore)
+    assert not one.i2t[place[:, 0], place[:, 1]].any()
+    assert not one.t2i[place[:, 0], place[:, 1]].any()
+    S[place[:, 0], place[:, 1]] = 0.97
+    other = o.weigh(S, positives, offline, ignore=ignore)
+    for a, b in zip(one[:3], other[:3], strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_nobodys_captions_are_negatives_and_no_queries() -> None:
+    """The loss of the others' batch, with these as further candidates of every image."""
+    generator = torch.Generator().manual_seed(1)
+    S = torch.rand(3, 5, generator=generator).double()
+    index = torch.tensor([0, -1, 1, 2, -1])
+    weights = objective("triplet-sh(margin=2)").weigh(S, index)
+    assert not weights.t2i[:, [1, 4]].any()
+    negatives = S.clone()
+    negatives[[0, 1, 2], [0, 2, 3]] = -1
+    hardest = negatives.argmax(1)
+    assert torch.equal(weights.i2t.argmax(1), hardest)
+    plain = objective("nt-xent").weigh(S, index)
+    expected = torch.logsumexp(S / 0.1, 1) - S[[0, 1, 2], [0, 2, 3]] / 0.1
+    t2i = torch.logsumexp(S[:, [0, 2, 3]] / 0.1, 0) - S[[0, 1, 2], [0, 2, 3]] / 0.1
+    torch.testing.assert_close(plain.value, (expected.mean() + t2i.mean()) / 2)
+
+
+def test_pairs_to_ignore_that_do_not_fit_are_refused() -> None:
+    S, o = torch.rand(3, 3), objective("nt-xent")
+    for ignore, words in (
+        (torch.zeros(2, 3, dtype=torch.bool), r"\(2, 3\)"),
+        (torch.zeros(4, 3), "shape"),
+        (torch.tensor([[0, 3]]), "image 0 and caption 3"),
+        (torch.tensor([[1, 1]]), "positive pair"),
+        ([[0, 1]], "tensor"),
+    ):
+        with pytest.raises(InputError, match=words):
+            o.weigh(S, ignore=ignore)  # type: ignore[arg-type]
+
+
+def test_a_subclass_with_a_rule_of_its_own_is_asked_for_that() -> None:
+    @dataclasses.dataclass(eq=False, repr=False)
+    class Halved(NTXent):
+        def rule(self, similarities, positives, pairs):  # type: ignore[no-untyped-def]
+            values, weights, _ = super().rule(similarities, positives, pairs)
+            return values / 2, weights / 2
+
+    whole = _gradients(NTXent(), "diagonal", 30)
+    half = _gradients(Halved(), "diagonal", 30)
+    for one, two in zip(half, whole, strict=True):
+        torch.testing.assert_close(2 * one, two)
+
+
+def test_a_subclass_with_a_piece_of_its_own_is_the_same_in_every_way() -> None:
+    @dataclasses.dataclass(eq=False, repr=False)
+    class Halved(NTXent):
+        def judge(self, totals, pairs):  # type: ignore[no-untyped-def]
+            verdict = super().judge(totals, pairs)
+            return verdict._replace(values=verdict.values / 2)
+
+    for name in _batches():
+        for block in (None, 30):
+            half, whole = (_gradients(o, name, block)[0] for o in (Halved(), NTXent()))
+            torch.testing.assert_close(2 * half, whole)
+
+
+def test_columns_that_are_seen_in_parts_keep_their_extremes() -> None:
+    """A temperature of 1/100: exponentials of one block vanish beside another's."""
+    x = torch.eye(6).repeat(2, 1).double() + 0.01
+    y = x.flip(0).contiguous()
+    o = NTXent(tau=0.01)
+    for block in (12, 36):
+        torch.testing.assert_close(o(x, y, block=block), o(x, y))
+        assert o(x, y, block=block).isfinite()
+
+
+@each_family
+def test_what_is_no_negative_adds_nothing(o: Family) -> None:
+    check_form(o)
+
+
+def test_a_family_that_weighs_what_is_not_there_is_refused() -> None:
+    class Wrong(NTXent):
+        totals = ("sum",)
+
+        def terms(self, s: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+            return (s + 1,)
+
+    with pytest.raises(InputError, match="-inf"):
+        check_form(Wrong())
+    with pytest.raises(InputError, match="product"):
+
+        class Worse(NTXent):
+            totals = ("product",)
