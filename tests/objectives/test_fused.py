@@ -152,12 +152,12 @@ def test_what_cannot_be_printed_is_worked_without_kernels(
             return (torch.special.i0(s) * 0 + s,)
 
     with pytest.raises(Unprintable, match="i0"):
-        print_totals(Odd(), 0, None, False)
+        print_totals(Odd(), (), None, False)
 
 
 def test_formulas_are_shared_by_both_directions() -> None:
     """A bounded softmax has one exponential over the tile; so have SmoothAP's two sigmoids."""
-    for spec, told, bound in (("nt-xent", 0, 10.0), ("smooth-ap", 1, 100.0)):
+    for spec, told, bound in (("nt-xent", (), 10.0), ("smooth-ap", (False,), 100.0)):
         family = objective(spec).elementwise()
         assert isinstance(family, Family)
         lines, _ = print_totals(family, told, bound, spec == "nt-xent")

@@ -6,6 +6,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from simgrad.core import gpu
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -41,16 +43,25 @@ class Pairs:
         return ones / self.per_pair(self.per_query(ones))
 
     @cached_property
-    def together(self) -> tuple[Tensor, Tensor]:
-        """All (pair i, other pair j) of the same query: SmoothAP ranks positives too."""
-        nothing = self.query.new_zeros(0)
+    def together(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """All (pair i, other pair j) of the same query; and 1 for those that are really there.
+
+        How many there are is known to the host, which a CUDA graph cannot ask: while one is
+        captured, all pairs are listed, and most of them are not there.
+        """
+        count, device = len(self.query), self.query.device
         if self.one_each:
-            return nothing, nothing
-        first = torch.searchsorted(self.query.contiguous(), self.query.contiguous())
-        last = torch.searchsorted(self.query.contiguous(), self.query.contiguous(), right=True)
-        count = last - first
-        one = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
-        start = torch.repeat_interleave(first - (count.cumsum(0) - count), count)
-        other = torch.arange(len(one), device=one.device) + start
+            nothing = self.query.new_zeros(0)
+            return nothing, nothing, None
+        every = torch.arange(count, device=device)
+        if gpu.is_capturing():
+            one, other = every.repeat_interleave(count), every.repeat(count)
+            same = (self.query[one] == self.query[other]) & (one != other)
+            return one, other, same.to(self.similarity.dtype)
+        queries = self.query.contiguous()
+        first, last = (torch.searchsorted(queries, queries, right=r) for r in (False, True))
+        one = every.repeat_interleave(last - first)
+        ends = (last - first).cumsum(0)
+        other = torch.arange(len(one), device=device) - (ends - last)[one]
         different = one != other
-        return one[different], other[different]
+        return one[different], other[different], None

@@ -56,9 +56,11 @@ class SmoothAP(Family):
             inverse = 1 / (1 + of_negatives)
             factor = inverse * inverse
             return Verdict(1 - inverse, -factor * slope, (pairs.similarity, factor))
-        i, j = pairs.together  # the query's other positives j, seen from i
+        i, j, there = pairs.together  # the query's other positives j, seen from i
         own = pairs.similarity
         above, among = self.terms(own[j], own[i])
+        if there is not None:
+            above, among = above * there, among * there
         nothing = torch.zeros_like(own)
         P = 1 + nothing.index_add(0, i, above)
         R = P + of_negatives

@@ -51,17 +51,19 @@ def weigh_embeddings(
     kind = product_type(images, texts)  # autocast has a say in this, and in nothing else here
     inputs: list[Tensor | None] = [images, texts, *(offline or ()), *affine]
     with torch.no_grad(), without_autocast(images.device.type):
+        answer = None
         if positives is None and offline is None and ignore is None and block is None:
             answer = recorded.replay(rule, images, texts, kind, _whole)
-            if answer is not None:
-                check_total(answer.total, images, texts)
-                return attach(answer.value, inputs, list(answer.gradients))
-        learned = affine[0] is not None and affine[0].requires_grad
-        value, by_images, by_texts, *by_affine = _weighed(
-            rule, images, texts, positives, offline, ignore, kind, affine, learned, block
-        )
-    assert value is not None
-    return attach(value, inputs, [by_images, by_texts, *by_affine[2:], *by_affine[:2]])
+        if answer is None:
+            learned = affine[0] is not None and affine[0].requires_grad
+            value, by_images, by_texts, on_scale, on_bias, *rest = _weighed(
+                rule, images, texts, positives, offline, ignore, kind, affine, learned, block
+            )
+    if answer is None:
+        assert value is not None
+        return attach(value, inputs, [by_images, by_texts, *rest, on_scale, on_bias])
+    check_total(answer.total, images, texts)
+    return attach(answer.value, inputs, list(answer.gradients))
 
 
 @serve

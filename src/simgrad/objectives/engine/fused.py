@@ -15,6 +15,7 @@ from simgrad.core import gpu
 from simgrad.objectives.engine.forms import Elementwise
 from simgrad.objectives.engine.kernel import compiled, source
 from simgrad.objectives.engine.passes import (
+    Add,
     Block,
     Lines,
     Passing,
@@ -32,7 +33,7 @@ INTERPRETED = False
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
 _ROWS = 8192  # images of a block that is weighed
-_WEIGHTS = 96 * 2**20  # bytes of its weights
+_WEIGHTS = 80 * 2**20  # bytes of its weights
 _HIGH = 4096  # images of a block that is only summed up: all texts are beside them
 
 
@@ -123,61 +124,65 @@ class FusedTiles:
 
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
         rows, columns = self.work.count, len(shard.texts)
-        down = across = 3 * self.shape.down  # of the interpreter
-        if not INTERPRETED:
-            down = _ROWS if weighing else _HIGH
-            across = columns
-            if weighing:
-                across = _WEIGHTS // (self.x.element_size() * min(down, rows))
-                across = max(1, across // self.shape.across) * self.shape.across
-        found = []
-        for top in range(0, rows, down):
-            for left in range(0, columns, across):
-                some = slice(top, min(top + down, rows)), slice(left, min(left + across, columns))
-                found.append(Block(*some, *some))
-        return found
+        down, across = _ROWS if weighing else _HIGH, columns
+        if INTERPRETED:
+            down = 3 * self.shape.down
+        if weighing:
+            across = self._wide(min(down, rows))
+        return _grid(rows, columns, down, across)
 
-    def first(
-        self, block: Block, rows: Lines, shard: Shard
-    ) -> tuple[Reduced, Reduced, Tensor | None]:
-        kernel, slots, self.sums = self._kernel(len(rows.told), True, self.family.immediate)
-        weights = self._room(block) if self.family.immediate else None
-        tiles_down, tiles_across = self._tiles(block)
-        by_row = self._parts(slots, tiles_across, block.rows)
-        by_column = self._parts(slots, tiles_down, block.columns)
-        self._launch(kernel, block, rows, shard, by_row, by_column, weights)
-        height, width = (part.stop - part.start for part in block[:2])
-        return self._merged(by_row, width), self._merged(by_column, height), weights
+    def _wide(self, rows: int) -> int:
+        """Texts beside so many images for whose weights there is room."""
+        room = 2**8 if INTERPRETED else _WEIGHTS // self.x.element_size()
+        return max(1, room // rows // self.shape.across) * self.shape.across
+
+    def first(self, block: Block, rows: Lines, shard: Shard, add: Add) -> tuple[Reduced, Reduced]:
+        """All texts of the shard beside some images; where weights are made too, in parts."""
+        immediate = self.family.immediate
+        kernel, slots, self.sums = self._kernel(rows, shard, True, immediate)
+        height, columns = (part.stop - part.start for part in block[:2])
+        down, across = -(-height // self.shape.down), -(-columns // self.shape.across)
+        by_row = self._parts(slots, across, height)
+        by_column = self._parts(slots, down, columns)
+        wide = self._wide(height) if immediate else columns
+        for part in _grid(height, columns, height, wide):
+            left = part.columns.start
+            some = Block(block.rows, part.columns, block.rows, part.columns)
+            parts = by_row[:, left // self.shape.across :], by_column[:, :, left:]
+            weights = self._room(some) if immediate else None
+            self._launch(kernel, some, rows, shard, *parts, weights)
+            if weights is not None:
+                add(some, shard, weights)
+        return self._merged(by_row, columns), self._merged(by_column, height)
 
     def second(self, block: Block, rows: Lines, shard: Shard) -> Tensor:
-        weights = self._room(block)
-        kernel, _, _ = self._kernel(len(rows.told), False, True)
-        nothing = self.x.new_empty(1, 1, 1)
+        weights, nothing = self._room(block), self.x.new_empty(1, 1, 1)
+        kernel, _, _ = self._kernel(rows, shard, False, True)
         self._launch(kernel, block, rows, shard, nothing, nothing, weights)
         return weights
 
-    def _kernel(self, told: int, totals: bool, weights: bool) -> tuple[Any, int, bool]:
+    def _kernel(
+        self, rows: Lines, shard: Shard, totals: bool, weights: bool
+    ) -> tuple[Any, int, bool]:
         """The kernel, the slots of its totals, and whether exponentials are summed as they are."""
         family, bound = self.family, self.bound
-        key = type(family), family.settings(), bound, told, totals, weights
+        told = zip(rows.told, shard.lines.told, strict=True)
+        uniform = tuple(a.stride(0) == b.stride(0) == 0 for a, b in told)
+        key = type(family), family.settings(), bound, uniform, totals, weights
         if key not in _kernels:
             lines, slots, sums = list[str](), 0, False
             if totals:
-                sums = is_bounded(family, told, self.work.scale, self.work.bias is not None)
-                lines, slots = print_totals(family, told, bound, sums)
-            pushes = print_weights(family, told, bound) if weights else []
+                biased = self.work.bias is not None
+                sums = is_bounded(family, len(uniform), self.work.scale, biased)
+                lines, slots = print_totals(family, uniform, bound, sums)
+            pushes = print_weights(family, uniform, bound) if weights else []
             if len(_kernels) >= _KEPT:
                 _kernels.clear()
-            _kernels[key] = compiled(source(told, pushes, lines)), slots, sums
+            _kernels[key] = compiled(source(uniform, pushes, lines)), slots, sums
         return _kernels[key]
 
-    def _tiles(self, block: Block) -> tuple[int, int]:
-        height, width = (part.stop - part.start for part in block[:2])
-        return -(-height // self.shape.down), -(-width // self.shape.across)
-
-    def _parts(self, slots: int, tiles: int, lines: slice) -> Tensor:
-        count = lines.stop - lines.start
-        return torch.empty(slots, tiles, count, dtype=torch.float32, device=self.x.device)
+    def _parts(self, slots: int, tiles: int, lines: int) -> Tensor:
+        return torch.empty(slots, tiles, lines, dtype=torch.float32, device=self.x.device)
 
     def _room(self, block: Block) -> Tensor:
         """Memory for a block's weights, used again for the next one."""
@@ -219,7 +224,10 @@ class FusedTiles:
         work, shape = self.work, self.shape
         x, y = work.images[block.rows], shard.texts[block.columns]
         height, columns, width = len(x), len(y), x.shape[1]
-        of_rows, of_columns = _told(rows, block.rows, x), _told(shard.lines, block.columns, x)
+        of_rows, of_columns = x, x  # not read
+        if rows.told:
+            of_rows = rows.stacked[:, block.rows]
+            of_columns = shard.lines.stacked[:, block.columns]
         factors = [_factors(l.factor, part, x) for l, part in
                    ((rows, block.rows), (shard.lines, block.columns))]  # fmt: skip
         own = factors[0][1] is not None or factors[1][1] is not None
@@ -228,9 +236,9 @@ class FusedTiles:
             for (f, v), count in zip(factors, (height, columns), strict=True)
         ]
         apart, apart_from = self._apart(block) if shard.own else (None, None)
-        tiles_down, tiles_across = self._tiles(block)
-        described = shape.described
-        launch: Any = kernel[(tiles_down * tiles_across,)]
+        programs = -(-height // shape.down) * -(-columns // shape.across)
+        described, group = shape.described, shape.group if weights is not None else 16
+        launch: Any = kernel[(programs,)]
         launch(
             *(_described(x, y, shape) if described else (x, y)),
             self.owner[block.columns] if shard.own else x,
@@ -240,10 +248,11 @@ class FusedTiles:
             by_row, by_column, x if weights is None else weights,
             block.rows.start, height, columns, width,
             of_rows.stride(0), of_columns.stride(0), by_row.stride(1), by_column.stride(1),
+            by_row.stride(0), by_column.stride(0),
             float(factors[0][0]), float(factors[1][0]),
             OWN=shard.own, APART=apart is not None, BIASED=work.bias is not None, FACTORS=own,
             PRECISION="tf32", EVEN=width % shape.wide == 0, DESCRIBED=described,
-            DOWN=shape.down, ACROSS=shape.across, WIDE=shape.wide, GROUP=shape.group,
+            DOWN=shape.down, ACROSS=shape.across, WIDE=shape.wide, GROUP=group,
             num_warps=shape.warps, num_stages=shape.stages,
         )  # fmt: skip
 
@@ -264,7 +273,7 @@ class FusedTiles:
         height, width = (part.stop - part.start for part in block[:2])
         here = (row >= 0) & (row < height) & (column >= 0) & (column < width)
         row, column = row[here], column[here]
-        tiles_down, tiles_across = self._tiles(block)
+        tiles_down, tiles_across = -(-height // self.shape.down), -(-width // self.shape.across)
         tile = row // self.shape.down * tiles_across + column // self.shape.across
         tile, order = tile.sort()
         every = torch.arange(tiles_down * tiles_across + 1, device=row.device)
@@ -273,11 +282,14 @@ class FusedTiles:
         return pairs, starts
 
 
-def _told(lines: Lines, some: slice, like: Tensor) -> Tensor:
-    """(told, lines) in one piece."""
-    if not lines.told:
-        return like  # not read
-    return torch.stack([t[some].to(torch.float32) for t in lines.told])
+def _grid(rows: int, columns: int, down: int, across: int) -> list[Block]:
+    """Blocks of so many rows and columns."""
+    found = []
+    for top in range(0, rows, down):
+        for left in range(0, columns, across):
+            some = slice(top, min(top + down, rows)), slice(left, min(left + across, columns))
+            found.append(Block(*some, *some))
+    return found
 
 
 def _factors(factor: Factor, some: slice, like: Tensor) -> tuple[Factor, Tensor | None]:

@@ -21,7 +21,7 @@ import triton.language as tl
     do_not_specialize=[
         "owner", "apart", "apart_from", "bias", "of_rows", "of_columns", "row_factors",
         "column_factors", "row_parts", "column_parts", "first_row", "rows",
-        "beside_rows", "beside_columns", "row_stride", "column_stride",
+        "beside_rows", "beside_columns", "row_stride", "column_stride", "row_slot", "column_slot",
     ]
 )
 def tile(
@@ -35,7 +35,7 @@ def tile(
     of_columns,  # (told, columns) and of texts
     row_factors,  # (rows,) of weights, where some queries are silent
     column_factors,  # (columns,)
-    row_parts,  # (slots, tiles across, rows) totals, the parts `row_stride` apart
+    row_parts,  # (slots, tiles across, rows) totals: parts `row_stride` apart, slots `row_slot`
     column_parts,  # (slots, tiles down, columns)
     weights,  # (rows, columns)
     first_row,  # the number of the block's first image
@@ -46,6 +46,8 @@ def tile(
     beside_columns,
     row_stride,
     column_stride,
+    row_slot,
+    column_slot,
     row_factor,
     column_factor,
     OWN: tl.constexpr,  # some texts of the block may belong to its images
@@ -108,7 +110,6 @@ def tile(
 
     row_at = row_parts + across * row_stride + row
     column_at = column_parts + down * column_stride + column
-    next_row, next_column = tiles_across * row_stride, tiles_down * column_stride
     at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
     both = there[:, None] & here[None, :]
 """
@@ -121,10 +122,16 @@ _FACTORS = """
 """
 
 
-def source(told: int, weights: list[str], totals: list[str]) -> str:
-    """The text of a kernel; a tile's registers are scarce, so weights are stored before sums."""
+def source(uniform: tuple[bool, ...], weights: list[str], totals: list[str]) -> str:
+    """The text of a kernel; a tile's registers are scarce, so weights are stored before sums.
+
+    `uniform`: for everything that queries are told, whether it is the same for all of them.
+    """
     load = []
-    for k in range(told):
+    for k, same in enumerate(uniform):
+        if same:
+            load.append(f"u{k} = tl.load(of_rows + {k} * beside_rows)")
+            continue
         load.append(f"r{k} = tl.load(of_rows + {k} * beside_rows + row, mask=there, other=0.0)")
         load.append(
             f"c{k} = tl.load(of_columns + {k} * beside_columns + column, mask=here, other=0.0)"

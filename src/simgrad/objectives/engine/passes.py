@@ -10,7 +10,7 @@ That is three products for most rules, four for those that need step 3, and one 
 the hardest negative alone. With several processes, the texts of all of them pass by (`ring.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -35,12 +35,20 @@ class Lines:
     told: Vectors  # each (lines,): what is known, and then what was judged
     factor: Factor  # of a line's weights: a number, or (lines,) where some are silent
     totals: Totals
+    _stacked: tuple[Vectors, Tensor] | None = None
+
+    @property
+    def stacked(self) -> Tensor:
+        """(told, lines) in one piece, as kernels read them."""
+        if self._stacked is None or self._stacked[0] is not self.told:
+            self._stacked = self.told, torch.stack([t.to(torch.float32) for t in self.told])
+        return self._stacked[1]
 
 
 class Hardest(NamedTuple):
     """Weights on the hardest negatives of some queries."""
 
-    query: Tensor  # (entries,) number among the queries here
+    query: Tensor | None  # (entries,) number among the queries here; None: entry k is query k
     candidate: Tensor  # (entries,) number among all candidates
     weight: Tensor  # (entries,)
 
@@ -106,16 +114,18 @@ class Block(NamedTuple):
     column_lines: slice
 
 
+# Of a part of the similarities, its weights are added to the gradients.
+Add = Callable[[Block, Shard, Tensor], None]
+
+
 class Tiles(Protocol):
     """How a block of similarities is summed up and weighed."""
 
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
-        """The parts that a shard is worked in; `weighing`: with room for their weights."""
+        """The parts that a shard is worked in; `weighing`: its weights are all that is made."""
 
-    def first(
-        self, block: Block, rows: Lines, shard: Shard
-    ) -> tuple[Reduced, Reduced, Tensor | None]:
-        """Totals of its rows and of its columns; its weights too, where they need no totals."""
+    def first(self, block: Block, rows: Lines, shard: Shard, add: Add) -> tuple[Reduced, Reduced]:
+        """Totals of its rows and of its columns. Weights that need no totals are added."""
 
     def second(self, block: Block, rows: Lines, shard: Shard) -> Tensor:
         """Its weights."""
@@ -136,13 +146,11 @@ def weigh_passes(work: Work, family: Elementwise, tiles: Tiles, passing: Passing
         add_product(guest.gradient[block.columns], used.t(), work.images[block.rows])
 
     for guest in passing.visit(shard, totals=True, gradient=family.immediate):
-        for block in tiles.blocks(guest, family.immediate):
-            of_rows, of_columns, weights = tiles.first(block, rows, guest)
+        for block in tiles.blocks(guest, False):
+            of_rows, of_columns = tiles.first(block, rows, guest, add)
             rows.totals.add(block.row_lines, rows.count, of_rows, guest.first + block.columns.start)
             first = passing.first_image + block.rows.start
             guest.lines.totals.add(block.column_lines, guest.lines.count, of_columns, first)
-            if weights is not None:
-                add(block, guest, weights)
 
     verdict = _silenced(family.judge(rows.totals.with_those_of(columns.totals), pairs), work, pairs)
     if verdict.on_hardest is not None:
@@ -232,11 +240,9 @@ def _add_hardest(
 ) -> None:
     """The one negative of each pair, of the image queries and of the captions'."""
     (rows, shard), count = lines, work.pairs.count
-    i2t, t2i = work.pairs.i2t.query, work.pairs.t2i.query
-    assert rows.totals.where is not None
-    assert shard.lines.totals.where is not None
-    own = Hardest(i2t, rows.totals.where[i2t], weight[:count] * factors[0])
-    shard.hardest = Hardest(t2i, shard.lines.totals.where[t2i], weight[count:] * factors[1])
+    i2t, t2i = work.pairs.i2t, work.pairs.t2i
+    own = _hardest(i2t, rows.totals, weight[:count] * factors[0], passing)
+    shard.hardest = _hardest(t2i, shard.lines.totals, weight[count:] * factors[1], passing)
     for guest in passing.visit(shard, totals=False, gradient=True):
         assert guest.hardest is not None
         here, there = own, guest.hardest
@@ -247,8 +253,16 @@ def _add_hardest(
         _add_entries(guest.gradient, on_images, guest.texts, work.images, there)
 
 
+def _hardest(side: Side, totals: Totals, weight: Tensor, passing: Passing) -> Hardest:
+    assert totals.where is not None
+    if side.one_each and passing.alone:
+        return Hardest(None, totals.where, weight)
+    return Hardest(side.query, totals.where[side.query], weight)
+
+
 def _within(entries: Hardest, first: int, count: int) -> Hardest:
     """The entries whose candidate is one of `count` from number `first` on, counted from there."""
+    assert entries.query is not None
     candidate = entries.candidate - first
     here = ((candidate >= 0) & (candidate < count)).nonzero()[:, 0]
     return Hardest(entries.query[here], candidate[here], entries.weight[here])

@@ -31,7 +31,7 @@ class Value(NamedTuple):
 
     row: str
     column: str
-    axis: str  # "number", "vector" (one for every query) or "tile"
+    axis: str  # "number", "scalar" (one for all queries), "vector" (one for each) or "tile"
     slope: float = 0.0  # where it is slope * s + rest:
     rest: "Value | None" = None  # a vector, or nothing
     linear: bool = False
@@ -43,6 +43,7 @@ class Value(NamedTuple):
         return self.axis != "vector" and self.row == self.column
 
 
+_AXES = ("number", "scalar", "vector", "tile")
 _INFIX = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
     operator.gt: ">", operator.ge: ">=", operator.lt: "<", operator.le: "<=",
@@ -67,9 +68,14 @@ class Printer:
         self._known: dict[str, str] = {}
         self.s = Value("s", "s", "tile", 1.0, None, True)
 
-    def vectors(self, count: int) -> list[Value]:
-        """What queries are told: loaded as r0, r1, ... and c0, c1, ..."""
-        return [self._linear(f"r{k}", f"c{k}", "vector") for k in range(count)]
+    def vectors(self, uniform: tuple[bool, ...]) -> list[Value]:
+        """What queries are told: r0, r1, ... and c0, c1, ...; u0, ... if all are told the same."""
+        return [
+            self._linear(f"u{k}", f"u{k}", "scalar")
+            if same
+            else self._linear(f"r{k}", f"c{k}", "vector")
+            for k, same in enumerate(uniform)
+        ]
 
     def _linear(self, row: str, column: str, axis: str) -> Value:
         plain = Value(row, column, axis)
@@ -88,8 +94,7 @@ class Printer:
 
     def write(self, pattern: str, *values: Value) -> Value:
         """An operation on values, which meet as tiles where one of them is one."""
-        axes = {v.axis for v in values}
-        axis = "tile" if "tile" in axes else "vector" if "vector" in axes else "number"
+        axis = max((v.axis for v in values), key=_AXES.index)
         row = pattern.format(*(_met(v, axis, 0) for v in values))
         column = pattern.format(*(_met(v, axis, 1) for v in values))
         if axis == "number":
@@ -186,10 +191,10 @@ def trace(formula: Callable[..., Any], told: int) -> fx.Graph:
     return graph
 
 
-def show(printer: Printer, formula: Callable[..., Any], told: int) -> list[Value]:
+def show(printer: Printer, formula: Callable[..., Any], uniform: tuple[bool, ...]) -> list[Value]:
     """Print a formula; what its results are called."""
     at: dict[fx.Node, Value] = {}
-    stand_ins = iter([printer.s, *printer.vectors(told)])
+    stand_ins = iter([printer.s, *printer.vectors(uniform)])
 
     def value(argument: Any) -> Value:
         if isinstance(argument, fx.Node):
@@ -198,7 +203,7 @@ def show(printer: Printer, formula: Callable[..., Any], told: int) -> list[Value
             return printer.number(argument)
         raise Unprintable(f"{argument!r} is no number")
 
-    for node in trace(formula, told).nodes:
+    for node in trace(formula, len(uniform)).nodes:
         if node.op == "placeholder":
             at[node] = next(stand_ins)
         elif node.op == "output":
@@ -235,20 +240,20 @@ def _operation(printer: Printer, node: fx.Node, value: Callable[[Any], Value]) -
 
 
 def print_totals(
-    family: Elementwise, told: int, bound: float | None, sums: bool
+    family: Elementwise, uniform: tuple[bool, ...], bound: float | None, sums: bool
 ) -> tuple[list[str], int]:
     """Lines that store what a tile adds to the totals of its rows and columns, and how many parts.
 
     `sums`: exponentials are summed up as they are, not their logarithms.
     """
     printer = Printer(bound)
-    terms = show(printer, family.terms, told)
+    terms = show(printer, family.terms, uniform)
     lines, slot = printer.lines, 0
 
     def store(row: str, column: str) -> None:
         nonlocal slot
-        lines.append(f"tl.store(row_at + {slot} * next_row, {row}, mask=there)")
-        lines.append(f"tl.store(column_at + {slot} * next_column, {column}, mask=here)")
+        lines.append(f"tl.store(row_at + {slot} * row_slot, {row}, mask=there)")
+        lines.append(f"tl.store(column_at + {slot} * column_slot, {column}, mask=here)")
         slot += 1
 
     for kind, term in zip(family.totals, terms, strict=True):
@@ -276,10 +281,10 @@ def print_totals(
     return lines, slot
 
 
-def print_weights(family: Elementwise, told: int, bound: float | None) -> list[str]:
+def print_weights(family: Elementwise, uniform: tuple[bool, ...], bound: float | None) -> list[str]:
     """Lines that store a tile's weights."""
     printer = Printer(bound)
-    (push,) = show(printer, family.push, told)
+    (push,) = show(printer, family.push, uniform)
     by_row, by_column = (push.row, push.column)
     if push.axis == "vector":
         raise Unprintable("a push that does not depend on the similarity")

@@ -185,7 +185,7 @@ def _fixed(shard: Shard) -> dict[str, Tensor]:
     if shard.lines.query is not None:
         parts["query"] = shard.lines.query
     if shard.hardest is not None:
-        parts |= {f"hardest{k}": part for k, part in enumerate(shard.hardest)}
+        parts |= {f"hardest{k}": p for k, p in enumerate(shard.hardest) if p is not None}
     return parts
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.engine.forms import Elementwise, Vectors
-from simgrad.objectives.engine.passes import Block, Lines, Shard, expands
+from simgrad.objectives.engine.passes import Add, Block, Lines, Shard, expands
 from simgrad.objectives.engine.totals import Reduced, beside, is_bounded, reduce
 from simgrad.objectives.engine.work import Factor, Work
 
@@ -50,9 +50,7 @@ class PlainTiles:
         every = slice(0, shard.lines.count)
         return Block(rows, columns, row_lines, columns if shard.lines.query is None else every)
 
-    def first(
-        self, block: Block, rows: Lines, shard: Shard
-    ) -> tuple[Reduced, Reduced, Tensor | None]:
+    def first(self, block: Block, rows: Lines, shard: Shard, add: Add) -> tuple[Reduced, Reduced]:
         S, kinds = self._negatives(block, shard), self.family.totals
         by_row, by_column = self._by_line(S, block, rows, shard)
         if self.bounded is None:
@@ -66,10 +64,11 @@ class PlainTiles:
             exponentials = self._exponentials(terms)
         of_columns = reduce(kinds, terms, 0, exponentials)
         if self.family.immediate:
-            return of_rows, of_columns, self._weights(S, block, rows, shard)
+            add(block, shard, self._weights(S, block, rows, shard))
+            return of_rows, of_columns
         whole = self.work.pairs.i2t.queries, len(self.work.texts)
         self.kept = S if shard.own and tuple(S.shape) == whole else None
-        return of_rows, of_columns, None
+        return of_rows, of_columns
 
     def second(self, block: Block, rows: Lines, shard: Shard) -> Tensor:
         kept = self.kept if shard.own else None

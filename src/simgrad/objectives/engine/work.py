@@ -84,9 +84,16 @@ class Work:
         return (i2t.absent, t2i.absent) if self.rule.needs_offline else (i2t.silent, t2i.silent)
 
 
-def add_rows(to: Tensor, rows: Tensor, vectors: Tensor, which: Tensor, weight: Tensor) -> None:
-    """In place: to[rows] += weight * vectors[which], as much at a time as stays small."""
-    for part in chunks(len(rows), vectors):
-        # In one product the vectors of other precision are rounded up first.
-        some = vectors[which[part]].to(to.dtype) * weight[part, None]
-        to.index_add_(0, rows[part], some)
+def add_rows(
+    to: Tensor, rows: Tensor | None, vectors: Tensor, which: Tensor | None, weight: Tensor
+) -> None:
+    """In place: to[rows] += weight * vectors[which], as much at a time as stays small.
+
+    None stands for 0, 1, 2, ...
+    """
+    for part in chunks(len(weight), vectors):
+        some = vectors[part] if which is None else vectors[which[part]]
+        if rows is None:
+            to[part].addcmul_(some, weight[part, None])
+        else:
+            to.index_add_(0, rows[part], some.to(to.dtype) * weight[part, None])
