@@ -5,15 +5,15 @@ compilation of a few seconds; everywhere else `tiles.py` does the same.
 """
 
 from collections.abc import Hashable
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from simgrad.core import gpu
-from simgrad.objectives.engine.forms import Elementwise
+from simgrad.objectives.engine.forms import Elementwise, Vectors
 from simgrad.objectives.engine.kernel import compiled, source
+from simgrad.objectives.engine.launch import Launch, Launcher
 from simgrad.objectives.engine.passes import (
     Add,
     Block,
@@ -23,18 +23,24 @@ from simgrad.objectives.engine.passes import (
     expands,
     weigh_passes,
 )
-from simgrad.objectives.engine.printing import Unprintable, print_totals, print_weights
-from simgrad.objectives.engine.shapes import SMALL, Shape, fitting
+from simgrad.objectives.engine.printing import (
+    Printer,
+    Unprintable,
+    print_totals,
+    print_weights,
+)
+from simgrad.objectives.engine.shapes import SMALL, fitting
 from simgrad.objectives.engine.totals import Reduced, is_bounded
-from simgrad.objectives.engine.work import Factor, Gradients, Work
+from simgrad.objectives.engine.work import Gradients, Work
 
 # Tests run kernels of any size on a CPU, in Triton's interpreter (TRITON_INTERPRET=1).
 INTERPRETED = False
+
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
 _ROWS = 8192  # images of a block that is weighed
 _WEIGHTS = 80 * 2**20  # bytes of its weights
-_HIGH = 4096  # images of a block that is only summed up: all texts are beside them
+_PARTS = 64 * 2**20  # bytes of what tiles add to totals
 
 
 def suits(work: Work, family: Elementwise) -> bool:
@@ -108,28 +114,23 @@ class FusedTiles:
         self.work, self.family, self.x = work, family, work.vectors
         self.bound = work.scale if isinstance(work.scale, float) and work.bias is None else None
         self.room: Tensor | None = None  # for the weights of one block after the other
+        self.one_sided = False
+        self.ready: tuple[Vectors, Shard, Launch] | None = None  # to weigh the next block
         self.sums = False
-        pairs = work.pairs
-        # A text that belongs to several images, or to none, is named by its pairs.
-        self.owner = pairs.t2i.candidate.contiguous()
-        self.apart = pairs.i2t.ignored
-        if not pairs.t2i.one_each:
-            self.owner = torch.full((pairs.t2i.queries,), -1, device=self.x.device)
-            own = torch.stack([pairs.i2t.query, pairs.i2t.candidate], 1)
-            self.apart = own if self.apart is None else torch.cat([own, self.apart])
-
-    @cached_property
-    def shape(self) -> Shape:
-        return SMALL if INTERPRETED else fitting(self.x)
+        self.shape = SMALL if INTERPRETED else fitting(self.x)
+        self.launcher = Launcher(work, self.shape)
 
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
         rows, columns = self.work.count, len(shard.texts)
-        down, across = _ROWS if weighing else _HIGH, columns
-        if INTERPRETED:
-            down = 3 * self.shape.down
         if weighing:
-            across = self._wide(min(down, rows))
-        return _grid(rows, columns, down, across)
+            down = 3 * self.shape.down if INTERPRETED else _ROWS
+            return _grid(rows, columns, down, self._wide(min(down, rows)))
+        # All texts beside as many images as there is room for parts of totals.
+        slots = sum(2 if kind == "max" else 1 for kind in self.family.totals)
+        room = _PARTS // 2 if self.family.immediate else _PARTS  # weights want room as well
+        tiles = room // (8 * slots * max(1, columns))
+        down = 3 if INTERPRETED else max(1, tiles)
+        return _grid(rows, columns, down * self.shape.down, columns)
 
     def _wide(self, rows: int) -> int:
         """Texts beside so many images for whose weights there is room."""
@@ -143,22 +144,31 @@ class FusedTiles:
         height, columns = (part.stop - part.start for part in block[:2])
         down, across = -(-height // self.shape.down), -(-columns // self.shape.across)
         by_row = self._parts(slots, across, height)
-        by_column = self._parts(slots, down, columns)
+        by_column = self._parts(slots, 1 if self.one_sided else down, columns)
+        if self.one_sided:
+            by_column.zero_()
+        launch = self.launcher.prepare(kernel, rows, shard, by_row, by_column)
         wide = self._wide(height) if immediate else columns
-        for part in _grid(height, columns, height, wide):
-            left = part.columns.start
-            some = Block(block.rows, part.columns, block.rows, part.columns)
-            parts = by_row[:, left // self.shape.across :], by_column[:, :, left:]
+        for left in range(0, columns, wide):
+            part = slice(left, min(left + wide, columns))
+            some = Block(block.rows, part, block.rows, part)
             weights = self._room(some) if immediate else None
-            self._launch(kernel, some, rows, shard, *parts, weights)
+            launch(some, weights)
             if weights is not None:
                 add(some, shard, weights)
         return self._merged(by_row, columns), self._merged(by_column, height)
 
     def second(self, block: Block, rows: Lines, shard: Shard) -> Tensor:
-        weights, nothing = self._room(block), self.x.new_empty(1, 1, 1)
-        kernel, _, _ = self._kernel(rows, shard, False, True)
-        self._launch(kernel, block, rows, shard, nothing, nothing, weights)
+        if self.ready is None or self.ready[0] is not rows.told or self.ready[1] is not shard:
+            kernel, _, _ = self._kernel(rows, shard, False, True)
+            nothing = self.x.new_empty(1, 1, 1)
+            self.ready = (
+                rows.told,
+                shard,
+                self.launcher.prepare(kernel, rows, shard, nothing, nothing),
+            )
+        weights = self._room(block)
+        self.ready[2](block, weights)
         return weights
 
     def _kernel(
@@ -168,17 +178,18 @@ class FusedTiles:
         family, bound = self.family, self.bound
         told = zip(rows.told, shard.lines.told, strict=True)
         uniform = tuple(a.stride(0) == b.stride(0) == 0 for a, b in told)
-        key = type(family), family.settings(), bound, uniform, totals, weights
+        key = type(family), family.settings(), bound, uniform, totals, weights, self.one_sided
         if key not in _kernels:
-            lines, slots, sums = list[str](), 0, False
+            printer, slots, sums = Printer(bound), 0, False
             if totals:
                 biased = self.work.bias is not None
                 sums = is_bounded(family, len(uniform), self.work.scale, biased)
-                lines, slots = print_totals(family, uniform, bound, sums)
-            pushes = print_weights(family, uniform, bound) if weights else []
+                slots = print_totals(family, uniform, printer, sums, not self.one_sided)
+            if weights:
+                print_weights(family, uniform, printer)
             if len(_kernels) >= _KEPT:
                 _kernels.clear()
-            _kernels[key] = compiled(source(uniform, pushes, lines)), slots, sums
+            _kernels[key] = compiled(source(uniform, printer.lines)), slots, sums
         return _kernels[key]
 
     def _parts(self, slots: int, tiles: int, lines: int) -> Tensor:
@@ -211,76 +222,6 @@ class FusedTiles:
             slot += 2 if kind == "max" else 1
         return Reduced(tuple(totals), where)
 
-    def _launch(
-        self,
-        kernel: Any,
-        block: Block,
-        rows: Lines,
-        shard: Shard,
-        by_row: Tensor,
-        by_column: Tensor,
-        weights: Tensor | None,
-    ) -> None:
-        work, shape = self.work, self.shape
-        x, y = work.images[block.rows], shard.texts[block.columns]
-        height, columns, width = len(x), len(y), x.shape[1]
-        of_rows, of_columns = x, x  # not read
-        if rows.told:
-            of_rows = rows.stacked[:, block.rows]
-            of_columns = shard.lines.stacked[:, block.columns]
-        factors = [_factors(l.factor, part, x) for l, part in
-                   ((rows, block.rows), (shard.lines, block.columns))]  # fmt: skip
-        own = factors[0][1] is not None or factors[1][1] is not None
-        vectors = [
-            torch.full((count,), float(f), device=x.device) if own and v is None else v
-            for (f, v), count in zip(factors, (height, columns), strict=True)
-        ]
-        apart, apart_from = self._apart(block) if shard.own else (None, None)
-        programs = -(-height // shape.down) * -(-columns // shape.across)
-        described, group = shape.described, shape.group if weights is not None else 16
-        launch: Any = kernel[(programs,)]
-        launch(
-            *(_described(x, y, shape) if described else (x, y)),
-            self.owner[block.columns] if shard.own else x,
-            x if apart is None else apart, x if apart_from is None else apart_from,
-            self._bias(), of_rows, of_columns,
-            x if vectors[0] is None else vectors[0], x if vectors[1] is None else vectors[1],
-            by_row, by_column, x if weights is None else weights,
-            block.rows.start, height, columns, width,
-            of_rows.stride(0), of_columns.stride(0), by_row.stride(1), by_column.stride(1),
-            by_row.stride(0), by_column.stride(0),
-            float(factors[0][0]), float(factors[1][0]),
-            OWN=shard.own, APART=apart is not None, BIASED=work.bias is not None, FACTORS=own,
-            PRECISION="tf32", EVEN=width % shape.wide == 0, DESCRIBED=described,
-            DOWN=shape.down, ACROSS=shape.across, WIDE=shape.wide, GROUP=group,
-            num_warps=shape.warps, num_stages=shape.stages,
-        )  # fmt: skip
-
-    def _bias(self) -> Tensor:
-        """A number of the host is filled in, not copied: a CUDA graph can hold that."""
-        bias = self.work.bias
-        if bias is None:
-            return self.x  # not read
-        if bias.device == self.x.device:
-            return bias.to(torch.float32)
-        return torch.full((), float(bias), dtype=torch.float32, device=self.x.device)
-
-    def _apart(self, block: Block) -> tuple[Tensor | None, Tensor | None]:
-        """The pairs of a block that are no negatives, by tile."""
-        if self.apart is None:
-            return None, None
-        row, column = self.apart[:, 0] - block.rows.start, self.apart[:, 1] - block.columns.start
-        height, width = (part.stop - part.start for part in block[:2])
-        here = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        row, column = row[here], column[here]
-        tiles_down, tiles_across = -(-height // self.shape.down), -(-width // self.shape.across)
-        tile = row // self.shape.down * tiles_across + column // self.shape.across
-        tile, order = tile.sort()
-        every = torch.arange(tiles_down * tiles_across + 1, device=row.device)
-        starts = torch.searchsorted(tile, every).to(torch.int32)
-        pairs = torch.stack([row, column], 1)[order].to(torch.int32).contiguous()
-        return pairs, starts
-
 
 def _grid(rows: int, columns: int, down: int, across: int) -> list[Block]:
     """Blocks of so many rows and columns."""
@@ -290,21 +231,3 @@ def _grid(rows: int, columns: int, down: int, across: int) -> list[Block]:
             some = slice(top, min(top + down, rows)), slice(left, min(left + across, columns))
             found.append(Block(*some, *some))
     return found
-
-
-def _factors(factor: Factor, some: slice, like: Tensor) -> tuple[Factor, Tensor | None]:
-    """A number for all lines, or one for each."""
-    if isinstance(factor, Tensor):
-        each = factor[some] if factor.dim() else factor.expand(some.stop - some.start)
-        return 1.0, each.to(torch.float32).contiguous()
-    return factor, None
-
-
-def _described(x: Tensor, y: Tensor, shape: Shape) -> tuple[Any, Any]:
-    """Descriptors of images and texts, from which hardware fetches tiles."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return (
-        TensorDescriptor.from_tensor(x, [shape.down, shape.wide]),
-        TensorDescriptor.from_tensor(y, [shape.across, shape.wide]),
-    )

@@ -20,25 +20,26 @@ import triton.language as tl
 @triton.jit(
     do_not_specialize=[
         "owner", "apart", "apart_from", "bias", "of_rows", "of_columns", "row_factors",
-        "column_factors", "row_parts", "column_parts", "first_row", "rows",
+        "column_factors", "row_parts", "column_parts", "first_row", "first_column", "rows",
         "beside_rows", "beside_columns", "row_stride", "column_stride", "row_slot", "column_slot",
     ]
 )
 def tile(
-    x,  # (rows, width) images of this block
-    y,  # (columns, width) its texts
-    owner,  # (columns,) the image each text belongs to, if any
+    x,  # (images, width) of which this block has `rows` from `first_row` on
+    y,  # (texts, width) of which it has `columns` from `first_column` on
+    owner,  # (texts,) the image each text belongs to, if any
     apart,  # (pairs, 2) further pairs that are no negatives, sorted by tile,
     apart_from,  # (tiles + 1,) and where those of each tile begin
     bias,  # one number
-    of_rows,  # (told, rows) what a query is told, `beside_rows` apart: of images,
-    of_columns,  # (told, columns) and of texts
-    row_factors,  # (rows,) of weights, where some queries are silent
-    column_factors,  # (columns,)
-    row_parts,  # (slots, tiles across, rows) totals: parts `row_stride` apart, slots `row_slot`
-    column_parts,  # (slots, tiles down, columns)
+    of_rows,  # (told, images) what a query is told, `beside_rows` apart: of images,
+    of_columns,  # (told, texts) and of texts
+    row_factors,  # (images,) of weights, where some queries are silent
+    column_factors,  # (texts,)
+    row_parts,  # (slots, tiles of all texts, rows): parts `row_stride` apart, slots `row_slot`
+    column_parts,  # (slots, tiles down, texts)
     weights,  # (rows, columns)
-    first_row,  # the number of the block's first image
+    first_row,
+    first_column,
     rows,
     columns,
     width,
@@ -76,12 +77,14 @@ def tile(
     # Beyond the edge are zeros or the last vector again; what comes of them is masked.
     if DESCRIBED:
         for done in range(0, width, WIDE):
-            a, b = x.load([top, done]), y.load([left, done])
+            a, b = x.load([first_row + top, done]), y.load([first_column + left, done])
             s = tl.dot(a, b.T, s, input_precision=PRECISION)
     else:
         k = tl.arange(0, WIDE)
-        x_at = x + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * width + k[None, :]
-        y_at = y + tl.minimum(column, columns - 1).to(tl.int64)[None, :] * width + k[:, None]
+        x_row = first_row + tl.minimum(row, rows - 1).to(tl.int64)
+        y_row = first_column + tl.minimum(column, columns - 1).to(tl.int64)
+        x_at = x + x_row[:, None] * width + k[None, :]
+        y_at = y + y_row[None, :] * width + k[:, None]
         for done in range(0, width, WIDE):
             if EVEN:
                 a, b = tl.load(x_at), tl.load(y_at)
@@ -95,7 +98,8 @@ def tile(
         s += tl.load(bias)
     # Few tiles have a positive pair or an edge: the others mask nothing.
     if OWN:
-        belongs = tl.load(owner + column, mask=here, other=-1).to(tl.int32) - first_row
+        belongs = tl.load(owner + first_column + column, mask=here, other=-1).to(tl.int32)
+        belongs -= first_row
         own = tl.max(((belongs >= top) & (belongs < top + DOWN)).to(tl.int32), 0) > 0
         if own | (top + DOWN > rows) | (left + ACROSS > columns):
             negative = (row[:, None] != belongs[None, :]) & there[:, None] & here[None, :]
@@ -108,22 +112,20 @@ def tile(
             i, j = tl.load(apart + 2 * pair), tl.load(apart + 2 * pair + 1)
             s = tl.where((row[:, None] == i) & (column[None, :] == j), -float("inf"), s)
 
-    row_at = row_parts + across * row_stride + row
-    column_at = column_parts + down * column_stride + column
+    row_at = row_parts + (first_column // ACROSS + across) * row_stride + row
+    column_at = column_parts + down * column_stride + first_column + column
     at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
     both = there[:, None] & here[None, :]
-"""
-_FACTORS = """
     if FACTORS:
-        fr = tl.load(row_factors + row, mask=there, other=0.0)[:, None]
-        fc = tl.load(column_factors + column, mask=here, other=0.0)[None, :]
+        fr = tl.load(row_factors + first_row + row, mask=there, other=0.0)[:, None]
+        fc = tl.load(column_factors + first_column + column, mask=here, other=0.0)[None, :]
     else:
         fr, fc = row_factor, column_factor
 """
 
 
-def source(uniform: tuple[bool, ...], weights: list[str], totals: list[str]) -> str:
-    """The text of a kernel; a tile's registers are scarce, so weights are stored before sums.
+def source(uniform: tuple[bool, ...], lines: list[str]) -> str:
+    """The text of a kernel.
 
     `uniform`: for everything that queries are told, whether it is the same for all of them.
     """
@@ -132,13 +134,11 @@ def source(uniform: tuple[bool, ...], weights: list[str], totals: list[str]) -> 
         if same:
             load.append(f"u{k} = tl.load(of_rows + {k} * beside_rows)")
             continue
-        load.append(f"r{k} = tl.load(of_rows + {k} * beside_rows + row, mask=there, other=0.0)")
-        load.append(
-            f"c{k} = tl.load(of_columns + {k} * beside_columns + column, mask=here, other=0.0)"
-        )
-    body = [*load, *weights, *totals]
-    factors = _FACTORS if weights else ""
-    return _HEAD + factors + textwrap.indent("\n".join(body), "    ") + "\n"
+        row = f"{k} * beside_rows + first_row + row"
+        column = f"{k} * beside_columns + first_column + column"
+        load.append(f"r{k} = tl.load(of_rows + {row}, mask=there, other=0.0)")
+        load.append(f"c{k} = tl.load(of_columns + {column}, mask=here, other=0.0)")
+    return _HEAD + textwrap.indent("\n".join([*load, *lines]), "    ") + "\n"
 
 
 @cache

@@ -121,6 +121,8 @@ Add = Callable[[Block, Shard, Tensor], None]
 class Tiles(Protocol):
     """How a block of similarities is summed up and weighed."""
 
+    one_sided: bool  # totals of the columns are not wanted: they may be anything
+
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
         """The parts that a shard is worked in; `weighing`: its weights are all that is made."""
 
@@ -134,6 +136,9 @@ class Tiles(Protocol):
 def weigh_passes(work: Work, family: Elementwise, tiles: Tiles, passing: Passing) -> Gradients:
     """The three steps."""
     factors = passing.factors(work)
+    if family.symmetric and passing.alone and work.silences == (None, None):
+        # The image queries stand for the caption queries as well, which count for nothing then.
+        tiles.one_sided, factors = True, (factors[0] + factors[1], 0.0)
     pairs = joint(work, passing)
     vectors = torch.zeros_like(work.vectors, dtype=work.exact)  # gradients of images and texts
     images, texts = vectors[: work.count], vectors[work.count :]
@@ -176,18 +181,17 @@ def joint(work: Work, passing: Passing) -> Pairs:
     """The pairs of both directions: those of the image queries, then of the caption queries."""
     i2t, t2i = work.pairs.i2t, work.pairs.t2i
     own = work.own(i2t, work.images, work.texts)
-    outside = None
+    one_each, outside = i2t.one_each and t2i.one_each, None
     if work.outside[0] is not None and work.outside[1] is not None:
         outside = torch.cat([work.outside[0], work.outside[1]])
-    return Pairs(
-        torch.cat([i2t.query, t2i.query + i2t.queries]),
-        torch.cat([i2t.candidate, t2i.candidate]),
-        torch.cat([own, work.pairs.by_caption(own)]),
-        i2t.queries + t2i.queries,
-        i2t.one_each and t2i.one_each,
-        passing.gathered(own),
-        outside,
-    )
+    # Which pair belongs to whom is not asked where pair k belongs to query k.
+    query = candidate = i2t.query
+    if not one_each:
+        query = torch.cat([i2t.query, t2i.query + i2t.queries])
+        candidate = torch.cat([i2t.candidate, t2i.candidate])
+    both = torch.cat([own, work.pairs.by_caption(own)])
+    queries = i2t.queries + t2i.queries
+    return Pairs(query, candidate, both, queries, one_each, passing.gathered(own), outside)
 
 
 def _lines(
