@@ -11,7 +11,7 @@ from torch import Tensor
 from simgrad.core.extras import import_file
 from simgrad.objectives import Family, NTXent, Objective, Offline, objective, objectives
 from simgrad.objectives.engine import fused
-from simgrad.objectives.engine.printing import Unprintable, print_totals
+from simgrad.objectives.engine.printing import Printer, Unprintable, print_totals
 
 pytest.importorskip("triton")
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_printed_is_worked_without_kernels(
             return (torch.special.i0(s) * 0 + s,)
 
     with pytest.raises(Unprintable, match="i0"):
-        print_totals(Odd(), (), None, False)
+        print_totals(Odd(), (), Printer(None), False)
 
 
 def test_formulas_are_shared_by_both_directions() -> None:
@@ -160,6 +160,7 @@ def test_formulas_are_shared_by_both_directions() -> None:
     for spec, told, bound in (("nt-xent", (), 10.0), ("smooth-ap", (False,), 100.0)):
         family = objective(spec).elementwise()
         assert isinstance(family, Family)
-        lines, _ = print_totals(family, told, bound, spec == "nt-xent")
-        over_tile = [line for line in lines if "exp(" in line and " s)" in line]
+        printer = Printer(bound)
+        print_totals(family, told, printer, spec == "nt-xent")
+        over_tile = [line for line in printer.lines if "exp(" in line and " s)" in line]
         assert len(over_tile) <= 1

@@ -28,6 +28,7 @@ class Side:
     candidate_present: Tensor | None = None  # (candidates,) bool
     ignored: Tensor | None = None  # (k, 2) of query and candidate
     orphans: bool = False  # some queries have no positive
+    shared: bool = False  # every candidate belongs to one query, and every query has some
     elsewhere: int = 0  # further candidates, negatives of all, on other processes
 
     @cached_property
@@ -47,6 +48,8 @@ class Side:
         whole = self.candidate_present is None and self.ignored is None
         if self.one_each and self.candidates + self.elsewhere > 1 and whole:
             return absent
+        if self.shared and self.queries > 1 and self.present is None and self.ignored is None:
+            return None  # what belongs to another query is a negative
         own = self._count(self.query)
         present = self.candidate_present
         taken = own if self.ignored is None else own + self._count(self.ignored[:, 0])
@@ -88,6 +91,7 @@ class Side:
             candidate=self.candidate[pairs],
             present=None if self.present is None else self.present[start:stop],
             ignored=ignored,
+            shared=False,
         )
 
     def pairs_of(self, start: int, stop: int) -> slice:
@@ -147,7 +151,8 @@ class Positives:
         captions = len(image_of_caption)
         order = torch.argsort(image_of_caption, stable=True)
         every = torch.arange(captions, device=image_of_caption.device)
-        i2t = Side(images, captions, image_of_caption[order], order, False, present=present)
+        image = image_of_caption[order]
+        i2t = Side(images, captions, image, order, False, present=present, shared=True)
         t2i = Side(captions, images, every, image_of_caption, True, candidate_present=present)
         return Positives(i2t, t2i, order)
 

@@ -53,7 +53,7 @@ def weigh_embeddings(
     with torch.no_grad(), without_autocast(images.device.type):
         answer = None
         if positives is None and offline is None and ignore is None and block is None:
-            answer = recorded.replay(rule, images, texts, kind, _whole)
+            answer = recorded.replay(rule, images, texts, affine, kind, _whole)
         if answer is None:
             learned = affine[0] is not None and affine[0].requires_grad
             value, by_images, by_texts, on_scale, on_bias, *rest = _weighed(

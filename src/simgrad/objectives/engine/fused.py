@@ -23,13 +23,21 @@ from simgrad.objectives.engine.passes import (
     expands,
     weigh_passes,
 )
-from simgrad.objectives.engine.printing import Unprintable, print_totals, print_weights
+from simgrad.objectives.engine.printing import (
+    Printer,
+    Unprintable,
+    print_totals,
+    print_weights,
+)
 from simgrad.objectives.engine.shapes import SMALL, Shape, fitting
 from simgrad.objectives.engine.totals import Reduced, is_bounded
 from simgrad.objectives.engine.work import Factor, Gradients, Work
 
 # Tests run kernels of any size on a CPU, in Triton's interpreter (TRITON_INTERPRET=1).
 INTERPRETED = False
+import os
+
+ORDER = os.environ.get("ORDER", "totals")
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
 _ROWS = 8192  # images of a block that is weighed
@@ -170,15 +178,18 @@ class FusedTiles:
         uniform = tuple(a.stride(0) == b.stride(0) == 0 for a, b in told)
         key = type(family), family.settings(), bound, uniform, totals, weights
         if key not in _kernels:
-            lines, slots, sums = list[str](), 0, False
+            printer, slots, sums = Printer(bound), 0, False
+            if ORDER == "weights" and weights:
+                print_weights(family, uniform, printer)
             if totals:
                 biased = self.work.bias is not None
                 sums = is_bounded(family, len(uniform), self.work.scale, biased)
-                lines, slots = print_totals(family, uniform, bound, sums)
-            pushes = print_weights(family, uniform, bound) if weights else []
+                slots = print_totals(family, uniform, printer, sums)
+            if ORDER != "weights" and weights:
+                print_weights(family, uniform, printer)
             if len(_kernels) >= _KEPT:
                 _kernels.clear()
-            _kernels[key] = compiled(source(uniform, pushes, lines)), slots, sums
+            _kernels[key] = compiled(source(uniform, printer.lines)), slots, sums
         return _kernels[key]
 
     def _parts(self, slots: int, tiles: int, lines: int) -> Tensor:

@@ -112,8 +112,6 @@ def tile(
     column_at = column_parts + down * column_stride + column
     at = weights + row.to(tl.int64)[:, None] * columns + column[None, :]
     both = there[:, None] & here[None, :]
-"""
-_FACTORS = """
     if FACTORS:
         fr = tl.load(row_factors + row, mask=there, other=0.0)[:, None]
         fc = tl.load(column_factors + column, mask=here, other=0.0)[None, :]
@@ -122,8 +120,8 @@ _FACTORS = """
 """
 
 
-def source(uniform: tuple[bool, ...], weights: list[str], totals: list[str]) -> str:
-    """The text of a kernel; a tile's registers are scarce, so weights are stored before sums.
+def source(uniform: tuple[bool, ...], lines: list[str]) -> str:
+    """The text of a kernel.
 
     `uniform`: for everything that queries are told, whether it is the same for all of them.
     """
@@ -132,13 +130,10 @@ def source(uniform: tuple[bool, ...], weights: list[str], totals: list[str]) -> 
         if same:
             load.append(f"u{k} = tl.load(of_rows + {k} * beside_rows)")
             continue
-        load.append(f"r{k} = tl.load(of_rows + {k} * beside_rows + row, mask=there, other=0.0)")
-        load.append(
-            f"c{k} = tl.load(of_columns + {k} * beside_columns + column, mask=here, other=0.0)"
-        )
-    body = [*load, *weights, *totals]
-    factors = _FACTORS if weights else ""
-    return _HEAD + factors + textwrap.indent("\n".join(body), "    ") + "\n"
+        row, column = f"{k} * beside_rows + row", f"{k} * beside_columns + column"
+        load.append(f"r{k} = tl.load(of_rows + {row}, mask=there, other=0.0)")
+        load.append(f"c{k} = tl.load(of_columns + {column}, mask=here, other=0.0)")
+    return _HEAD + textwrap.indent("\n".join([*load, *lines]), "    ") + "\n"
 
 
 @cache

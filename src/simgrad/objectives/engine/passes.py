@@ -176,18 +176,17 @@ def joint(work: Work, passing: Passing) -> Pairs:
     """The pairs of both directions: those of the image queries, then of the caption queries."""
     i2t, t2i = work.pairs.i2t, work.pairs.t2i
     own = work.own(i2t, work.images, work.texts)
-    outside = None
+    one_each, outside = i2t.one_each and t2i.one_each, None
     if work.outside[0] is not None and work.outside[1] is not None:
         outside = torch.cat([work.outside[0], work.outside[1]])
-    return Pairs(
-        torch.cat([i2t.query, t2i.query + i2t.queries]),
-        torch.cat([i2t.candidate, t2i.candidate]),
-        torch.cat([own, work.pairs.by_caption(own)]),
-        i2t.queries + t2i.queries,
-        i2t.one_each and t2i.one_each,
-        passing.gathered(own),
-        outside,
-    )
+    # Which pair belongs to whom is not asked where pair k belongs to query k.
+    query = candidate = i2t.query
+    if not one_each:
+        query = torch.cat([i2t.query, t2i.query + i2t.queries])
+        candidate = torch.cat([i2t.candidate, t2i.candidate])
+    both = torch.cat([own, work.pairs.by_caption(own)])
+    queries = i2t.queries + t2i.queries
+    return Pairs(query, candidate, both, queries, one_each, passing.gathered(own), outside)
 
 
 def _lines(

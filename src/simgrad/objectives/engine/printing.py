@@ -240,13 +240,12 @@ def _operation(printer: Printer, node: fx.Node, value: Callable[[Any], Value]) -
 
 
 def print_totals(
-    family: Elementwise, uniform: tuple[bool, ...], bound: float | None, sums: bool
-) -> tuple[list[str], int]:
-    """Lines that store what a tile adds to the totals of its rows and columns, and how many parts.
+    family: Elementwise, uniform: tuple[bool, ...], printer: Printer, sums: bool
+) -> int:
+    """Lines that store what a tile adds to the totals of its rows and columns; how many parts.
 
     `sums`: exponentials are summed up as they are, not their logarithms.
     """
-    printer = Printer(bound)
     terms = show(printer, family.terms, uniform)
     lines, slot = printer.lines, 0
 
@@ -278,15 +277,14 @@ def print_totals(
             store(f"tl.sum({e.row}, 1)", f"tl.sum({e.column}, 0)")
         else:
             store(f"log_sum_exp({term.row}, 1)", f"log_sum_exp({term.column}, 0)")
-    return lines, slot
+    return slot
 
 
-def print_weights(family: Elementwise, uniform: tuple[bool, ...], bound: float | None) -> list[str]:
+def print_weights(family: Elementwise, uniform: tuple[bool, ...], printer: Printer) -> None:
     """Lines that store a tile's weights."""
-    printer = Printer(bound)
     (push,) = show(printer, family.push, uniform)
     by_row, by_column = (push.row, push.column)
     if push.axis == "vector":
         raise Unprintable("a push that does not depend on the similarity")
     both = f"fr * {by_row} + fc * {by_column}" if by_row != by_column else f"(fr + fc) * {by_row}"
-    return [*printer.lines, f"tl.store(at, ({both}).to(weights.dtype.element_ty), mask=both)"]
+    printer.lines.append(f"tl.store(at, ({both}).to(weights.dtype.element_ty), mask=both)")

@@ -58,14 +58,17 @@ _known: WeakKeyDictionary[Rule, dict[Hashable, "int | _Recorded"]] = WeakKeyDict
 
 
 def replay(
-    rule: Rule, images: Tensor, texts: Tensor, kind: torch.dtype, calculate: Calculate
+    rule: Rule,
+    images: Tensor,
+    texts: Tensor,
+    affine: tuple[Tensor | None, Tensor | None],
+    kind: torch.dtype,
+    calculate: Calculate,
 ) -> Answer | None:
     """The loss and its gradients; None: not recorded, or not yet."""
-    if not images.is_cuda or not _suits(rule, images, texts):
+    if not images.is_cuda or not _suits(rule, images, texts, affine):
         return None
-    scale, bias = (x if x is None else x.detach() for x in rule.affine())
-    wanted = tuple(x is not None and x.requires_grad for x in rule.affine())
-    affine = scale, bias
+    wanted = tuple(x is not None and x.requires_grad for x in affine)
     known = _known.setdefault(rule, {})
     call = _call(rule, images, affine, wanted, kind)
     found = known.get(call, 0)
@@ -84,7 +87,9 @@ def replay(
         return _replayed(found, images, texts, affine)
 
 
-def _suits(rule: Rule, images: Tensor, texts: Tensor) -> bool:
+def _suits(
+    rule: Rule, images: Tensor, texts: Tensor, affine: tuple[Tensor | None, Tensor | None]
+) -> bool:
     return (
         rule.replays
         and len(images) * len(texts) <= _MOST
@@ -93,7 +98,7 @@ def _suits(rule: Rule, images: Tensor, texts: Tensor) -> bool:
         and not rule.needs_offline
         and all(isinstance(x, _WORDS) for x in rule.settings())
         and (images.shape, images.dtype, images.device) == (texts.shape, texts.dtype, texts.device)
-        and all(_fixed(x) or x.device == images.device for x in rule.affine() if x is not None)
+        and all(_fixed(x) or x.device == images.device for x in affine if x is not None)
         and not torch.compiler.is_compiling()
         and not gpu.is_capturing()
     )
@@ -112,7 +117,7 @@ def _call(
     kind: torch.dtype,
 ) -> Hashable:
     """Everything that decides what a graph does."""
-    numbers = tuple(float(x) if x is not None and x.device.type == "cpu" else None for x in affine)
+    numbers = tuple(float(x) if x is not None and _fixed(x) else None for x in affine)
     stream = torch.cuda.current_stream(images.device).cuda_stream
     return (
         (rule.settings(), numbers, wanted),
@@ -132,7 +137,7 @@ def _record(
 ) -> _Recorded | None:
     """A graph of the calculation; None, said once, where it cannot be captured."""
     own = [
-        x if x is None or _fixed(x) else x.clone().requires_grad_(w)
+        x if x is None or _fixed(x) else x.detach().clone().requires_grad_(w)
         for x, w in zip(affine, wanted, strict=True)
     ]
     inputs = torch.cat([x.detach() for x in vectors]), own[0], own[1]

@@ -84,12 +84,12 @@ class PlainTiles:
             _factor(shard.lines, block.column_lines, 0),
         )
         if not rows.told and by_column is by_row:
-            return weights * (factor + other)
-        weights = _collected(weights * factor, rows, block, S, 0)
+            return weights.mul_(factor + other)
+        weights = _collected(weights.mul_(factor), rows, block, S, 0)
         more = self.family.push(by_column, *_told(shard.lines, block.column_lines, 0))
         if isinstance(other, float) and by_column is S:
             return weights.add_(more, alpha=other)
-        return weights.add_(_collected(more * other, shard.lines, block, S, 1))
+        return weights.add_(_collected(more.mul_(other), shard.lines, block, S, 1))
 
     def _by_line(self, S: Tensor, block: Block, rows: Lines, shard: Shard) -> tuple[Tensor, Tensor]:
         """Similarities, a row for each line of the images and a column for each of the texts."""

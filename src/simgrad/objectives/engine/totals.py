@@ -1,5 +1,6 @@
 """Totals over a query's negatives: from terms, and from parts of the candidates to all of them."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -110,8 +111,17 @@ def is_bounded(family: Elementwise, told: int, scale: "Tensor | float", biased: 
     """Whether exponentials of the terms that are summed so are numbers for all similarities."""
     if not isinstance(scale, float) or biased or "logsumexp" not in family.totals:
         return False
-    # Rounded vectors may be a little longer; a set without a bound has all of them.
-    ends = torch.tensor([-1.01, 1.01]) * scale
-    found = family.terms(ends, *(torch.tensor(-torch.inf) for _ in range(told)))
-    exponents = [t for kind, t in zip(family.totals, found, strict=True) if kind == "logsumexp"]
-    return all(bool((t.abs() <= LARGEST_EXPONENT).all()) for t in exponents)
+    key = type(family), family.settings(), told, scale
+    if key not in _bounded:
+        if len(_bounded) >= _KEPT:
+            _bounded.clear()
+        # Rounded vectors may be a little longer; a set without a bound has all of them.
+        ends = torch.tensor([-1.01, 1.01]) * scale
+        found = family.terms(ends, *(torch.tensor(-torch.inf) for _ in range(told)))
+        exponents = [t for kind, t in zip(family.totals, found, strict=True) if kind == "logsumexp"]
+        _bounded[key] = all(bool((t.abs() <= LARGEST_EXPONENT).all()) for t in exponents)
+    return _bounded[key]
+
+
+_KEPT = 256  # with other parameters each time they would never end
+_bounded: dict[Hashable, bool] = {}

@@ -37,39 +37,42 @@ class Unit:
             if known and not self.scale > 0:
                 raise InputError(f"the scale of similarities is {self.scale}; it must be above 0.")
         self.norms = torch.linalg.vector_norm(given, dim=1, keepdim=True, dtype=self.exact)
-        self.divisors = torch.threshold(self.norms, _TINY, torch.inf)
+        # What each is multiplied with: nothing for what has no length.
+        self.factors = torch.threshold(self.norms, _TINY, torch.inf).reciprocal_()
         if scale is not None:
-            self.divisors.div_(self.scale**0.5)
+            self.factors.mul_(self.scale**0.5)
         # `given` is a copy: its memory is used again.
         if given.dtype == self.exact:
-            self.used = given.div_(self.divisors).to(kind)
+            self.used = given.mul_(self.factors).to(kind)
         else:
             self.used = given if given.dtype == kind else torch.empty_like(given, dtype=kind)
-            for part in chunks(len(given), given):
-                self.used[part] = given[part] / self.divisors[part]
+            torch.mul(given, self.factors, out=self.used)
 
     def go_back(self, gradients: Tensor) -> Tensor | None:
-        """In place: gradients by the vectors become gradients by what was given; by the scale."""
-        along: list[Tensor] | None = [] if self.learned else None
+        """In place: gradients by the vectors become gradients by what was given; by the scale.
+
+        With u = f x, that is f (g - u (g.u) / scale): what turns a vector, and not what lengthens it.
+        """
+        along: list[Tensor] = []
         for part in chunks(len(gradients), gradients):
-            some, unit = gradients[part], self._exactly(part)
-            share = (some * unit).sum(1, keepdim=True)
-            if along is not None:
-                along.append(share.sum())
-            some.addcmul_(unit, share / self.scale, value=-1).div_(self.divisors[part])
-        if along is None:
+            some, factor = gradients[part], self.factors[part]
+            vectors = self.used[part] if self.kind == self.exact else self._given(part)
+            product = (some * vectors).sum(1, keepdim=True)
+            if self.kind != self.exact:
+                product.mul_(factor)
+                vectors = vectors.to(self.exact).mul_(factor)
+            if self.learned:
+                along.append(product.sum())
+            some.addcmul_(vectors, product.div_(self.scale), value=-1).mul_(factor)
+        if not self.learned:
             return None
         return torch.stack(along).sum().div_(2 * self.scale)  # images and texts: twice the same
 
-    def _exactly(self, part: slice) -> Tensor:
-        """Some of the vectors, not rounded."""
-        if self.kind == self.exact:
-            return self.used[part]
+    def _given(self, part: slice) -> Tensor:
+        """Some of the vectors as they were given."""
         images = len(self.images)
         if part.stop <= images:
-            given = self.images[part]
-        elif part.start >= images:
-            given = self.texts[part.start - images : part.stop - images]
-        else:
-            given = torch.cat((self.images[part.start :], self.texts[: part.stop - images]))
-        return given.to(self.exact) / self.divisors[part]
+            return self.images[part]
+        if part.start >= images:
+            return self.texts[part.start - images : part.stop - images]
+        return torch.cat((self.images[part.start :], self.texts[: part.stop - images]))
