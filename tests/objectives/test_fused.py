@@ -152,7 +152,7 @@ def test_what_cannot_be_printed_is_worked_without_kernels(
             return (torch.special.i0(s) * 0 + s,)
 
     with pytest.raises(Unprintable, match="i0"):
-        print_totals(Odd(), (), Printer(None), False)
+        print_totals(Odd(), (), Printer(None), False, True)
 
 
 def test_formulas_are_shared_by_both_directions() -> None:
@@ -161,6 +161,6 @@ def test_formulas_are_shared_by_both_directions() -> None:
         family = objective(spec).elementwise()
         assert isinstance(family, Family)
         printer = Printer(bound)
-        print_totals(family, told, printer, spec == "nt-xent")
+        print_totals(family, told, printer, spec == "nt-xent", True)
         over_tile = [line for line in printer.lines if "exp(" in line and " s)" in line]
         assert len(over_tile) <= 1

@@ -36,6 +36,8 @@ class Family(Objective):
     totals: ClassVar[tuple[str, ...]] = ()  # the kind of each of the terms
     per_pair: ClassVar[bool] = False  # totals belong to pairs: each sees its query's negatives
     immediate: ClassVar[bool] = False  # push needs no totals: it is given what is `known`
+    # A value is a sum over pairs, whichever of the two asks: one direction can stand for both.
+    symmetric: ClassVar[bool] = False
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)

@@ -31,6 +31,7 @@ class SigLIP(Family):
     mean = True
     totals = ("sum", "sum")
     immediate = True
+    symmetric = True
 
     scale: float = setting(10.0, "factor of the similarities (start value where learned)")
     offset: float = setting(-10.0, "added to them (start value where learned)")

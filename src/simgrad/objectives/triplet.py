@@ -37,7 +37,8 @@ class Triplet(Family):
         return (pairs.similarity - self.margin,)
 
     def terms(self, s: Tensor, edge: Tensor) -> Vectors:  # type: ignore[override]
-        return torch.relu(s - edge), s > edge
+        cost = torch.relu(s - edge)
+        return cost, cost > 0
 
     def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
         cost, open_triplets = totals

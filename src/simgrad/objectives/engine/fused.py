@@ -42,7 +42,7 @@ _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
 _ROWS = 8192  # images of a block that is weighed
 _WEIGHTS = 80 * 2**20  # bytes of its weights
-_HIGH = 4096  # images of a block that is only summed up: all texts are beside them
+_PARTS = 64 * 2**20  # bytes of what tiles add to totals
 
 
 def suits(work: Work, family: Elementwise) -> bool:
@@ -116,6 +116,7 @@ class FusedTiles:
         self.work, self.family, self.x = work, family, work.vectors
         self.bound = work.scale if isinstance(work.scale, float) and work.bias is None else None
         self.room: Tensor | None = None  # for the weights of one block after the other
+        self.one_sided = False
         self.sums = False
         pairs = work.pairs
         # A text that belongs to several images, or to none, is named by its pairs.
@@ -132,12 +133,14 @@ class FusedTiles:
 
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
         rows, columns = self.work.count, len(shard.texts)
-        down, across = _ROWS if weighing else _HIGH, columns
-        if INTERPRETED:
-            down = 3 * self.shape.down
         if weighing:
-            across = self._wide(min(down, rows))
-        return _grid(rows, columns, down, across)
+            down = 3 * self.shape.down if INTERPRETED else _ROWS
+            return _grid(rows, columns, down, self._wide(min(down, rows)))
+        # All texts beside as many images as there is room for parts of totals.
+        slots = sum(2 if kind == "max" else 1 for kind in self.family.totals)
+        tiles = _PARTS * self.shape.down // (8 * slots * max(1, columns)) // self.shape.down
+        down = 3 if INTERPRETED else max(1, tiles)
+        return _grid(rows, columns, down * self.shape.down, columns)
 
     def _wide(self, rows: int) -> int:
         """Texts beside so many images for whose weights there is room."""
@@ -151,7 +154,9 @@ class FusedTiles:
         height, columns = (part.stop - part.start for part in block[:2])
         down, across = -(-height // self.shape.down), -(-columns // self.shape.across)
         by_row = self._parts(slots, across, height)
-        by_column = self._parts(slots, down, columns)
+        by_column = self._parts(slots, 1 if self.one_sided else down, columns)
+        if self.one_sided:
+            by_column.zero_()
         wide = self._wide(height) if immediate else columns
         for part in _grid(height, columns, height, wide):
             left = part.columns.start
@@ -176,7 +181,7 @@ class FusedTiles:
         family, bound = self.family, self.bound
         told = zip(rows.told, shard.lines.told, strict=True)
         uniform = tuple(a.stride(0) == b.stride(0) == 0 for a, b in told)
-        key = type(family), family.settings(), bound, uniform, totals, weights
+        key = type(family), family.settings(), bound, uniform, totals, weights, self.one_sided
         if key not in _kernels:
             printer, slots, sums = Printer(bound), 0, False
             if ORDER == "weights" and weights:
@@ -184,7 +189,7 @@ class FusedTiles:
             if totals:
                 biased = self.work.bias is not None
                 sums = is_bounded(family, len(uniform), self.work.scale, biased)
-                slots = print_totals(family, uniform, printer, sums)
+                slots = print_totals(family, uniform, printer, sums, not self.one_sided)
             if ORDER != "weights" and weights:
                 print_weights(family, uniform, printer)
             if len(_kernels) >= _KEPT:

@@ -121,6 +121,8 @@ Add = Callable[[Block, Shard, Tensor], None]
 class Tiles(Protocol):
     """How a block of similarities is summed up and weighed."""
 
+    one_sided: bool  # totals of the columns are not wanted: they may be anything
+
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
         """The parts that a shard is worked in; `weighing`: its weights are all that is made."""
 
@@ -134,6 +136,9 @@ class Tiles(Protocol):
 def weigh_passes(work: Work, family: Elementwise, tiles: Tiles, passing: Passing) -> Gradients:
     """The three steps."""
     factors = passing.factors(work)
+    if family.symmetric and passing.alone and work.silences == (None, None):
+        # The image queries stand for the caption queries as well, which count for nothing then.
+        tiles.one_sided, factors = True, (factors[0] + factors[1], 0.0)
     pairs = joint(work, passing)
     vectors = torch.zeros_like(work.vectors, dtype=work.exact)  # gradients of images and texts
     images, texts = vectors[: work.count], vectors[work.count :]

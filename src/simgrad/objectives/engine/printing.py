@@ -240,11 +240,11 @@ def _operation(printer: Printer, node: fx.Node, value: Callable[[Any], Value]) -
 
 
 def print_totals(
-    family: Elementwise, uniform: tuple[bool, ...], printer: Printer, sums: bool
+    family: Elementwise, uniform: tuple[bool, ...], printer: Printer, sums: bool, columns: bool
 ) -> int:
     """Lines that store what a tile adds to the totals of its rows and columns; how many parts.
 
-    `sums`: exponentials are summed up as they are, not their logarithms.
+    `sums`: exponentials are summed up as they are, not their logarithms. `columns`: theirs too.
     """
     terms = show(printer, family.terms, uniform)
     lines, slot = printer.lines, 0
@@ -252,7 +252,8 @@ def print_totals(
     def store(row: str, column: str) -> None:
         nonlocal slot
         lines.append(f"tl.store(row_at + {slot} * row_slot, {row}, mask=there)")
-        lines.append(f"tl.store(column_at + {slot} * column_slot, {column}, mask=here)")
+        if columns:
+            lines.append(f"tl.store(column_at + {slot} * column_slot, {column}, mask=here)")
         slot += 1
 
     for kind, term in zip(family.totals, terms, strict=True):

@@ -23,6 +23,7 @@ class PlainTiles:
     def __init__(self, work: Work, family: Elementwise) -> None:
         self.work, self.family = work, family
         self.expands = expands(family, work.pairs.i2t)
+        self.one_sided = False
         self.kept: Tensor | None = None  # similarities of a batch that is one block
         self.bounded: bool | None = None
 
@@ -59,6 +60,11 @@ class PlainTiles:
         terms = self.family.terms(by_row, *_told(rows, block.row_lines, 1))
         exponentials = self._exponentials(terms)
         of_rows = reduce(kinds, terms, 1, exponentials)
+        if self.one_sided:
+            nothing = S.new_zeros(S.shape[1])
+            of_columns = Reduced(tuple(nothing for _ in kinds), None)
+            add(block, shard, self._weights(S, block, rows, shard))
+            return of_rows, of_columns
         if rows.told or by_column is not by_row:  # the same terms serve both directions otherwise
             terms = self.family.terms(by_column, *_told(shard.lines, block.column_lines, 0))
             exponentials = self._exponentials(terms)
