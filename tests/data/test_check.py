@@ -14,7 +14,7 @@ import pytest
 from simgrad.cli.program import main
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
-from simgrad.data.layouts.registry import LAYOUTS
+from simgrad.data.layouts import layouts
 
 from . import layout_writers as write
 
@@ -39,10 +39,10 @@ def problems(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) ->
 def test_lists_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
     out = capsys.readouterr().out
-    assert all(layout.name in out for layout in LAYOUTS)
+    assert all(layout.name in out for layout in layouts)
     assert max(len(line) for line in out.split("\n")) <= 80
     assert run("--json") == 0
-    assert "scenes" in json.loads(capsys.readouterr().out)
+    assert "scenes" in {one["name"] for one in json.loads(capsys.readouterr().out)}
 
 
 def test_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +228,7 @@ def test_many_problems_are_counted_and_all_on_request(
     assert "29.jpg" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("layout", ["precomp", "webdataset"])
+@pytest.mark.parametrize("layout", ["precomputed", "webdataset"])
 def test_a_layout_that_is_not_there_is_no_data_set_without_problems(
     layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.data import Dataset, Split, open_dataset
-from simgrad.data.layouts.registry import LAYOUTS, recognise
+from simgrad.data.layouts import layouts, recognise
 
 from . import layout_writers as write
 
@@ -133,7 +133,7 @@ def test_published_keeps_five_captions_outside_train(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ids", [False, True])
 def test_precomp(shape: tuple[int, ...], per_caption: bool, ids: bool, tmp_path: Path) -> None:
     dataset = open_dataset(write.precomp(tmp_path / "coco_precomp", shape, per_caption, ids))
-    assert dataset.layout == ("vse++" if len(shape) == 1 else "regions")
+    assert dataset.layout == "precomputed"
     assert list(dataset.splits) == ["train", "val", "test"]
     for written, name in (("train", "train"), ("dev", "val"), ("test", "test")):
         split = dataset.split(name)
@@ -203,7 +203,7 @@ def test_coco_regions_open_at_once_in_little_memory(tmp_path: Path) -> None:
     code = f"""
 import resource, sys, time
 import numpy as np
-import simgrad.data, simgrad.data.opening, simgrad.data.layouts.precomp
+import simgrad.data, simgrad.data.opening, simgrad.data.layouts
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before, started = peak(), time.process_time()
 split = simgrad.data.open_dataset(sys.argv[1]).split("train")
@@ -224,18 +224,18 @@ def test_recognition_names_the_choice(tmp_path: Path) -> None:
     write.precomp(tmp_path / "f30k_precomp")
     with pytest.raises(InputError, match=r"several data sets.*coco_precomp.*f30k_precomp"):
         open_dataset(tmp_path)
-    assert recognise(tmp_path / "coco_precomp").name == "precomp"
+    assert recognise(tmp_path / "coco_precomp").name == "precomputed"
     with pytest.raises(InputError, match="no layout 'nonsense'"):
         open_dataset(tmp_path, layout="nonsense")
 
 
-def test_every_layout_has_a_module() -> None:
-    import importlib
-
-    for layout in LAYOUTS:
-        module = importlib.import_module(f"simgrad.data.layouts.{layout.module}")
-        assert callable(module.read)
-        assert not module.recognises(Path("/nonexistent-path"))
+def test_every_layout_is_declared_in_full() -> None:
+    for declared in layouts:
+        layout = layouts.parse(declared.name)
+        assert layout.name == declared.name
+        assert declared.description
+        assert not layout.recognises(Path("/nonexistent-path"))
+        assert all(parameter.description for parameter in declared.parameters)
 
 
 def test_no_splits_given_is_said(tmp_path: Path) -> None:

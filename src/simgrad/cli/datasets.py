@@ -10,9 +10,11 @@ import tyro
 
 from simgrad.core.console import console, print_table
 from simgrad.core.errors import InputError
+from simgrad.core.spec import Declaration, Parameter, print_value
 from simgrad.data.base import Dataset, Split
 from simgrad.data.check import Found, check
-from simgrad.data.layouts.registry import LAYOUTS
+from simgrad.data.layouts import Layout
+from simgrad.data.layouts import layouts as declared_layouts
 from simgrad.data.log import Log, Problem
 from simgrad.data.opening import open_logged
 from simgrad.data.vocabulary import SPECIALS, Vocabulary
@@ -23,9 +25,10 @@ _SHOWN = 20  # problems printed unless all are asked for
 
 def datasets(
     path: Annotated[
-        str, tyro.conf.Positional, tyro.conf.arg(metavar="[PATH]", help_behavior_hint="")
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="")
     ] = "",
     *,
+    layouts: bool = False,
     fix: bool = False,
     output: Path | None = None,
     skip: Path | None = None,
@@ -39,18 +42,20 @@ def datasets(
     """Print what a data set holds and everything that is wrong with it.
 
     Args:
-        path: a folder or file of any known layout, or 'scenes'; without it, the layouts are listed
+        path: a folder or file in any known layout, or a spec such as 'scenes(train=100)'
+        layouts: list the layouts: what each looks like, and its parameters
         fix: write a list of what to leave out (skip.json in the data's folder, or --output)
         output: where --fix writes the list
         skip: a list written by --fix; what is on it is left out
         features: a folder written by `simgrad features` to look at with the data
-        layout: read it in this layout instead of recognising one
+        layout: read it in this layout instead of recognising one, e.g.
+            'captions(image=photo, caption=said)'
         published: five captions per image in val and test, as the published evaluations do
         thorough: decode every picture and read every feature
         all: print every problem, not the first 20
         json: print JSON
     """
-    if not path:
+    if layouts or not path:
         _list_layouts(json)
         return
     log = Log.read(skip)
@@ -67,16 +72,32 @@ def datasets(
 
 
 def _list_layouts(as_json: bool) -> None:
-    rows = [("scenes", "the embedded world: made on the fly, no files"), *_layout_rows()]
     if as_json:
-        print(dumps(dict(rows), indent=1))
+        print(dumps([_layout(one) for one in declared_layouts], indent=1))
         return
+    rows = [(one.name, one.description) for one in declared_layouts]
     print_table(["layout", "what it looks like"], rows)
-    console().print("\nsimgrad datasets PATH recognises the layout and checks the data.")
+    print()
+    given = ((one.name, p) for one in declared_layouts for p in one.parameters)
+    print_table(
+        ["layout", "parameter", "default", "what it is"],
+        [(n, p.name, print_value(p.default) or "–", _meaning(p)) for n, p in given],
+    )
+    console().print("\nsimgrad datasets DATA recognises the layout and checks the data.")
 
 
-def _layout_rows() -> list[tuple[str, str]]:
-    return [(layout.name, layout.description) for layout in LAYOUTS]
+def _meaning(parameter: Parameter) -> str:
+    choices = f" ({', '.join(parameter.choices)})" if parameter.choices else ""
+    return parameter.description + choices
+
+
+def _layout(declared: Declaration[Layout]) -> dict[str, Any]:
+    return {
+        "name": declared.name,
+        "description": declared.description,
+        "paper": declared.paper,
+        "parameters": {p.name: p.description for p in declared.parameters},
+    }
 
 
 def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:

@@ -1,8 +1,10 @@
 """Pictures in files: opened one at a time, errors name the file."""
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,16 +32,60 @@ class FilePictures:
         return len(self.files)
 
     def path(self, row: int) -> Path:
-        return self.root / self.files[row]
+        """Its file; where there is none of that very name, the one that is meant, if one is."""
+        path = self.root / self.files[row]
+        if path.is_file():
+            return path
+        found = self._index.like(self.files[row])
+        return found[0] if len(found) == 1 else path
 
     def picture(self, row: int) -> "Image":
         path = self.path(row)
         try:
             data = path.read_bytes()
         except OSError as error:
-            reason = "there is no such picture" if not path.exists() else str(error)
-            raise InputError(f"{path}: {reason}.") from None
+            raise InputError(f"{path}: {self._why(row, error)}.") from None
         return decode(data, str(path))
+
+    def _why(self, row: int, error: OSError) -> str:
+        if self.path(row).exists():
+            return str(error)
+        found = self._index.like(self.files[row])
+        if len(found) > 1:
+            return f"there is no such picture, but {found[0]} and {found[1]}: which is meant?"
+        return "there is no such picture"
+
+    @cached_property
+    def _index(self) -> "Index":
+        return Index(self.root)
+
+
+class Index:
+    """Pictures below a folder, found by a name that is only nearly right.
+
+    People write `dog.jpg` for `dog.JPG`, `2018/dog.jpg`, or leave the ending out.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._by_name: dict[str, list[Path]] = {}
+        for folder, _, files in os.walk(root):
+            for file in files:
+                stem, dot, ending = file.lower().rpartition(".")
+                if f".{ending}" in SUFFIXES and dot:
+                    path = Path(folder, file)
+                    self._by_name.setdefault(file.lower(), []).append(path)
+                    self._by_name.setdefault(stem, []).append(path)
+
+    def like(self, name: str) -> list[Path]:
+        """The pictures that a name may mean: those that end as it does, or are called as it is."""
+        parts = name.replace("\\", "/").lower().split("/")
+        found = self._by_name.get(parts[-1], [])
+        for keep in range(len(parts), 1, -1):
+            ending = "/".join(parts[-keep:])
+            nearer = [path for path in found if path.as_posix().lower().endswith(f"/{ending}")]
+            if nearer:
+                return sorted(nearer)
+        return sorted(found)
 
 
 def decode(data: bytes, where: str) -> "Image":
@@ -112,8 +158,12 @@ def find_root(folder: Path, files: Sequence[str]) -> Path | None:
     A folder called `images` counts even where the first pictures are missing from it.
     """
     probes = files[:20]
-    roots = [*(folder / name for name in _FOLDERS), folder, folder.parent / "images", folder.parent]
+    within = [folder / name for name in _FOLDERS]
+    roots = [*within, folder, folder.parent / "images", folder.parent]
     found = [sum((root / probe).is_file() for probe in probes) for root in roots]
     if max(found, default=0) > 0:
         return roots[found.index(max(found))]
-    return next((root for root in roots[: len(_FOLDERS)] if root.is_dir()), None)
+    for root in (*within, folder):  # names that are only nearly right
+        if root.is_dir() and any(map(Index(root).like, probes)):
+            return root
+    return next((root for root in within if root.is_dir()), None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Pictures
+from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, known_split
 from simgrad.data.log import Log
 from simgrad.data.pictures import SUFFIXES, decode
@@ -59,8 +60,27 @@ class ShardPictures:
         return decode(member.read(), f"{member.shard}, member {member.name}")
 
 
-def recognises(path: Path) -> bool:
-    return bool(_shards(path))
+@declare(
+    "webdataset",
+    paper="https://github.com/webdataset/webdataset",
+    description="SPLIT-0000.tar shards of KEY.jpg + KEY.txt or KEY.json",
+)
+@dataclass(frozen=True)
+class WebDataset(Layout):
+    """Samples in tar files, read where they lie."""
+
+    def parts(self, path: Path) -> dict[str, bool]:
+        return {"SPLIT-0000.tar": bool(_shards(path))}
+
+    def read(self, path: Path, log: Log, published: bool) -> Dataset:
+        growth = Growth(path.name.removesuffix(".tar"), pattern="sample {}")
+        pictures: dict[str, Pictures] = {}
+        for number, shard in enumerate(_shards(path)):
+            growth.files.append(shard)
+            split = known_split(shard.parent.name if shard.parent != path else shard.name)
+            for i, (key, parts) in enumerate(_samples(shard, log)):
+                _add(key, parts, split, growth, pictures, log, (number, i, 0))
+        return growth.build(pictures, published)
 
 
 def _shards(path: Path) -> list[Path]:
@@ -68,17 +88,6 @@ def _shards(path: Path) -> list[Path]:
         return [path] if path.suffix == ".tar" or path.name.endswith((".tar.gz", ".tgz")) else []
     found = [*path.glob("*.tar"), *path.glob("*/*.tar"), *path.glob("*.tar.gz")]
     return sorted(found)
-
-
-def read(path: Path, log: Log, published: bool) -> Dataset:
-    growth = Growth(path.name.removesuffix(".tar"), "webdataset", pattern="sample {}")
-    pictures: dict[str, Pictures] = {}
-    for number, shard in enumerate(_shards(path)):
-        growth.files.append(shard)
-        split = known_split(shard.parent.name if shard.parent != path else shard.name)
-        for i, (key, parts) in enumerate(_samples(shard, log)):
-            _add(key, parts, split, growth, pictures, log, (number, i, 0))
-    return growth.build(pictures, published)
 
 
 def _samples(shard: Path, log: Log) -> Iterator[tuple[str, dict[str, Member]]]:
