@@ -62,7 +62,7 @@ def datasets(
     log.collect = True
     dataset = open_logged(path, log, features=features, layout=layout, published=published)
     found = check(dataset, thorough=thorough)
-    found.problems = [*log.problems, *found.problems]
+    found.problems = sorted([*log.problems, *found.problems], key=lambda p: not p.missing)
     if json:
         print(dumps(summary(dataset, found), indent=1))
     else:
@@ -109,8 +109,8 @@ def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
             f"{target}: cannot be written ({error.strerror}); give --output."
         ) from None
     print(
-        f"{target}: leaves out {count:,} of {len(problems):,} problems; "
-        "give it as skip= or --skip.",
+        f"{target}: leaves out {count:,} of {len(problems):,} problems; give it as --skip to "
+        "`simgrad features`, `train` and `datasets`, or as skip= in Python.",
         file=sys.stderr,
     )
 
@@ -123,6 +123,7 @@ def summary(dataset: Dataset, found: Found) -> dict[str, Any]:
         "notes": [*dataset.notes, *found.notes],
         "splits": {name: _describe(split) for name, split in dataset.splits.items()},
         "pictures": _sizes(found),
+        "repeated_captions": found.repeated,
         "problems": [
             {"file": p.file, "place": p.place, "what": p.what, "split": p.split}
             for p in found.problems
@@ -198,6 +199,9 @@ def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
         out.print(f"pictures    {shown} ({sizes['looked_at']:,} looked at)")
     for note in (*dataset.notes, *found.notes):
         out.print(f"note        {note}", markup=False)
+    repeated = ", ".join(f"{n:,} in {split}" for split, n in found.repeated.items() if n)
+    if repeated:
+        out.print(f"note        captions that repeat another of their image: {repeated}")
     _print_problems(found.problems, everything, path)
 
 
@@ -220,10 +224,14 @@ def _print_problems(problems: list[Problem], everything: bool, path: str) -> Non
         out.print("problems    none")
         return
     shown = problems if everything else problems[:_SHOWN]
-    out.print(f"problems    {len(problems):,}")
+    missing = sum(problem.missing for problem in problems)
+    first = f" ({missing:,} missing pictures first)" if missing else ""
+    out.print(f"problems    {len(problems):,}{first}")
     for problem in shown:
         # The data's own folder is known to whoever named it; without it lines fit.
         text = str(problem).replace(path.rstrip("/") + "/", "")
         out.print(f"  {text}", markup=False)
     if len(shown) < len(problems):
         out.print(f"  ... and {len(problems) - len(shown):,} more; --all prints them.")
+    if any(problem.skippable for problem in problems):
+        out.print("\n--fix writes a list of what to leave out, to give as --skip.")

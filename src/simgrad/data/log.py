@@ -17,6 +17,8 @@ from simgrad.core.files import read_json, write_json
 from simgrad.data.base import Dataset, Split, with_splits
 from simgrad.data.subset import take
 
+HOW_TO_SKIP = "with --fix it writes a list of what to leave out, to give as --skip."
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -30,6 +32,7 @@ class Problem:
     caption: int | None = None  # leave this caption row of the split out
     text: str | None = None  # how that caption begins, to know it again
     skippable: bool = False
+    missing: bool = False  # a picture that is not there: what people look for first
 
     def __str__(self) -> str:
         where = f"{self.file}, {self.place}" if self.place else self.file
@@ -52,8 +55,7 @@ class Log:
         problem = Problem(str(file), place, what, skippable=True)
         if not self.collect:
             raise InputError(
-                f"{problem} `simgrad datasets` lists every problem; "
-                "its --fix writes a list of what to skip."
+                f"{problem} `simgrad datasets DATA` lists every problem; {HOW_TO_SKIP}"
             )
         self.problems.append(problem)
 

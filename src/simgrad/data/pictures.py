@@ -159,7 +159,7 @@ def find_root(folder: Path, files: Sequence[str]) -> Path | None:
     """
     probes = files[:20]
     within = [folder / name for name in _FOLDERS]
-    roots = [*within, folder, folder.parent / "images", folder.parent]
+    roots = [*within, folder, *(folder.parent / name for name in _FOLDERS), folder.parent]
     found = [sum((root / probe).is_file() for probe in probes) for root in roots]
     if max(found, default=0) > 0:
         return roots[found.index(max(found))]

@@ -69,7 +69,7 @@ def open_place(text: str, log: Log, layout: str | None, published: bool) -> Data
         dataset = chosen.make(log, published)
     else:
         raise InputError(_nothing_there(text))
-    if not dataset.splits and not log.problems:
+    if layout and not dataset.splits and not log.problems:
         looks = layouts[chosen.name].description
         raise InputError(f"{text}: nothing there is of the layout {chosen.name} ({looks}).")
     if not any(split.num_captions for split in dataset.splits.values()) and not log.collect:
@@ -150,11 +150,12 @@ def _nearest(path: Path) -> str:
         return "Nothing of any layout is there: `simgrad datasets --layouts` shows what each needs."
     best = max(share for share, _, _ in shares)
     told = [
-        f"{name} ({layouts[name].description}), of which is missing: {'; '.join(missing)}"
+        f"{name} ({layouts[name].description}): it lacks {'; '.join(missing)}"
         for share, name, missing in shares
         if share == best
     ]
-    return f"The nearest layout is {', or '.join(told[:2])}. `simgrad datasets --layouts`: all."
+    others = " Or ".join(told[:2])
+    return f"The nearest layout is {others}. `simgrad datasets --layouts` shows all."
 
 
 def what_is_in(path: Path) -> str:

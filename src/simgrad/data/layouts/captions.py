@@ -56,7 +56,8 @@ class Captions(Layout):
         there = path if path.is_file() else next(iter(_tables(path)), None)
         told = "a first line that names the columns 'image' and 'caption'"
         if there is not None and there.suffix.lower() != ".parquet" and (head := _head(there)):
-            told += f", or their names in --layout (line 1 of {there.name}: {head[:60]!r})"
+            told += f" (line 1 of {there.name} is {head[:60]!r}; if it names them otherwise, "
+            told += "say --layout 'captions(image=..., caption=...)')"
         return {
             "captions.csv, .tsv, .txt, .jsonl or .parquet": there is not None
             and there.suffix.lower() in _SUFFIXES,

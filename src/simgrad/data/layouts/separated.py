@@ -61,17 +61,20 @@ def split_of(file: Path) -> str | None:
 
 def read_text(file: Path) -> str:
     """Its text; bytes that are not UTF-8 become lone surrogates, so that a line can be named."""
-    data = file.read_bytes()
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{file}: UTF-16 text; save it as UTF-8.")
-    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    return _decoded(file.read_bytes(), "surrogateescape")
+
+
+def _decoded(data: bytes, errors: str) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):  # as spreadsheets write it
+        return data.decode("utf-16", "replace")
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors)
 
 
 def head_of(file: Path, lines: int = 20) -> list[str]:
     """Its first lines that are not blank, to judge it by."""
     with open(file, "rb") as opened:
         data = opened.read(1 << 16)
-    text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    text = _decoded(data, "replace")
     return [line.rstrip("\r") for line in text.split("\n") if line.strip()][:lines]
 
 
