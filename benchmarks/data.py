@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from simgrad.data import IndexBatch, Source, open_dataset
 from simgrad.data.base import Split
-from simgrad.data.pictures import FilePictures
+from simgrad.data.picture_files import FilePictures
 
 SIZE, BATCH = 224, 32
 COCO = 113_287  # images of the train split, with five captions each

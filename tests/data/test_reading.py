@@ -18,7 +18,7 @@ from simgrad.core.errors import InputError
 from simgrad.data import reading
 from simgrad.data.base import Split
 from simgrad.data.cutting import EVALUATION
-from simgrad.data.pictures import FilePictures
+from simgrad.data.picture_files import FilePictures
 from simgrad.data.reading import Died, Reader, readers
 from simgrad.data.transforms import named
 from simgrad.models.networks.backbones import backbone

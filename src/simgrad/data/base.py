@@ -5,7 +5,6 @@ caption says which image it belongs to.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
+from simgrad.data.fingerprint import Fingerprint, fingerprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -37,6 +37,10 @@ class Pictures(Protocol):
         """Its file, where it has one of its own."""
         ...
 
+    def content(self, verify: bool = False) -> str:
+        """A hash that changes when a picture does; `verify`: of every byte."""
+        ...
+
 
 class Features(Protocol):
     """Precomputed features of a split's images."""
@@ -50,7 +54,11 @@ class Features(Protocol):
 
     @property
     def header(self) -> str:
-        """One line that changes when the features do; part of a data set's fingerprint."""
+        """One line on where they come from and what shape they have."""
+        ...
+
+    def content(self, verify: bool = False) -> str:
+        """A hash that changes when the features do; `verify`: of every byte."""
         ...
 
     def rows(self, indices: Rows) -> npt.NDArray[Any]:
@@ -139,23 +147,16 @@ class Dataset:
             raise InputError(f"{self.name} has no split '{name}' (it has: {has}).")
         return self.splits[name]
 
-    def fingerprint(self) -> str:
-        """A hash of names, captions, pairing and the header of the features."""
-        digest = hashlib.sha256()
-        for split in self.splits.values():
-            digest.update(_text([split.name, split.features.header if split.features else ""]))
-            if self.identity is not None:
-                digest.update(_text([self.identity]))
-                continue
-            digest.update(_text(split.image_names))
-            digest.update(_text(split.captions))
-            digest.update(split.image_of_caption.tobytes())
-        return digest.hexdigest()
+    def fingerprint(self, verify: bool = False) -> Fingerprint:
+        """What it holds, to know it again: captions, pairing, names, features, pictures.
 
+        The files are looked at when it is first asked for; `verify` reads all of them, now.
+        """
+        return fingerprint(self, verify=True) if verify else self._fingerprint
 
-def _text(parts: Iterable[str]) -> bytes:
-    # JSON may carry half a surrogate pair, which plain UTF-8 refuses.
-    return "\0".join(parts).encode("utf-8", "surrogatepass") + b"\1"
+    @cached_property
+    def _fingerprint(self) -> Fingerprint:
+        return fingerprint(self)
 
 
 def with_splits(dataset: Dataset, splits: Iterable[Split]) -> Dataset:

@@ -11,7 +11,8 @@ from simgrad.core.errors import InputError
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Dataset, Split
 from simgrad.data.log import Problem
-from simgrad.data.pictures import FilePictures, size_of
+from simgrad.data.picture_files import FilePictures
+from simgrad.data.pictures import size_of
 
 _SPLITS = frozenset({"train", "val", "test", "testall"})
 # Feature files up to this size are looked at whole; of larger ones, a sample.

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
 from simgrad.data.base import Pictures, Rows, Split
 from simgrad.data.cutting import open_picture
 from simgrad.data.transforms import Transform, named
@@ -44,6 +45,9 @@ class DecodedPictures:
     @property
     def header(self) -> str:
         return f"pictures {self.style} {self.size}"
+
+    def content(self, verify: bool = False) -> str:
+        return sha256(self.header, self.pictures.content(verify))
 
     def rows(self, indices: Rows) -> npt.NDArray[Any]:
         """(rows, 3, size, size) bytes."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.files import sha256
 from simgrad.data.base import Features, Pictures, Rows, Split, Truth
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class SomePictures:
     def path(self, row: int) -> Path | None:
         return self.pictures.path(int(self.kept[row]))
 
+    def content(self, verify: bool = False) -> str:
+        return sha256(self.pictures.content(verify), self.kept.tobytes())
+
 
 @dataclass(frozen=True)
 class SomeFeatures:
@@ -47,6 +51,9 @@ class SomeFeatures:
     @property
     def header(self) -> str:
         return self.features.header
+
+    def content(self, verify: bool = False) -> str:
+        return sha256(self.features.content(verify), self.kept.tobytes())
 
     def rows(self, indices: Rows) -> npt.NDArray[np.float32]:
         return self.features.rows(self.kept[indices])

@@ -11,7 +11,7 @@ import numpy as np
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Pictures, Split
 from simgrad.data.log import Log
-from simgrad.data.pictures import FilePictures, find_root
+from simgrad.data.picture_files import FilePictures, find_root
 
 # Other names for the three splits.
 _SPLITS = {

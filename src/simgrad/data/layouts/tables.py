@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
+from simgrad.core.hashes import content_hash, contents_hash
 from simgrad.data.base import Dataset, Pictures
 from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, split_name
 from simgrad.data.layouts.columns import CAPTION_COLUMNS
@@ -45,6 +47,13 @@ class TablePictures:
             except OSError:
                 raise InputError(f"{where}: there is no picture {path}.") from None
         return decode(data or b"", where)
+
+    def content(self, verify: bool = False) -> str:
+        files = [Path(one["filename"]) for one in self.table.cache_files]
+        paths = [path for row in range(len(self)) if (path := self.path(row)) is not None]
+        kept = ",".join(map(str, self.rows))
+        inside = sha256(*(content_hash(file, verify=verify) for file in files), kept)
+        return sha256(inside, contents_hash(paths, verify=verify))
 
     def _value(self, row: int) -> dict[str, Any]:
         value = self.table[self.rows[row]][self.column]

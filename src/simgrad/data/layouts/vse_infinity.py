@@ -16,7 +16,7 @@ from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import read_lines
 from simgrad.data.layouts.precomputed import keep_published, read_split, split_files
 from simgrad.data.log import Log
-from simgrad.data.pictures import FilePictures, find_root
+from simgrad.data.picture_files import FilePictures, find_root
 
 
 @declare(

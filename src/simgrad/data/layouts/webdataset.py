@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
+from simgrad.core.hashes import content_hash
 from simgrad.data.base import Dataset, Pictures
 from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, known_split
@@ -54,6 +56,11 @@ class ShardPictures:
 
     def path(self, row: int) -> Path | None:
         return None
+
+    def content(self, verify: bool = False) -> str:
+        shards = dict.fromkeys(member.shard for member in self.members)
+        places = (f"{m.shard.name} {m.name} {m.offset} {m.size}\n" for m in self.members)
+        return sha256(*(content_hash(shard, verify=verify) for shard in shards), *places)
 
     def picture(self, row: int) -> "Image":
         member = self.members[row]

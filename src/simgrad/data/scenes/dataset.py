@@ -111,6 +111,10 @@ class ScenePictures:
         """Scenes have no files."""
         return None
 
+    def content(self, verify: bool = False) -> str:
+        """The world's spec says it all."""
+        return sha256(f"{VERSION} {self._name} {self._world}")
+
     def scene(self, row: int) -> Scene:
         """What is in a picture."""
         return self._scenes[row]
@@ -160,6 +164,10 @@ class SceneFeatures:
             f"scenes {VERSION} {world.features} seed={world.seed} noise={world.noise} "
             f"duplicates={world.duplicates} {self._name} {len(self)}"
         )
+
+    def content(self, verify: bool = False) -> str:
+        """The spec says it all; a kept file that is not what was computed is not used."""
+        return sha256(self.header)
 
     def rows(self, indices: Rows) -> npt.NDArray[np.float32]:
         """The features of these scenes."""
