@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from simgrad.data.base import Dataset
-from simgrad.data.feature_folder import attach_features
+from simgrad.data.feature_folder import HEADER, attach_features, read_header
 from simgrad.data.layouts.base import absolute, open_place
 from simgrad.data.log import Log
 
@@ -39,7 +39,8 @@ def open_logged(
     published: bool = False,
 ) -> Dataset:
     """`open_dataset` with a log of one's own, which may collect problems instead of raising."""
-    dataset = log.apply(open_place(str(name_or_path), log, layout, published))
-    if features is not None:
-        dataset = attach_features(dataset, Path(features).expanduser())
-    return dataset
+    if features is None:
+        return open_place(str(name_or_path), log, layout, published)
+    folder = Path(features).expanduser()
+    log.leave_out(read_header(folder)["skip"], folder / HEADER)
+    return attach_features(open_place(str(name_or_path), log, layout, published), folder)

@@ -74,7 +74,7 @@ def open_place(text: str, log: Log, layout: str | None, published: bool) -> Data
         raise InputError(f"{text}: nothing there is of the layout {chosen.name} ({looks}).")
     if not any(split.num_captions for split in dataset.splits.values()) and not log.collect:
         raise InputError(f"{text}: recognised as {chosen.name}, but it has no captions.")
-    return dataclasses.replace(dataset, layout=chosen.name)
+    return log.apply(dataclasses.replace(dataset, layout=chosen.name))
 
 
 def existing(text: str) -> Path | None:

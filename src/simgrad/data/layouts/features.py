@@ -19,9 +19,11 @@ class Features(Layout):
         return {HEADER: (path / HEADER).is_file()}
 
     def read(self, path: Path, log: Log, published: bool) -> Dataset:
-        data = read_header(path).get("data")
+        header = read_header(path)
+        data = header.get("data")
         if not isinstance(data, str) or not data:
             raise InputError(f"{path / HEADER}: does not say which 'data' the features are of.")
         if (path / data).exists():  # beside it, where both were moved together
             data = str(path / data)
+        log.leave_out(header["skip"], path / HEADER)
         return attach_features(open_place(data, log, None, published), path)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from simgrad.core.cache import cache_folder
+from simgrad.core.derived import open_sealed, seal
 from simgrad.core.files import atomic_path, lock, new_array, open_array, sha256
 from simgrad.data.base import Rows, Split
 from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE, make_captions
@@ -176,15 +177,21 @@ class SceneFeatures:
     @functools.cached_property
     def _array(self) -> npt.NDArray[Any]:
         path = cache_folder() / "scenes" / f"{sha256(self.header)[:24]}.npy"
-        if not path.exists():
-            try:
-                with lock(path.with_suffix(".lock"), what=str(path)):
-                    if not path.exists():
-                        with atomic_path(path) as temporary:
-                            self._write(temporary)
-            except OSError:  # no place to keep them: make them each time
-                return np.concatenate([self._compute(b) for b in range(self._blocks)])[: len(self)]
-        return open_array(path)
+        shape = (len(self), *self.shape)
+        kept = open_sealed(path, self.header, shape)
+        if kept is not None:
+            return kept
+        try:
+            with lock(path.with_suffix(".lock"), what=str(path)):
+                kept = open_sealed(path, self.header, shape)
+                if kept is None:
+                    with atomic_path(path) as temporary:
+                        self._write(temporary)
+                    seal(path, self.header)
+                    kept = open_array(path)
+                return kept
+        except OSError:  # no place to keep them: make them each time
+            return np.concatenate([self._compute(b) for b in range(self._blocks)])[: len(self)]
 
     @property
     def _blocks(self) -> int:
