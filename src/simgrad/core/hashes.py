@@ -37,7 +37,7 @@ def contents_hash(paths: Sequence[str | Path], *, verify: bool = False) -> str:
     A file that is not there counts as such.
     """
     files = [_File(path) for path in paths]
-    stamp = sha256("content 1 ", *(f"{file.path}\0{file.size}\0{file.changed}\n" for file in files))
+    stamp = sha256("\n".join([f"{file.path}\0{file.size}\0{file.changed}" for file in files]))
     known = None if verify else _known(stamp)
     if known is not None:
         return known
@@ -54,8 +54,11 @@ def contents_hash(paths: Sequence[str | Path], *, verify: bool = False) -> str:
 class _File:
     """A file as it is now."""
 
+    __slots__ = ("changed", "path", "size")
+
     def __init__(self, path: str | Path) -> None:
-        self.path = os.path.abspath(path)
+        text = os.fspath(path)
+        self.path = text if os.path.isabs(text) else os.path.abspath(text)
         try:
             told = os.stat(self.path)
         except OSError:
