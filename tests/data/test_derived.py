@@ -1,6 +1,9 @@
 """What is computed from data: checked when it is read, made anew when it does not fit."""
 
+import contextlib
+import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,10 @@ from simgrad.cli.program import main
 from simgrad.core.derived import open_sealed, seal
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
-from simgrad.runs.features import cached_features
+from simgrad.runs.features import cached_features, compute
 
 from . import layout_writers as write
-from .test_features import tiny
+from .test_features import Stopped, StopsAt, job, nothing, tiny
 
 OPTIONS = ("--backbone", "random:efficientnet-lite0", "--device", "cpu", "--size", "32")
 
@@ -184,3 +187,54 @@ def test_a_log_gets_a_line_now_and_then(
     monkeypatch.setattr(command, "_SECONDS_BETWEEN_LINES", 0.0)
     assert features(data, tmp_path / "features", "--batch", "1") == 0
     assert "train: 2 of 3 images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_flipped_bit_in_features_is_noticed_or_harmless(
+    seed: int, kept: Path, tmp_path: Path
+) -> None:
+    """In any file of the folder: refused, or the same features come out."""
+    folder = shutil.copytree(kept / "features", tmp_path / "features")
+    random = np.random.default_rng(seed)
+    file = random.choice(np.array(sorted(folder.iterdir()), dtype=object))
+    data = bytearray(file.read_bytes())
+    data[int(random.integers(len(data)))] ^= 1 << int(random.integers(8))
+    file.write_bytes(bytes(data))
+    with contextlib.suppress(InputError):
+        dataset = open_dataset(kept / "data", features=folder)
+        right = open_dataset(kept / "data", features=kept / "features")
+        for name, split in dataset.splits.items():
+            known = right.split(name)
+            rows = np.arange(split.num_images)
+            assert list(split.captions) == list(known.captions)
+            assert split.features is not None
+            assert known.features is not None
+            assert np.array_equal(split.features.rows(rows), known.features.rows(rows))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kept")
+    write.karpathy(folder / "data")
+    assert features(folder / "data", folder / "features") == 0
+    return folder
+
+
+@pytest.mark.parametrize("what", ["marker", "rows"])
+def test_a_flipped_bit_in_a_run_that_was_stopped(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simgrad.runs.features._SAVE_EVERY", 0.0)
+    split = open_dataset("scenes(train=23, val=0, test=0, size=32)").split("train")
+    compute(split, job(), tmp_path / "whole.npy", report=nothing)
+    broken = dataclasses.replace(split, pictures=StopsAt(split.pictures, 9))
+    target = tmp_path / "train.npy"
+    with pytest.raises(Stopped):
+        compute(broken, job(), target, report=nothing)
+    file = next(tmp_path.glob(".train*.json" if what == "marker" else ".train*.partial"))
+    data = bytearray(file.read_bytes())
+    place = data.index(b'"rows": 8') + 8 if what == "marker" else 200
+    data[place] ^= 1
+    file.write_bytes(bytes(data))
+    assert compute(split, job(), target, report=nothing) == 23
+    assert target.read_bytes() == (tmp_path / "whole.npy").read_bytes()

@@ -10,8 +10,8 @@ import numpy as np
 import tyro
 
 from simgrad.core.console import print_table, progress
+from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import write_json
 from simgrad.data.base import Dataset
 from simgrad.data.feature_folder import HEADER
 from simgrad.data.log import Log
@@ -75,7 +75,7 @@ def features(
     job = make_job(network, grid=grid, half=half, batch=batch, device=device, workers=workers)
     folder = output or Path("features") / _folder_name(data, backbone, grid)
     rows = [_split(dataset, name, job, folder, limit) for name in dataset.splits]
-    write_json(folder / HEADER, _header(dataset, data, job, folder, limit, log))
+    write_checked(folder / HEADER, _header(dataset, data, job, folder, limit, log))
     for name in dataset.splits:
         finish(folder / f"{name}.npy")
     print_table(["split", "images", "each", "on disk", "images/s"], rows)

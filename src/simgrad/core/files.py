@@ -58,6 +58,8 @@ def writing(path: str | Path) -> Iterator[None]:
         number = error.errno if isinstance(error, OSError) else None
         # safetensors has an exception of its own, with the system's number in its text.
         told = re.search(r"\(os error (\d+)\)", str(error)) if number is None else None
+        if re.fullmatch(r"\d+ requested and \d+ written", str(error)):  # numpy's, without a number
+            number = errno.ENOSPC
         reason = _DISK.get(int(told[1]) if told else number or 0)
         if reason is None:
             raise

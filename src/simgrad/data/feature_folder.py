@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from simgrad.core.derived import read_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json
 from simgrad.core.hashes import content_hash
 from simgrad.data.arrays import ArrayFeatures, open_features
 from simgrad.data.base import Dataset, Split, with_splits
@@ -27,7 +27,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     file = folder / HEADER
     if not file.is_file():
         raise InputError(f"{file}: there is no such file; `simgrad features` writes such a folder.")
-    value = read_json(file)
+    value = read_checked(file)
     if not isinstance(value, dict) or not isinstance(value.get("splits"), dict):
         raise InputError(f"{file}: not written by `simgrad features` (no 'splits').")
     if not isinstance(value.setdefault("skip", []), list):

@@ -6,14 +6,20 @@ that have changed since, or a try with --limit: made anew. Anything else is refu
 """
 
 import contextlib
+import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
+from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json, write_json
+from simgrad.core.files import open_array
 from simgrad.core.hashes import content_hash
-from simgrad.data.feature_folder import HEADER
+from simgrad.data.feature_folder import HEADER, read_header
+
+_BLOCK = 4096  # rows that are hashed at a time
 
 
 @dataclass(frozen=True)
@@ -49,19 +55,27 @@ def _marker(target: Path) -> Path:
     return target.with_name(f".{target.name}.progress.json")
 
 
-def rows_done(target: Path, work: Work, rows: int) -> int:
-    """How many rows an earlier run of the same work left behind; what it replaces is removed."""
+@dataclass(frozen=True)
+class Begun:
+    """How many rows an earlier run left, and their hash while the file is still growing."""
+
+    rows: int
+    content: str | None = None
+
+
+def begun(target: Path, work: Work, rows: int) -> Begun:
+    """What an earlier run of the same work left behind; what this one replaces is removed."""
     told = _told(target)
     if told is None:
         if target.exists():
             raise InputError(f"{target}: is there already; give another --output or delete it.")
-        return 0
+        return Begun(0)
     if work.same_as(told):
         if target.exists():
-            if told.get("content") in (None, content_hash(target)):
-                return rows
+            if _intact(target, told):
+                return Begun(rows)
         elif partial(target).exists() and 0 <= int(told.get("rows") or 0) <= rows:
-            return int(told.get("rows") or 0)
+            return Begun(int(told.get("rows") or 0), told.get("rows_sha256"))
     elif not work.replaces(told):
         raise InputError(
             f"{target}: was begun with other settings (network, weights, --grid, --half, --batch, "
@@ -69,18 +83,35 @@ def rows_done(target: Path, work: Work, rows: int) -> int:
         )
     for path in (_marker(target), partial(target), target):
         path.unlink(missing_ok=True)
-    return 0
+    return Begun(0)
 
 
-def mark(target: Path, work: Work, rows: int) -> None:
-    """So many rows are safely on disk."""
-    write_json(_marker(target), asdict(work) | {"rows": rows})
+def _intact(target: Path, told: dict[str, Any]) -> bool:
+    """Whether a whole file is what was written."""
+    if told.get("rows_sha256") is not None:  # its run was stopped before it told of it
+        array = open_array(target)
+        return bool(rows_hash(array, len(array)).hexdigest() == told["rows_sha256"])
+    return told.get("content") in (None, content_hash(target))  # earlier versions told none
+
+
+def rows_hash(array: npt.NDArray[Any], rows: int) -> "hashlib._Hash":
+    """The hash of the first rows of an array, to be gone on with."""
+    digest = hashlib.sha256()
+    for start in range(0, rows, _BLOCK):
+        digest.update(array[start : min(start + _BLOCK, rows)].tobytes())
+    return digest
+
+
+def mark(target: Path, work: Work, rows: int, content: str) -> None:
+    """So many rows, with this hash, are safely on disk."""
+    write_checked(_marker(target), asdict(work) | {"rows": rows, "rows_sha256": content})
 
 
 def entry(target: Path, images: list[str]) -> dict[str, Any]:
     """What features.json says of a finished file."""
     told = _told(target) or {}
-    made_from = {key: value for key, value in told.items() if key not in {"rows", "content"}}
+    kept = Work.__dataclass_fields__
+    made_from = {key: value for key, value in told.items() if key in kept}
     return {
         "file": target.name,
         "images": images,
@@ -99,13 +130,13 @@ def finish(target: Path) -> None:
 def _told(target: Path) -> dict[str, Any] | None:
     """What the marker says, or the header of a finished folder."""
     if _marker(target).exists():
-        told = read_json(_marker(target))
-        return told if isinstance(told, dict) else None
+        with contextlib.suppress(InputError):  # damaged: it says nothing, not even to keep a file
+            told = read_checked(_marker(target))
+            return told if isinstance(told, dict) else {"limit": 0}
+        return {"limit": 0}
     if not (target.parent / HEADER).exists():
         return None
-    header = read_json(target.parent / HEADER)
-    splits = header.get("splits") if isinstance(header, dict) else None
-    for one in splits.values() if isinstance(splits, dict) else ():
+    for one in read_header(target.parent)["splits"].values():
         if isinstance(one, dict) and one.get("file") == target.name and target.exists():
             made_from = one.get("made_from")
             told = made_from if isinstance(made_from, dict) else {}

@@ -10,6 +10,7 @@ on many cores they are processes (`reading.py`).
 """
 
 import contextlib
+import hashlib
 import os
 import queue
 from collections import deque
@@ -44,7 +45,7 @@ from simgrad.data.log import HOW_TO_SKIP
 from simgrad.data.reading import Died, Readers, read_by, readers
 from simgrad.models.checkpoint import weights_hash
 from simgrad.models.networks.backbones import Backbone
-from simgrad.runs.begun import Work, finish, lock_of, mark, partial, rows_done
+from simgrad.runs.begun import Begun, Work, begun, finish, lock_of, mark, partial, rows_hash
 
 Array = npt.NDArray[Any]
 # Pictures that one reader takes for a GPU at a time, and how many threads read: more of them
@@ -130,19 +131,23 @@ def compute(
     work = job.work(split, limit)
     growing = partial(target)
     with lock(lock_of(target), wait=wait, what=str(target)):
-        done = rows_done(target, work, rows)
-        report(done)
-        if target.exists() and done == rows:
+        left = begun(target, work, rows)
+        report(left.rows)
+        if target.exists() and left.rows == rows:
             return 0
-        array = _open(growing, done, (rows, *job.shape), np.float16 if job.half else np.float32)
-        at, saved = done, monotonic()
+        kind = np.float16 if job.half else np.float32
+        array, digest = _open(growing, left, (rows, *job.shape), kind)
+        at = done = left.rows if digest.hexdigest() == left.content else 0
+        digest = digest if done else hashlib.sha256()
+        saved = monotonic()
         for values in _chunks(split, job, range(done, rows, job.batch), rows):
             array[at : at + len(values)] = values
+            digest.update(array[at : at + len(values)].tobytes())
             at += len(values)
             report(at)
             if monotonic() - saved > _SAVE_EVERY or at == rows:
                 array.flush()
-                mark(target, work, at)
+                mark(target, work, at, digest.hexdigest())
                 saved = monotonic()
         array.flush()
         del array  # Windows renames no file that is mapped
@@ -170,14 +175,16 @@ def _refuse_missing(split: Split, rows: int) -> None:
         )
 
 
-def _open(path: Path, done: int, shape: tuple[int, ...], dtype: type) -> "np.memmap[Any, Any]":
-    if not done:
-        return new_array(path, shape, dtype)
-    with writing(path):
-        array = np.lib.format.open_memmap(path, mode="r+")
-    if array.shape == shape and array.dtype == dtype:
-        return array
-    raise InputError(f"{path}: does not fit its marker; delete both.")
+def _open(
+    path: Path, left: Begun, shape: tuple[int, ...], dtype: type
+) -> "tuple[np.memmap[Any, Any], hashlib._Hash]":
+    """The array to go on with, and the hash of the rows that it has."""
+    if left.rows:
+        with contextlib.suppress(ValueError), writing(path):  # damaged
+            array = np.lib.format.open_memmap(path, mode="r+")
+            if array.shape == shape and array.dtype == dtype:
+                return array, rows_hash(array, left.rows)
+    return new_array(path, shape, dtype), hashlib.sha256()
 
 
 def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]:
