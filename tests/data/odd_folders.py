@@ -364,10 +364,20 @@ def json_lines_of_another_name(folder: Path) -> None:
     text(folder, "metadata-2.jsonl", "\n".join(rows))
 
 
-@refuses("captions", "captions.csv", "Bild", "--layout")
-def columns_in_another_language(folder: Path) -> None:
+def columns_in_another_language_written(folder: Path) -> None:
     pictures(folder)
     text(folder, "captions.csv", "Bild,Beschreibung\n" + lines(","))
+
+
+@refuses("captions", "captions.csv", "Bild", "captions(path=")
+def columns_in_another_language(folder: Path) -> None:
+    columns_in_another_language_written(folder)
+
+
+@reads("captions")
+def columns_in_another_language_told(folder: Path) -> str:
+    columns_in_another_language_written(folder)
+    return f"captions(path={folder}, image=Bild, caption=Beschreibung)"
 
 
 @refuses("captions", "captions.csv (empty)")

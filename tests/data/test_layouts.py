@@ -1,5 +1,6 @@
 """Each layout, written as its own project writes it, is recognised and keeps its pairings."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from simgrad.core.errors import InputError
 from simgrad.data import Dataset, Split, open_dataset
 from simgrad.data.layouts import layouts, recognise
+from simgrad.data.opening import absolute
 
 from . import layout_writers as write
 
@@ -270,3 +272,65 @@ def test_missing_split_names_those_there_are(tmp_path: Path) -> None:
     dataset = open_dataset(write.karpathy(tmp_path))
     with pytest.raises(InputError, match=r"no split 'dev' \(it has: train, val, test\)"):
         dataset.split("dev")
+
+
+def _image_folder(folder: Path) -> Path:
+    """What `datasets.load_dataset` reads: pictures by split, with a table of what they are."""
+    for split, images in write.WORLD.items():
+        write.write_pictures(folder / {"val": "validation"}.get(split, split), list(images))
+        place = folder / {"val": "validation"}.get(split, split)
+        rows = [{"file_name": name, "captions": captions} for name, captions in images.items()]
+        (place / "metadata.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    return folder
+
+
+def test_a_data_set_by_its_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same call loads a folder; no network is needed."""
+    pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    folder = _image_folder(tmp_path / "photos")
+    dataset = open_dataset(f"hub(repo={folder})")
+    assert dataset.layout == "hub"
+    for name, images in write.WORLD.items():
+        split = dataset.split(name)
+        assert list(captions_by_image(split).values()) == list(images.values())
+        assert split.pictures is not None
+        assert split.pictures.picture(0).size == (12, 8)
+    before = dataset.fingerprint()
+    assert open_dataset(f"hub(repo={folder})").fingerprint() == before
+
+
+def test_a_name_that_is_nowhere_says_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"hub\(repo=nlphuji/flickr30k\)"):
+        open_dataset("nlphuji/flickr30k")
+    with pytest.raises(InputError, match="Did you mean the layout 'scenes'"):
+        open_dataset("scnes(train=100)")
+    with pytest.raises(InputError, match="layout of files"):
+        open_dataset("karpathy")
+    with pytest.raises(InputError, match="has no files"):
+        open_dataset(write.karpathy(tmp_path), layout="scenes")
+
+
+def test_printing_a_data_set_fits_on_a_screen(tmp_path: Path) -> None:
+    dataset = open_dataset(write.karpathy(tmp_path))
+    assert "train: 3 images, 6 captions, pictures" in repr(dataset)
+    assert len(repr(dataset)) < 300
+    assert len(repr(dataset.split("train"))) < 100
+
+
+def test_paths_inside_a_spec_become_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write.caption_table(tmp_path / "data", ".csv")
+    monkeypatch.chdir(tmp_path)
+    assert absolute("data") == str(tmp_path / "data")
+    assert absolute("captions(path=data)") == f"captions(path={tmp_path / 'data'})"
+    spec = absolute("captions(path=data, image=image)")
+    assert spec == f"captions(path={tmp_path / 'data'}, image=image)"
+    assert open_dataset(spec).layout == "captions"
+    assert absolute("scenes(train=3)") == "scenes(train=3)"
+    with pytest.raises(InputError, match="nowhere: there is no such"):
+        open_dataset("captions(path=nowhere)")

@@ -48,8 +48,7 @@ def datasets(
         output: where --fix writes the list
         skip: a list written by --fix; what is on it is left out
         features: a folder written by `simgrad features` to look at with the data
-        layout: read it in this layout instead of recognising one, e.g.
-            'captions(image=photo, caption=said)'
+        layout: read it in this layout instead of recognising one
         published: five captions per image in val and test, as the published evaluations do
         thorough: decode every picture and read every feature
         all: print every problem, not the first 20

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Rows = npt.NDArray[np.int64]
-Truth = Callable[[Rows, Rows], npt.NDArray[np.bool_]]
+# (image rows, caption rows) -> of each pair, whether the caption is true of the image
+Describes = Callable[[Rows, Rows], npt.NDArray[np.bool_]]
 
 
 class Pictures(Protocol):
@@ -66,7 +67,7 @@ class Features(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """Images and captions of one split."""
 
@@ -79,7 +80,7 @@ class Split:
     features: Features | None = None
     caption_ids: Sequence[str] | None = None  # as human judgments and candidate lists call them
     caption_places: Callable[[int], str] | None = None  # file and line that a caption came from
-    truth: Truth | None = None  # truth(image_rows, caption_rows): exact semantics, where known
+    truth: Describes | None = None  # exact semantics, where they are known
 
     def __post_init__(self) -> None:
         rows = np.ascontiguousarray(self.image_of_caption, dtype=np.int64)
@@ -103,6 +104,18 @@ class Split:
                 f"{where}: {len(self.caption_ids):,} caption ids "
                 f"for {len(self.captions):,} captions."
             )
+
+    def __repr__(self) -> str:
+        return f"<Split {self.name} of {self.dataset}: {self.summary()}>"
+
+    def summary(self) -> str:
+        """How much of what it holds, in a few words."""
+        words = [f"{self.num_images:,} images", f"{self.num_captions:,} captions"]
+        if self.pictures is not None:
+            words.append("pictures")
+        if self.features is not None:
+            words.append(f"features {' x '.join(map(str, self.features.shape))}")
+        return ", ".join(words)
 
     @property
     def num_images(self) -> int:
@@ -130,7 +143,7 @@ class Split:
         return order[start[image] : start[image + 1]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A named data set: its splits, and what was decided when it was read."""
 
@@ -139,6 +152,10 @@ class Dataset:
     splits: dict[str, Split]
     notes: tuple[str, ...] = ()  # what a reader should know: merged splits, dropped captions
     identity: str | None = None  # for generated data: text that determines every byte of it
+
+    def __repr__(self) -> str:
+        splits = "".join(f"\n  {s.name}: {s.summary()}" for s in self.splits.values())
+        return f"<Dataset {self.name}, layout {self.layout}{splits}>"
 
     def split(self, name: str) -> Split:
         """One split; an error names those that exist."""

@@ -11,6 +11,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
 from simgrad.data.base import Pictures, Rows, Split
 from simgrad.data.cutting import open_picture
+from simgrad.data.log import HOW_TO_SKIP
 from simgrad.data.transforms import Transform, named
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ class DecodedPictures:
 
     def _picture(self, row: int) -> "Image":
         path = self.pictures.path(row)
-        if path is None:
-            return self.pictures.picture(row)
-        # A large JPEG is decoded at a half or a quarter, if that is well above what is needed.
-        return open_picture(path, str(path), least=self.size * 3 // 2)
+        try:
+            if path is None:
+                return self.pictures.picture(row)
+            # A large JPEG is decoded at a half or a quarter, if that is well above what is needed.
+            return open_picture(path, str(path), least=self.size * 3 // 2)
+        except InputError as error:
+            raise InputError(f"{error} {HOW_TO_SKIP}") from None

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ class FilePictures:
     """One file per picture."""
 
     root: Path
-    files: Sequence[str]  # relative to the root, or absolute
+    files: Sequence[str] = field(repr=False)  # relative to the root, or absolute
 
     def __len__(self) -> int:
         return len(self.files)

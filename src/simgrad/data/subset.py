@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.files import sha256
-from simgrad.data.base import Features, Pictures, Rows, Split, Truth
+from simgrad.data.base import Describes, Features, Pictures, Rows, Split
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -81,5 +81,5 @@ def take(split: Split, images: npt.NDArray[np.bool_], captions: npt.NDArray[np.b
     )
 
 
-def _truth_of(truth: Truth, kept: Rows, rows: Rows) -> Truth:
+def _truth_of(truth: Describes, kept: Rows, rows: Rows) -> Describes:
     return lambda images, captions: truth(kept[images], rows[captions])

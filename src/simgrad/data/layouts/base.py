@@ -8,7 +8,8 @@ A layout is declared where it is written, in a file of its own:
         def parts(self, path): return {"notes.tsv": (path / "notes.tsv").is_file()}
         def read(self, path, log, published): ...
 
-Fields of the class are its parameters: `--layout "captions(image=photo)"`. The one that was
+Fields of the class are its parameters: "captions(path=FOLDER, image=photo)" reads a folder in this
+layout with this parameter, wherever data are asked for. The one that was
 declared last is asked first, so that a layout of your own comes before ours.
 """
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Registry
+from simgrad.core.spec import Registry, split_spec
 from simgrad.data.base import Dataset
 from simgrad.data.log import Log
 from simgrad.data.pictures import SUFFIXES
@@ -43,8 +44,8 @@ class Layout:
     def make(self, log: Log, published: bool) -> Dataset:
         """The data set that the spec alone describes: `scenes(train=100)`."""
         raise InputError(
-            f"'{self.name}' is a layout of files: give the file or folder, and --layout "
-            f"{self.name} if it is not recognised."
+            f"'{self.name}' is a layout of files: give the file or folder, or, where it is not "
+            f"recognised, '{self.name}(path=FOLDER)'."
         )
 
     def recognises(self, path: Path) -> bool:
@@ -60,15 +61,20 @@ declare = layouts.declare
 def open_place(text: str, log: Log, layout: str | None, published: bool) -> Dataset:
     """A path in its layout or in the one asked for, or what a spec describes."""
     path = existing(text)
-    if path is not None:
-        log.root = path if path.is_dir() else path.parent
-        chosen = layouts.parse(layout) if layout else recognise(path)
-        dataset = chosen.read(path, log, published)
-    elif is_spec(text):
+    if path is None and is_spec(text):
+        layout, inside = _without_path(text)
+        path = existing(inside) if inside is not None else None
+        if inside is not None and path is None:
+            raise InputError(f"{inside:.200}: there is no such file or folder.")
+    elif path is None:
+        raise InputError(_nothing_there(text))
+    if path is None:
         chosen = layouts.parse(text)
         dataset = chosen.make(log, published)
     else:
-        raise InputError(_nothing_there(text))
+        log.root = path if path.is_dir() else path.parent
+        chosen = layouts.parse(layout) if layout else recognise(path)
+        dataset = chosen.read(path, log, published)
     if layout and not dataset.splits and not log.problems:
         looks = layouts[chosen.name].description
         raise InputError(f"{text}: nothing there is of the layout {chosen.name} ({looks}).")
@@ -93,10 +99,25 @@ def is_spec(text: str) -> bool:
     return any(declared.name == head for declared in layouts)
 
 
+def _without_path(text: str) -> tuple[str, str | None]:
+    """`captions(path=photos, image=Bild)` -> `captions(image=Bild)`, `photos`."""
+    name, values = split_spec(text, layouts.kind)
+    path = values.pop("path", None)
+    rest = ", ".join(f"{key}={value}" for key, value in values.items())
+    return f"{name}({rest})" if rest else name, path
+
+
 def absolute(text: str) -> str:
-    """The same data from anywhere: a path becomes absolute, a spec stays as it is."""
+    """The same data from anywhere: paths become absolute, a spec without one stays as it is."""
     path = existing(text)
-    return text if path is None else str(path.resolve())
+    if path is not None:
+        return str(path.resolve())
+    if is_spec(text):
+        spec, inside = _without_path(text)
+        if inside is not None:
+            name, _, rest = spec.partition("(")
+            return f"{name}(path={absolute(inside)}{f', {rest}' if rest else ')'}"
+    return text
 
 
 def _nothing_there(text: str) -> str:

@@ -35,6 +35,7 @@ from simgrad.data.log import Log
 _STEMS = ("captions", "metadata", "annotations", "results")
 _TEXTS = (".csv", ".tsv", ".txt")
 _SUFFIXES = (*_TEXTS, ".jsonl", ".parquet")
+_NAMED = "give the data as 'captions(path=..., image=..., caption=...)'"
 
 Record = tuple[str, dict[str, Any]]  # its place, its columns
 
@@ -57,7 +58,7 @@ class Captions(Layout):
         told = "a first line that names the columns 'image' and 'caption'"
         if there is not None and there.suffix.lower() != ".parquet" and (head := _head(there)):
             told += f" (line 1 of {there.name} is {head[:60]!r}; if it names them otherwise, "
-            told += "say --layout 'captions(image=..., caption=...)')"
+            told += f"{_NAMED})"
         return {
             "captions.csv, .tsv, .txt, .jsonl or .parquet": there is not None
             and there.suffix.lower() in _SUFFIXES,
@@ -115,8 +116,8 @@ class Captions(Layout):
         separator = self._separator(lines[0])
         if separator is None:
             raise InputError(
-                f"{file}, line 1: no header with 'image' and 'caption', but {lines[0][:100]!r}. If "
-                "it names them otherwise, say how: --layout 'captions(image=..., caption=...)'."
+                f"{file}, line 1: no header with 'image' and 'caption', but {lines[0][:100]!r}. "
+                f"If it names them otherwise, {_NAMED}."
             )
         header = [name.lower() for name in separated.cells_of(lines[0], separator)]
         if header[-1] in self._names().caption:

@@ -12,7 +12,7 @@ from simgrad.data.log import Log
 
 @declare("features", paper="", description="features.json + SPLIT.npy, from `simgrad features`")
 @dataclass(frozen=True)
-class Features(Layout):
+class FeatureFolder(Layout):
     """The data set the features were computed from, with these features."""
 
     def parts(self, path: Path) -> dict[str, bool]:

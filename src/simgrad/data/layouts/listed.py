@@ -41,12 +41,9 @@ class Listed(Layout):
         else:
             files = sorted(path.iterdir()) if path.is_dir() else []
         texts = [file for file in files if file.suffix.lower() in _SUFFIXES]
-        told = "lines of a picture's name, a separator and a caption"
-        if texts and (head := separated.head_of(texts[0], 1)):
-            told += f" (line 1 of {texts[0].name} is {head[0][:60]!r})"
         return {
             "captions.txt or *.token": bool(texts),
-            told: bool(_files(path)),
+            "lines of a picture's name, a separator and a caption": bool(_files(path)),
         }
 
     def read(self, path: Path, log: Log, published: bool) -> Dataset:

@@ -27,7 +27,7 @@ from simgrad.data.scenes.features import (
     region_features,
 )
 from simgrad.data.scenes.render import render
-from simgrad.data.scenes.truth import Truth
+from simgrad.data.scenes.truth import SceneTruth
 from simgrad.data.scenes.world import Scene, make_scene
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def scene_split(world: "Scenes", name: str) -> Split:
         image_names=Lazy(count, image_name),
         pictures=ScenePictures(world, name, scenes),
         features=None if world.features == "pixels" else SceneFeatures(world, name, scenes),
-        truth=Truth(scenes, captions),
+        truth=SceneTruth(scenes, captions),
     )
 
 
