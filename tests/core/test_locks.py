@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simgrad.core import files
+from simgrad.core import files, locks
 from simgrad.core.errors import Busy, DiskError, InputError, NoLocks
 
 _HOLD = (
@@ -113,6 +113,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(files, "lock_descriptor", refuse)
+    monkeypatch.setattr(locks, "lock_descriptor", refuse)
 
 
 def test_a_disk_without_locks_is_named_with_a_cure(tmp_path: Path, without_locks: None) -> None:

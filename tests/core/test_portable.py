@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from simgrad.core import cache, cores, files
+from simgrad.core import cache, cores, files, locks
 from simgrad.data.reading import Reader, readers
 
 
@@ -39,6 +39,7 @@ def test_files_are_whole_or_absent_the_way_of_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_WINDOWS", True)
+    monkeypatch.setattr(locks, "_WINDOWS", True)
     (tmp_path / ".a.json.x1.tmp").touch()  # of a dead writer: no one has it open
     files.write_json(tmp_path / "a.json", {"a": 1})
     with pytest.raises(KeyError), files.atomic_write(tmp_path / "a.json"):
