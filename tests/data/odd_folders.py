@@ -357,6 +357,12 @@ def a_table_for_each_split(folder: Path) -> None:
         text(folder, f"captions_{split}.csv", "image,caption\n" + rows)
 
 
+@reads("captions", None, "hash")
+def one_table_called_after_a_split(folder: Path) -> None:
+    pictures(folder / "images")
+    text(folder, "train.csv", "image,caption\n" + lines(","))
+
+
 @reads("captions")
 def json_lines_of_another_name(folder: Path) -> None:
     pictures(folder)

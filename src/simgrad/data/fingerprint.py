@@ -38,7 +38,7 @@ class Fingerprint(str):
     @property
     def parts(self) -> dict[str, str]:
         """Empty for fingerprints of earlier versions, which had none."""
-        return dict(word.split("=", 1) for word in self.split(" ")[1:] if "=" in word)
+        return dict(word.rsplit("=", 1) for word in self.split(" ")[1:] if "=" in word)
 
 
 def fingerprint(dataset: "Dataset", verify: bool = False) -> Fingerprint:

@@ -24,6 +24,8 @@ _FOLDERS = (
     "Flickr8k_Dataset",
 )
 
+_MOST_FILES = 2_000_000
+
 
 @dataclass(frozen=True)
 class FilePictures:
@@ -79,7 +81,11 @@ class Index:
 
     def __init__(self, root: Path) -> None:
         self._by_name: dict[str, list[Path]] = {}
+        seen = 0
         for folder, _, files in os.walk(root):
+            seen += len(files)
+            if seen > _MOST_FILES:  # somebody's whole disk, not a folder of pictures
+                break
             for file in files:
                 stem, dot, ending = file.lower().rpartition(".")
                 if f".{ending}" in SUFFIXES and dot:

@@ -181,7 +181,7 @@ def _nearest(path: Path) -> str:
 
 def what_is_in(path: Path) -> str:
     """A few words on a path: how many pictures, which other files, which folders."""
-    if path.is_file():
+    if not path.is_dir():
         return f"a file {path.suffix or 'without an ending'} of {path.stat().st_size:,} bytes"
     counts: dict[str, int] = {}
     others: list[str] = []

@@ -39,10 +39,10 @@ def choose(
             return {file: None}
     files = [f for f in sorted(path.iterdir()) if f.suffix.lower() in suffixes and f.is_file()]
     right = {file: split_of(file) for file in files if looks_right(file)}
+    if len(right) == 1:  # all there is, whatever it is called
+        return dict.fromkeys(right)
     named = {file: split for file, split in right.items() if split is not None}
-    if named and len(set(named.values())) == len(named):
-        return dict(named)
-    return right if len(right) != 1 else dict.fromkeys(right)
+    return dict(named) if named and len(set(named.values())) == len(named) else right
 
 
 def only_or_splits(path: Path, found: dict[Path, str | None]) -> dict[Path, str | None]:
