@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from simgrad.data import IndexBatch, Source, open_dataset
 from simgrad.data.base import Split
-from simgrad.data.pictures import FilePictures
+from simgrad.data.picture_files import FilePictures
 
 SIZE, BATCH = 224, 32
 COCO = 113_287  # images of the train split, with five captions each
@@ -218,7 +218,7 @@ def coco_rows(quick: bool) -> list[Row]:
 
 def worker(job: dict[str, Any]) -> dict[str, float]:
     """Opening in a process of its own, so that its memory can be told."""
-    from simgrad.data.layouts import registry as layouts  # noqa: F401  # reading code is not what is measured
+    import simgrad.data.layouts  # noqa: F401  # reading code is not what is measured
 
     opened: dict[str, Any] = {}
     start = time.perf_counter()

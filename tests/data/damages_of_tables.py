@@ -31,19 +31,20 @@ def x_vlm_caption_is_a_number(folder: Path) -> object:
 
 @damage("captions.csv", "line 1")
 def csv_without_header(folder: Path) -> object:
-    (folder / "captions.csv").write_text("a.jpg,A dog\n")
+    (folder / "captions.csv").write_text("Hund,A dog\n")
     return open_dataset(folder)
 
 
 @damage("captions.csv", "line 3")
 def csv_with_an_extra_column(folder: Path) -> object:
-    (folder / "captions.csv").write_text("image,caption\na.jpg,x\nb.jpg,Two men, one hat\n")
+    rows = "a.jpg,x,train\nb.jpg,Two men, one hat,train\n"
+    (folder / "captions.csv").write_text("image,caption,split\n" + rows)
     return open_dataset(folder)
 
 
 @damage("captions.csv", "line 2")
 def csv_with_an_open_quote(folder: Path) -> object:
-    (folder / "captions.csv").write_text('image,caption\na.jpg,"A dog\nb.jpg,x\n')
+    (folder / "captions.csv").write_text('image,caption,split\na.jpg,"A dog\nb.jpg,x\n')
     return open_dataset(folder)
 
 

@@ -12,7 +12,7 @@ from simgrad.core.errors import InputError
 from simgrad.data import Split, open_dataset
 from simgrad.data.batches import Source, resident_features
 from simgrad.data.decoded import DecodedPictures
-from simgrad.data.pictures import FilePictures
+from simgrad.data.picture_files import FilePictures
 from simgrad.data.transforms import named
 from simgrad.data.vocabulary import Vocabulary
 

@@ -1,5 +1,6 @@
 """Each layout, written as its own project writes it, is recognised and keeps its pairings."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.data import Dataset, Split, open_dataset
-from simgrad.data.layouts.registry import LAYOUTS, recognise
+from simgrad.data.layouts import layouts, recognise
+from simgrad.data.opening import absolute
 
 from . import layout_writers as write
 
@@ -133,7 +135,7 @@ def test_published_keeps_five_captions_outside_train(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ids", [False, True])
 def test_precomp(shape: tuple[int, ...], per_caption: bool, ids: bool, tmp_path: Path) -> None:
     dataset = open_dataset(write.precomp(tmp_path / "coco_precomp", shape, per_caption, ids))
-    assert dataset.layout == ("vse++" if len(shape) == 1 else "regions")
+    assert dataset.layout == "precomputed"
     assert list(dataset.splits) == ["train", "val", "test"]
     for written, name in (("train", "train"), ("dev", "val"), ("test", "test")):
         split = dataset.split(name)
@@ -203,7 +205,7 @@ def test_coco_regions_open_at_once_in_little_memory(tmp_path: Path) -> None:
     code = f"""
 import resource, sys, time
 import numpy as np
-import simgrad.data, simgrad.data.opening, simgrad.data.layouts.precomp
+import simgrad.data, simgrad.data.opening, simgrad.data.layouts
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before, started = peak(), time.process_time()
 split = simgrad.data.open_dataset(sys.argv[1]).split("train")
@@ -224,18 +226,18 @@ def test_recognition_names_the_choice(tmp_path: Path) -> None:
     write.precomp(tmp_path / "f30k_precomp")
     with pytest.raises(InputError, match=r"several data sets.*coco_precomp.*f30k_precomp"):
         open_dataset(tmp_path)
-    assert recognise(tmp_path / "coco_precomp").name == "precomp"
+    assert recognise(tmp_path / "coco_precomp").name == "precomputed"
     with pytest.raises(InputError, match="no layout 'nonsense'"):
         open_dataset(tmp_path, layout="nonsense")
 
 
-def test_every_layout_has_a_module() -> None:
-    import importlib
-
-    for layout in LAYOUTS:
-        module = importlib.import_module(f"simgrad.data.layouts.{layout.module}")
-        assert callable(module.read)
-        assert not module.recognises(Path("/nonexistent-path"))
+def test_every_layout_is_declared_in_full() -> None:
+    for declared in layouts:
+        layout = layouts.parse(declared.name)
+        assert layout.name == declared.name
+        assert declared.description
+        assert not layout.recognises(Path("/nonexistent-path"))
+        assert all(parameter.description for parameter in declared.parameters)
 
 
 def test_no_splits_given_is_said(tmp_path: Path) -> None:
@@ -270,3 +272,65 @@ def test_missing_split_names_those_there_are(tmp_path: Path) -> None:
     dataset = open_dataset(write.karpathy(tmp_path))
     with pytest.raises(InputError, match=r"no split 'dev' \(it has: train, val, test\)"):
         dataset.split("dev")
+
+
+def _image_folder(folder: Path) -> Path:
+    """What `datasets.load_dataset` reads: pictures by split, with a table of what they are."""
+    for split, images in write.WORLD.items():
+        write.write_pictures(folder / {"val": "validation"}.get(split, split), list(images))
+        place = folder / {"val": "validation"}.get(split, split)
+        rows = [{"file_name": name, "captions": captions} for name, captions in images.items()]
+        (place / "metadata.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    return folder
+
+
+def test_a_data_set_by_its_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same call loads a folder; no network is needed."""
+    pytest.importorskip("datasets", reason="the extra huggingface is not installed")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    folder = _image_folder(tmp_path / "photos")
+    dataset = open_dataset(f"hub(repo={folder})")
+    assert dataset.layout == "hub"
+    for name, images in write.WORLD.items():
+        split = dataset.split(name)
+        assert list(captions_by_image(split).values()) == list(images.values())
+        assert split.pictures is not None
+        assert split.pictures.picture(0).size == (12, 8)
+    before = dataset.fingerprint()
+    assert open_dataset(f"hub(repo={folder})").fingerprint() == before
+
+
+def test_a_name_that_is_nowhere_says_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"hub\(repo=nlphuji/flickr30k\)"):
+        open_dataset("nlphuji/flickr30k")
+    with pytest.raises(InputError, match="Did you mean the layout 'scenes'"):
+        open_dataset("scnes(train=100)")
+    with pytest.raises(InputError, match="layout of files"):
+        open_dataset("karpathy")
+    with pytest.raises(InputError, match="has no files"):
+        open_dataset(write.karpathy(tmp_path), layout="scenes")
+
+
+def test_printing_a_data_set_fits_on_a_screen(tmp_path: Path) -> None:
+    dataset = open_dataset(write.karpathy(tmp_path))
+    assert "train: 3 images, 6 captions, pictures" in repr(dataset)
+    assert len(repr(dataset)) < 300
+    assert len(repr(dataset.split("train"))) < 100
+
+
+def test_paths_inside_a_spec_become_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write.caption_table(tmp_path / "data", ".csv")
+    monkeypatch.chdir(tmp_path)
+    assert absolute("data") == str(tmp_path / "data")
+    assert absolute("captions(path=data)") == f"captions(path={tmp_path / 'data'})"
+    spec = absolute("captions(path=data, image=image)")
+    assert spec == f"captions(path={tmp_path / 'data'}, image=image)"
+    assert open_dataset(spec).layout == "captions"
+    assert absolute("scenes(train=3)") == "scenes(train=3)"
+    with pytest.raises(InputError, match="nowhere: there is no such"):
+        open_dataset("captions(path=nowhere)")

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgrad.core.errors import InputError
-from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE
-from simgrad.data.scenes.dataset import FIRST, describes, make_captions, make_scene, open_scenes
+from simgrad.data import open_dataset
+from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE, make_captions
+from simgrad.data.scenes.dataset import FIRST
 from simgrad.data.scenes.meaning import Claim, parse
 from simgrad.data.scenes.montage import montage
 from simgrad.data.scenes.render import render
-from simgrad.data.scenes.truth import thing_code
+from simgrad.data.scenes.truth import describes, thing_code
 from simgrad.data.scenes.words import EVERYTHING
 from simgrad.data.scenes.world import (
     COLOURS,
@@ -27,6 +28,7 @@ from simgrad.data.scenes.world import (
     TEXTURES,
     Scene,
     Thing,
+    make_scene,
     relations,
 )
 
@@ -170,7 +172,7 @@ def holds(claim: Claim, scene: Scene) -> bool:
 
 
 def test_truth_agrees_with_trying_every_choice() -> None:
-    split = open_scenes("scenes(train=0, val=0, test=60, seed=5)").split("test")
+    split = open_dataset("scenes(train=0, val=0, test=60, seed=5)").split("test")
     assert split.truth is not None
     truth = split.truth(np.arange(60), np.arange(300))
     scenes = [make_scene(5, FIRST["test"] + i) for i in range(60)]
@@ -185,7 +187,7 @@ def test_truth_agrees_with_trying_every_choice() -> None:
 
 
 def test_truth_is_quick_and_false_negatives_exist() -> None:
-    split = open_scenes("scenes(train=0, val=0)").split("test")
+    split = open_dataset("scenes(train=0, val=0)").split("test")
     assert split.truth is not None
     started = time.process_time()
     truth = split.truth(np.arange(500), np.arange(2500))
@@ -202,12 +204,12 @@ def test_truth_is_quick_and_false_negatives_exist() -> None:
 
 
 def test_a_world_depends_on_seed_and_index_alone() -> None:
-    few, many = open_scenes("scenes(train=3)"), open_scenes("scenes(train=50)")
+    few, many = open_dataset("scenes(train=3)"), open_dataset("scenes(train=50)")
     assert list(few.split("train").captions) == list(many.split("train").captions)[:15]
     assert list(few.split("test").captions) == list(many.split("test").captions)
     assert make_scene(0, 1) != make_scene(1, 1)
     assert few.fingerprint() != many.fingerprint()
-    assert few.fingerprint() == open_scenes("scenes(train=3)").fingerprint()
+    assert few.fingerprint() == open_dataset("scenes(train=3)").fingerprint()
     pictures = few.split("train").pictures
     assert pictures is not None
     assert pictures.picture(1).tobytes() == pictures.picture(1).tobytes()
@@ -215,7 +217,7 @@ def test_a_world_depends_on_seed_and_index_alone() -> None:
 
 
 def test_people_use_many_words_of_every_kind() -> None:
-    captions = open_scenes("scenes(train=600)").split("train").captions
+    captions = open_dataset("scenes(train=600)").split("train").captions
     words = {word for caption in captions for word in re.findall(r"\w+", caption)}
     assert len(words) >= 150
     assert {"left", "behind", "two", "striped", "crimson", "beach", "only"} <= words
@@ -245,8 +247,10 @@ def test_near_duplicates_on_request() -> None:
 
 @pytest.mark.parametrize(("kind", "shape"), [("global", (256,)), ("regions", (36, 128))])
 def test_features_are_the_same_each_time(kind: str, shape: tuple[int, ...], tmp_path: Path) -> None:
-    few = open_scenes(f"scenes(train=30, val=0, test=0, features={kind})").split("train").features
-    many = open_scenes(f"scenes(train=700, val=0, test=0, features={kind})").split("train").features
+    few = open_dataset(f"scenes(train=30, val=0, test=0, features={kind})").split("train").features
+    many = (
+        open_dataset(f"scenes(train=700, val=0, test=0, features={kind})").split("train").features
+    )
     assert few is not None
     assert many is not None
     assert few.shape == shape
@@ -256,7 +260,9 @@ def test_features_are_the_same_each_time(kind: str, shape: tuple[int, ...], tmp_
     assert np.array_equal(rows[0], rows[2])
     assert np.array_equal(rows, many.rows(np.array([4, 2, 4])))
     assert len(list((tmp_path / "cache" / "scenes").glob("*.npy"))) == 2
-    again = open_scenes(f"scenes(train=30, val=0, test=0, features={kind})").split("train").features
+    again = (
+        open_dataset(f"scenes(train=30, val=0, test=0, features={kind})").split("train").features
+    )
     assert again is not None
     assert np.array_equal(again.rows(np.arange(30)), few.rows(np.arange(30)))
 
@@ -265,10 +271,10 @@ def test_features_without_a_place_to_keep_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = "scenes(train=5, val=0, test=0, features=global)"
-    kept = open_scenes(spec).split("train").features
+    kept = open_dataset(spec).split("train").features
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "file" / "below"))
-    made = open_scenes(spec).split("train").features
+    made = open_dataset(spec).split("train").features
     assert kept is not None
     assert made is not None
     assert np.array_equal(made.rows(np.arange(5)), kept.rows(np.arange(5)))
@@ -276,7 +282,7 @@ def test_features_without_a_place_to_keep_them(
 
 @pytest.mark.parametrize("kind", ["global", "regions"])
 def test_features_tell_what_is_there_to_who_learns_it(kind: str) -> None:
-    split = open_scenes(f"scenes(train=2000, val=0, test=0, features={kind}, noise=0.5)").split(
+    split = open_dataset(f"scenes(train=2000, val=0, test=0, features={kind}, noise=0.5)").split(
         "train"
     )
     assert split.features is not None
@@ -299,7 +305,7 @@ def test_features_tell_what_is_there_to_who_learns_it(kind: str) -> None:
 
 
 def test_boxes_show_every_thing() -> None:
-    split = open_scenes("scenes(train=40, val=0, test=0, features=regions)").split("train")
+    split = open_dataset("scenes(train=40, val=0, test=0, features=regions)").split("train")
     for row in range(40):
         boxes = split.pictures.boxes(row)  # type: ignore[union-attr]  # scenes have boxes
         assert boxes.shape == (36, 4)
@@ -353,12 +359,12 @@ def test_what_is_in_front_is_drawn_over_what_is_behind() -> None:
 )
 def test_wrong_specs(spec: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        open_scenes(spec)
+        open_dataset(spec)
 
 
 def test_large_worlds_open_at_once() -> None:
     started = time.process_time()
-    split = open_scenes("scenes(train=1000000)").split("train")
+    split = open_dataset("scenes(train=1000000)").split("train")
     assert split.captions[4_999_999]
     assert split.captions[-1] == split.captions[4_999_999]
     assert len(split.captions[10:13]) == 3

@@ -10,9 +10,11 @@ import tyro
 
 from simgrad.core.console import console, print_table
 from simgrad.core.errors import InputError
+from simgrad.core.spec import Declaration, Parameter, print_value
 from simgrad.data.base import Dataset, Split
 from simgrad.data.check import Found, check
-from simgrad.data.layouts.registry import LAYOUTS
+from simgrad.data.layouts import Layout
+from simgrad.data.layouts import layouts as declared_layouts
 from simgrad.data.log import Log, Problem
 from simgrad.data.opening import open_logged
 from simgrad.data.vocabulary import SPECIALS, Vocabulary
@@ -23,9 +25,10 @@ _SHOWN = 20  # problems printed unless all are asked for
 
 def datasets(
     path: Annotated[
-        str, tyro.conf.Positional, tyro.conf.arg(metavar="[PATH]", help_behavior_hint="")
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="")
     ] = "",
     *,
+    layouts: bool = False,
     fix: bool = False,
     output: Path | None = None,
     skip: Path | None = None,
@@ -39,7 +42,8 @@ def datasets(
     """Print what a data set holds and everything that is wrong with it.
 
     Args:
-        path: a folder or file of any known layout, or 'scenes'; without it, the layouts are listed
+        path: a folder or file in any known layout, or a spec such as 'scenes(train=100)'
+        layouts: list the layouts: what each looks like, and its parameters
         fix: write a list of what to leave out (skip.json in the data's folder, or --output)
         output: where --fix writes the list
         skip: a list written by --fix; what is on it is left out
@@ -50,14 +54,14 @@ def datasets(
         all: print every problem, not the first 20
         json: print JSON
     """
-    if not path:
+    if layouts or not path:
         _list_layouts(json)
         return
     log = Log.read(skip)
     log.collect = True
     dataset = open_logged(path, log, features=features, layout=layout, published=published)
     found = check(dataset, thorough=thorough)
-    found.problems = [*log.problems, *found.problems]
+    found.problems = sorted([*log.problems, *found.problems], key=lambda p: not p.missing)
     if json:
         print(dumps(summary(dataset, found), indent=1))
     else:
@@ -67,16 +71,32 @@ def datasets(
 
 
 def _list_layouts(as_json: bool) -> None:
-    rows = [("scenes", "the embedded world: made on the fly, no files"), *_layout_rows()]
     if as_json:
-        print(dumps(dict(rows), indent=1))
+        print(dumps([_layout(one) for one in declared_layouts], indent=1))
         return
+    rows = [(one.name, one.description) for one in declared_layouts]
     print_table(["layout", "what it looks like"], rows)
-    console().print("\nsimgrad datasets PATH recognises the layout and checks the data.")
+    print()
+    given = ((one.name, p) for one in declared_layouts for p in one.parameters)
+    print_table(
+        ["layout", "parameter", "default", "what it is"],
+        [(n, p.name, print_value(p.default) or "–", _meaning(p)) for n, p in given],
+    )
+    console().print("\nsimgrad datasets DATA recognises the layout and checks the data.")
 
 
-def _layout_rows() -> list[tuple[str, str]]:
-    return [(layout.name, layout.description) for layout in LAYOUTS]
+def _meaning(parameter: Parameter) -> str:
+    choices = f" ({', '.join(parameter.choices)})" if parameter.choices else ""
+    return parameter.description + choices
+
+
+def _layout(declared: Declaration[Layout]) -> dict[str, Any]:
+    return {
+        "name": declared.name,
+        "description": declared.description,
+        "paper": declared.paper,
+        "parameters": {p.name: p.description for p in declared.parameters},
+    }
 
 
 def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
@@ -88,8 +108,8 @@ def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
             f"{target}: cannot be written ({error.strerror}); give --output."
         ) from None
     print(
-        f"{target}: leaves out {count:,} of {len(problems):,} problems; "
-        "give it as skip= or --skip.",
+        f"{target}: leaves out {count:,} of {len(problems):,} problems; give it as --skip to "
+        "`simgrad features`, `train` and `datasets`, or as skip= in Python.",
         file=sys.stderr,
     )
 
@@ -102,6 +122,7 @@ def summary(dataset: Dataset, found: Found) -> dict[str, Any]:
         "notes": [*dataset.notes, *found.notes],
         "splits": {name: _describe(split) for name, split in dataset.splits.items()},
         "pictures": _sizes(found),
+        "repeated_captions": found.repeated,
         "problems": [
             {"file": p.file, "place": p.place, "what": p.what, "split": p.split}
             for p in found.problems
@@ -177,6 +198,9 @@ def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
         out.print(f"pictures    {shown} ({sizes['looked_at']:,} looked at)")
     for note in (*dataset.notes, *found.notes):
         out.print(f"note        {note}", markup=False)
+    repeated = ", ".join(f"{n:,} in {split}" for split, n in found.repeated.items() if n)
+    if repeated:
+        out.print(f"note        captions that repeat another of their image: {repeated}")
     _print_problems(found.problems, everything, path)
 
 
@@ -199,10 +223,14 @@ def _print_problems(problems: list[Problem], everything: bool, path: str) -> Non
         out.print("problems    none")
         return
     shown = problems if everything else problems[:_SHOWN]
-    out.print(f"problems    {len(problems):,}")
+    missing = sum(problem.missing for problem in problems)
+    first = f" ({missing:,} missing pictures first)" if missing else ""
+    out.print(f"problems    {len(problems):,}{first}")
     for problem in shown:
         # The data's own folder is known to whoever named it; without it lines fit.
         text = str(problem).replace(path.rstrip("/") + "/", "")
         out.print(f"  {text}", markup=False)
     if len(shown) < len(problems):
         out.print(f"  ... and {len(problems) - len(shown):,} more; --all prints them.")
+    if any(problem.skippable for problem in problems):
+        out.print("\n--fix writes a list of what to leave out, to give as --skip.")

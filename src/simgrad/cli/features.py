@@ -1,6 +1,7 @@
 """`simgrad features`: compute image features once."""
 
 import re
+import sys
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -9,13 +10,18 @@ import numpy as np
 import tyro
 
 from simgrad.core.console import print_table, progress
+from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import write_json
 from simgrad.data.base import Dataset
-from simgrad.data.opening import open_dataset
+from simgrad.data.feature_folder import HEADER
+from simgrad.data.log import Log
+from simgrad.data.opening import absolute, open_logged
 from simgrad.data.transforms import named
 from simgrad.models.networks.backbones import backbone as make_backbone
-from simgrad.runs.features import Job, compute, finish, make_job
+from simgrad.runs.begun import entry, finish
+from simgrad.runs.features import Job, compute, make_job
+
+_SECONDS_BETWEEN_LINES = 30.0
 
 
 def features(
@@ -36,10 +42,11 @@ def features(
 ) -> None:
     """Write the features of a data set's pictures: one vector each, or a grid of cells.
 
-    A run that was stopped goes on where it was when it is started again.
+    A run that was stopped goes on where it was when it is started again. What is there already and
+    still fits is kept; what does not fit the data any more, or is damaged, is made anew.
 
     Args:
-        data: a folder or file of any known layout, or 'scenes'
+        data: a folder or file in any known layout, or a spec such as 'scenes(train=100)'
         backbone: efficientnet-lite0|1|2, resnet50|101|152, vgg19, vit-b16, swin-b,
             transformers:NAME_OR_FOLDER or timm:NAME
         weights: a file or folder of weights, instead of the published ones; 'random' for none
@@ -53,13 +60,14 @@ def features(
         output: the folder to write; default: features/DATA-BACKBONE
         batch: pictures at a time
         workers: threads that decode; default: one per core
-        limit: only so many images of each split, to try it out
-        skip: a list written by `simgrad datasets --fix`
+        limit: only so many images of each split, to try it out; a run without it replaces them
+        skip: a list written by `simgrad datasets --fix`; remembered with the features
     """
 
     if limit is not None and limit < 1:
         raise InputError(f"--limit is 1 or more, not {limit}.")
-    dataset = open_dataset(data, skip=skip)
+    log = Log.read(skip)
+    dataset = open_logged(data, log)
     network = make_backbone(backbone, weights)
     network.transform = transform or network.transform
     network.size = size or network.size
@@ -67,7 +75,7 @@ def features(
     job = make_job(network, grid=grid, half=half, batch=batch, device=device, workers=workers)
     folder = output or Path("features") / _folder_name(data, backbone, grid)
     rows = [_split(dataset, name, job, folder, limit) for name in dataset.splits]
-    write_json(folder / "features.json", _header(dataset, data, job, limit))
+    write_checked(folder / HEADER, _header(dataset, data, job, folder, limit, log))
     for name in dataset.splits:
         finish(folder / f"{name}.npy")
     print_table(["split", "images", "each", "on disk", "images/s"], rows)
@@ -82,15 +90,15 @@ def _split(dataset: Dataset, name: str, job: Job, folder: Path, limit: int | Non
     total = split.num_images if limit is None else min(limit, split.num_images)
     target = folder / f"{name}.npy"
     started = monotonic()
+    lines = Lines(name, total)
     with progress() as bar:
         task = bar.add_task(f"{name} through {job.backbone.name}", total=total)
-        computed = compute(
-            split,
-            job,
-            target,
-            limit=limit,
-            report=lambda done: bar.update(task, completed=done),
-        )
+
+        def report(done: int) -> None:
+            bar.update(task, completed=done)
+            lines.report(done)
+
+        computed = compute(split, job, target, limit=limit, report=report)
     seconds = monotonic() - started
     return [
         name,
@@ -101,11 +109,34 @@ def _split(dataset: Dataset, name: str, job: Job, folder: Path, limit: int | Non
     ]
 
 
-def _header(dataset: Dataset, data: str, job: Job, limit: int | None) -> dict[str, Any]:
-    path = Path(data).expanduser()
+class Lines:
+    """Progress where there is no terminal: a line now and then, for whoever reads the log."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total, self.shown = name, total, not sys.stderr.isatty()
+        self.begun = self.told = monotonic()
+        self.first: int | None = None  # rows that an earlier run had done
+
+    def report(self, done: int) -> None:
+        self.first = done if self.first is None else self.first
+        now = monotonic()
+        if not self.shown or now - self.told < _SECONDS_BETWEEN_LINES or done == self.first:
+            return
+        self.told = now
+        rate = (done - self.first) / (now - self.begun)
+        left = (self.total - done) / rate / 60
+        told = f"{self.name}: {done:,} of {self.total:,} images, {rate:,.1f} a second, "
+        print(f"{told}about {left:,.0f} min left", file=sys.stderr, flush=True)
+
+
+def _header(
+    dataset: Dataset, data: str, job: Job, folder: Path, limit: int | None, log: Log
+) -> dict[str, Any]:
     return {
         "layout": "simgrad-features",
-        "data": str(path.resolve()) if path.exists() else data,
+        "data": absolute(data),
+        "skip": log.skipped,
+        "limit": limit,
         "backbone": job.backbone.name,
         "weights_sha256": job.weights_sha256,
         "grid": job.grid,
@@ -114,7 +145,7 @@ def _header(dataset: Dataset, data: str, job: Job, limit: int | None) -> dict[st
         "dtype": np.dtype(np.float16 if job.half else np.float32).name,
         "fingerprint": dataset.fingerprint(),
         "splits": {
-            name: {"file": f"{name}.npy", "images": list(split.image_names[:limit])}
+            name: entry(folder / f"{name}.npy", list(split.image_names[:limit]))
             for name, split in dataset.splits.items()
         },
     }

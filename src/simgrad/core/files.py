@@ -1,36 +1,27 @@
-"""Files that are whole or absent: atomic writes, safe reads, locks, hashes."""
+"""Files that are whole or absent: atomic writes, safe reads, hashes."""
 
 import contextlib
 import errno
-import fcntl
 import glob
 import hashlib
 import json
 import os
-import re
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from filelock import lock_descriptor
 
-from simgrad.core.errors import DiskError, InputError
+from simgrad.core.disk import writing as writing
+from simgrad.core.errors import InputError
+from simgrad.core.locks import held as held
+from simgrad.core.locks import lock as lock
 
-# What a disk, not a program, is to blame for; and what a person can do about it.
-_DISK = {
-    errno.ENOSPC: "no space left on the disk; make room",
-    errno.EDQUOT: "your share of the disk is used up; make room",
-    errno.EFBIG: "the file would be larger than is allowed here",
-    errno.EROFS: "the disk is read-only; choose another folder",
-    errno.EACCES: "no permission to write there; choose another folder",
-    errno.EPERM: "no permission to write there; choose another folder",
-    errno.ENOTDIR: "a part of the path is a file, not a folder",
-    errno.ENAMETOOLONG: "the name is too long",
-    errno.EIO: "the disk reports an error",
-}
+# There an open file can be neither renamed nor removed, and a lock keeps others from its bytes.
+_WINDOWS = os.name == "nt"
 
 
 def _file_mode() -> int:
@@ -44,23 +35,6 @@ _MODE = _file_mode()
 
 
 @contextlib.contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Say in plain words why `path` cannot be written; what was there before stays whole."""
-    try:
-        yield
-    except DiskError:
-        raise
-    except Exception as error:
-        number = error.errno if isinstance(error, OSError) else None
-        # safetensors has an exception of its own, with the system's number in its text.
-        told = re.search(r"\(os error (\d+)\)", str(error)) if number is None else None
-        reason = _DISK.get(int(told[1]) if told else number or 0)
-        if reason is None:
-            raise
-        raise DiskError(f"{path}: cannot be written: {reason}, then go on.") from error
-
-
-@contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """A temporary path in the same folder that takes the place of `path` if the block succeeds."""
     path = Path(path)
@@ -70,20 +44,34 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         handle, temporary = _own_temporary(path)
         try:
             yield temporary
-            with open(temporary, "rb") as written:
+            with open(temporary, "rb+") as written:
                 os.fsync(written.fileno())
             os.chmod(temporary, _MODE)  # mkstemp makes files private
+            if _WINDOWS:
+                handle = _closed(handle)
             os.replace(temporary, path)
         finally:
+            if _WINDOWS:
+                handle = _closed(handle)
             temporary.unlink(missing_ok=True)
-            os.close(handle)
+            _closed(handle)
+
+
+def _closed(handle: int) -> int:
+    """Close a file handle once; -1 stands for one that is closed."""
+    if handle >= 0:
+        os.close(handle)
+    return -1
 
 
 def _own_temporary(path: Path) -> tuple[int, Path]:
     """A temporary file, locked as long as its handle is open: its writer is alive."""
     while True:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        if _WINDOWS:  # being open is lock enough
+            return handle, Path(name)
+        with contextlib.suppress(OSError):  # without locks it is never swept
+            lock_descriptor(handle)
         if os.fstat(handle).st_nlink:  # else somebody swept it before it was locked
             return handle, Path(name)
         os.close(handle)
@@ -92,9 +80,13 @@ def _own_temporary(path: Path) -> tuple[int, Path]:
 def sweep(folder: str | Path, name: str = "*") -> None:
     """Remove temporary files whose writer was killed, of one file or of a whole folder."""
     for left in Path(folder).glob(f".{name if name == '*' else glob.escape(name)}.*.tmp"):
-        with contextlib.suppress(OSError), open(left, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if _WINDOWS:
+                left.unlink(missing_ok=True)
+                continue
+            with open(left, "rb+") as file:
+                if lock_descriptor(file.fileno(), blocking=False):
+                    left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -151,45 +143,26 @@ def new_array(path: str | Path, shape: tuple[int, ...], dtype: type) -> "np.memm
     with writing(path):
         array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
         with open(path, "rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
+            _take_space(file, os.path.getsize(path))
     return array
 
 
-@contextlib.contextmanager
-def lock(path: str | Path, *, wait: bool = True, what: str = "it") -> Iterator[None]:
-    """Hold an exclusive lock, released by the system if this process dies."""
-    path = Path(path)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        opened = open(path, "a", encoding="utf-8")  # noqa: SIM115
-    with opened as file:
-        for patience in (0.02, 0.02, None):  # somebody may only be looking, see `held`
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                break
-            except BlockingIOError:
-                if patience is None:
-                    raise InputError(
-                        f"another process is working on {what} (lock {path}): wait for it, or "
-                        "stop it."
-                    ) from None
-                time.sleep(patience)
+def _take_space(file: IO[bytes], size: int) -> None:
+    """Have the disk set so many bytes aside: by writing them where there is no other way."""
+    if hasattr(os, "posix_fallocate"):
         try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def held(path: str | Path) -> bool:
-    """Whether some process holds this lock."""
-    try:
-        with open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no such file: nobody ever did
-        return False
-    return False
+            os.posix_fallocate(file.fileno(), 0, size)
+            return
+        except OSError as error:
+            if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}:
+                raise
+    block = bytes(1 << 20)
+    file.seek(0)
+    head = file.read(len(block))  # what the array wrote about itself
+    file.seek(0)
+    file.write(head)
+    for start in range(len(head), size, len(block)):
+        file.write(block[: size - start])
 
 
 def sha256(*parts: bytes | str | Path) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import open_array
+from simgrad.core.files import open_array, sha256
+from simgrad.core.hashes import content_hash
 from simgrad.data.base import Rows
 
 
@@ -19,7 +20,7 @@ class ArrayFeatures:
     file: Path
     array: npt.NDArray[Any]  # (rows, dimension) or (rows, regions, dimension)
     row_of_image: Rows | None = None  # (images,) None: image i is row i
-    source: str = ""  # what computed them, for the fingerprint
+    source: str = ""  # what computed them
 
     def __len__(self) -> int:
         return len(self.array) if self.row_of_image is None else len(self.row_of_image)
@@ -31,6 +32,12 @@ class ArrayFeatures:
     @property
     def header(self) -> str:
         return f"{self.source} {len(self)} {self.shape} {self.array.dtype.str}"
+
+    def content(self, verify: bool = False) -> str:
+        rows = b"" if self.row_of_image is None else self.row_of_image.tobytes()
+        if not self.file.is_file():  # an array that was never written
+            return sha256(np.ascontiguousarray(self.array).tobytes(), self.header, rows)
+        return sha256(content_hash(self.file, verify=verify), rows)
 
     def rows(self, indices: Rows) -> npt.NDArray[np.float32]:
         at = indices if self.row_of_image is None else self.row_of_image[indices]

@@ -5,7 +5,6 @@ caption says which image it belongs to.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
+from simgrad.data.fingerprint import Fingerprint, fingerprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Rows = npt.NDArray[np.int64]
-Truth = Callable[[Rows, Rows], npt.NDArray[np.bool_]]
+# (image rows, caption rows) -> of each pair, whether the caption is true of the image
+Describes = Callable[[Rows, Rows], npt.NDArray[np.bool_]]
 
 
 class Pictures(Protocol):
@@ -37,6 +38,10 @@ class Pictures(Protocol):
         """Its file, where it has one of its own."""
         ...
 
+    def content(self, verify: bool = False) -> str:
+        """A hash that changes when a picture does; `verify`: of every byte."""
+        ...
+
 
 class Features(Protocol):
     """Precomputed features of a split's images."""
@@ -50,7 +55,11 @@ class Features(Protocol):
 
     @property
     def header(self) -> str:
-        """One line that changes when the features do; part of a data set's fingerprint."""
+        """One line on where they come from and what shape they have."""
+        ...
+
+    def content(self, verify: bool = False) -> str:
+        """A hash that changes when the features do; `verify`: of every byte."""
         ...
 
     def rows(self, indices: Rows) -> npt.NDArray[Any]:
@@ -58,7 +67,7 @@ class Features(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """Images and captions of one split."""
 
@@ -71,7 +80,7 @@ class Split:
     features: Features | None = None
     caption_ids: Sequence[str] | None = None  # as human judgments and candidate lists call them
     caption_places: Callable[[int], str] | None = None  # file and line that a caption came from
-    truth: Truth | None = None  # truth(image_rows, caption_rows): exact semantics, where known
+    truth: Describes | None = None  # exact semantics, where they are known
 
     def __post_init__(self) -> None:
         rows = np.ascontiguousarray(self.image_of_caption, dtype=np.int64)
@@ -95,6 +104,18 @@ class Split:
                 f"{where}: {len(self.caption_ids):,} caption ids "
                 f"for {len(self.captions):,} captions."
             )
+
+    def __repr__(self) -> str:
+        return f"<Split {self.name} of {self.dataset}: {self.summary()}>"
+
+    def summary(self) -> str:
+        """How much of what it holds, in a few words."""
+        words = [f"{self.num_images:,} images", f"{self.num_captions:,} captions"]
+        if self.pictures is not None:
+            words.append("pictures")
+        if self.features is not None:
+            words.append(f"features {' x '.join(map(str, self.features.shape))}")
+        return ", ".join(words)
 
     @property
     def num_images(self) -> int:
@@ -122,7 +143,7 @@ class Split:
         return order[start[image] : start[image + 1]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A named data set: its splits, and what was decided when it was read."""
 
@@ -132,6 +153,10 @@ class Dataset:
     notes: tuple[str, ...] = ()  # what a reader should know: merged splits, dropped captions
     identity: str | None = None  # for generated data: text that determines every byte of it
 
+    def __repr__(self) -> str:
+        splits = "".join(f"\n  {s.name}: {s.summary()}" for s in self.splits.values())
+        return f"<Dataset {self.name}, layout {self.layout}{splits}>"
+
     def split(self, name: str) -> Split:
         """One split; an error names those that exist."""
         if name not in self.splits:
@@ -139,23 +164,16 @@ class Dataset:
             raise InputError(f"{self.name} has no split '{name}' (it has: {has}).")
         return self.splits[name]
 
-    def fingerprint(self) -> str:
-        """A hash of names, captions, pairing and the header of the features."""
-        digest = hashlib.sha256()
-        for split in self.splits.values():
-            digest.update(_text([split.name, split.features.header if split.features else ""]))
-            if self.identity is not None:
-                digest.update(_text([self.identity]))
-                continue
-            digest.update(_text(split.image_names))
-            digest.update(_text(split.captions))
-            digest.update(split.image_of_caption.tobytes())
-        return digest.hexdigest()
+    def fingerprint(self, verify: bool = False) -> Fingerprint:
+        """What it holds, to know it again: captions, pairing, names, features, pictures.
 
+        The files are looked at when it is first asked for; `verify` reads all of them, now.
+        """
+        return fingerprint(self, verify=True) if verify else self._fingerprint
 
-def _text(parts: Iterable[str]) -> bytes:
-    # JSON may carry half a surrogate pair, which plain UTF-8 refuses.
-    return "\0".join(parts).encode("utf-8", "surrogatepass") + b"\1"
+    @cached_property
+    def _fingerprint(self) -> Fingerprint:
+        return fingerprint(self)
 
 
 def with_splits(dataset: Dataset, splits: Iterable[Split]) -> Dataset:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
+from simgrad.data.log import HOW_TO_SKIP
 from simgrad.data.sampling import IndexBatch, Sampler, in_order, index_batch
 from simgrad.data.vocabulary import Tokenizer
 
@@ -143,7 +144,10 @@ class Source:
         assert self.transform is not None
         assert self.split.pictures is not None
         pictures = self.split.pictures
-        return torch.stack([self.transform(pictures.picture(int(i)), generator) for i in rows])
+        try:
+            return torch.stack([self.transform(pictures.picture(int(i)), generator) for i in rows])
+        except InputError as error:  # a picture that is missing or damaged
+            raise InputError(f"{error} {HOW_TO_SKIP}") from None
 
     def batches(
         self, indices: Sequence[IndexBatch], start: int = 0, seed: int = 0

@@ -11,7 +11,8 @@ from simgrad.core.errors import InputError
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Dataset, Split
 from simgrad.data.log import Problem
-from simgrad.data.pictures import FilePictures, size_of
+from simgrad.data.picture_files import FilePictures
+from simgrad.data.pictures import size_of
 
 _SPLITS = frozenset({"train", "val", "test", "testall"})
 # Feature files up to this size are looked at whole; of larger ones, a sample.
@@ -27,6 +28,7 @@ class Found:
     problems: list[Problem] = field(default_factory=list)
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # (width, height) -> pictures
     notes: list[str] = field(default_factory=list)
+    repeated: dict[str, int] = field(default_factory=dict)  # split -> captions that repeat another
 
 
 def check(dataset: Dataset, *, thorough: bool = False) -> Found:
@@ -39,6 +41,7 @@ def check(dataset: Dataset, *, thorough: bool = False) -> Found:
     for split in dataset.splits.values():
         found.problems += _split_problems(split)
         found.problems += _caption_problems(split)
+        found.repeated[split.name] = _repeated(split)
         for name in split.image_names:
             first = owner.setdefault(name, split.name)
             # COCO's test is part of its testall.
@@ -49,6 +52,7 @@ def check(dataset: Dataset, *, thorough: bool = False) -> Found:
                 )
         _check_pictures(split, found, thorough, _SAMPLE if dataset.identity is None else _MADE)
         _check_features(split, found, thorough)
+    found.problems.sort(key=lambda problem: not problem.missing)
     return found
 
 
@@ -64,16 +68,8 @@ def _split_problems(split: Split) -> Iterator[Problem]:
 
 
 def _caption_problems(split: Split) -> Iterator[Problem]:
-    seen: dict[tuple[int, str], int] = {}  # -> place among the image's captions
-    counts = [0] * split.num_images
     for row, caption in enumerate(split.captions):
-        image = int(split.image_of_caption[row])
-        text = " ".join(caption.split())
-        earlier = seen.setdefault((image, text), counts[image])
-        what = _wrong(text)
-        if what is None and earlier != counts[image]:
-            what = f"repeats caption {earlier} of its image"
-        counts[image] += 1
+        what = _wrong(" ".join(caption.split()))
         if what is not None:
             places = split.caption_places
             file = places(row) if places else f"{split.name}, caption {row}"
@@ -82,6 +78,13 @@ def _caption_problems(split: Split) -> Iterator[Problem]:
             yield Problem(
                 file, "", what, split.name, caption=row, text=caption[:80], skippable=True
             )
+
+
+def _repeated(split: Split) -> int:
+    """Captions that say the same as an earlier one of their image. No harm, so only counted."""
+    images = split.image_of_caption.tolist()
+    texts = ((image, " ".join(c.split())) for image, c in zip(images, split.captions, strict=True))
+    return split.num_captions - len(set(texts))
 
 
 def _wrong(text: str) -> str | None:
@@ -109,7 +112,10 @@ def _check_pictures(split: Split, found: Found, thorough: bool, sample: int) -> 
             path = split.pictures.path(row)
             file = str(path) if path else split.name
             what = str(error).removeprefix(file).lstrip(":, ")
-            found.problems.append(Problem(file, "", what, split.name, image=name, skippable=True))
+            gone = path is not None and not path.exists()
+            found.problems.append(
+                Problem(file, "", what, split.name, image=name, skippable=True, missing=gone)
+            )
             continue
         found.sizes[size] = found.sizes.get(size, 0) + 1
 
@@ -119,11 +125,8 @@ def _size(split: Split, row: int, thorough: bool) -> tuple[int, int]:
     assert pictures is not None
     if thorough or not isinstance(pictures, FilePictures):
         return pictures.picture(row).size
-    path = pictures.path(row)
     try:
-        return size_of(path.read_bytes())
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such picture.") from None
+        return size_of(pictures.path(row).read_bytes())
     except Exception:
         return pictures.picture(row).size  # its error says more; one that decodes is only odd
 

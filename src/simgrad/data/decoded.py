@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
 from simgrad.data.base import Pictures, Rows, Split
 from simgrad.data.cutting import open_picture
+from simgrad.data.log import HOW_TO_SKIP
 from simgrad.data.transforms import Transform, named
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ class DecodedPictures:
     def header(self) -> str:
         return f"pictures {self.style} {self.size}"
 
+    def content(self, verify: bool = False) -> str:
+        return sha256(self.header, self.pictures.content(verify))
+
     def rows(self, indices: Rows) -> npt.NDArray[Any]:
         """(rows, 3, size, size) bytes."""
         transform = named(self.style, train=False, size=self.size)
@@ -67,7 +72,10 @@ class DecodedPictures:
 
     def _picture(self, row: int) -> "Image":
         path = self.pictures.path(row)
-        if path is None:
-            return self.pictures.picture(row)
-        # A large JPEG is decoded at a half or a quarter, if that is well above what is needed.
-        return open_picture(path, str(path), least=self.size * 3 // 2)
+        try:
+            if path is None:
+                return self.pictures.picture(row)
+            # A large JPEG is decoded at a half or a quarter, if that is well above what is needed.
+            return open_picture(path, str(path), least=self.size * 3 // 2)
+        except InputError as error:
+            raise InputError(f"{error} {HOW_TO_SKIP}") from None

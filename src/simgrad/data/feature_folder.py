@@ -1,7 +1,9 @@
 """Features that `simgrad features` wrote: features.json and one SPLIT.npy per split.
 
-{"layout": "simgrad-features", "data": ..., "backbone": ..., "weights_sha256": ..., "grid": ...,
-"splits": {split: {"file": "train.npy", "images": [names]}}}. Rows are found by the image's name.
+{"layout": "simgrad-features", "data": ..., "skip": [...], "backbone": ..., "weights_sha256": ...,
+"grid": ..., "splits": {split: {"file": "train.npy", "images": [names], "content": hash,
+"made_from": {...}}}}. Rows are found by the image's name. What was left out with --skip when they
+were computed is left out again when they are used.
 """
 
 from dataclasses import replace
@@ -10,21 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from simgrad.core.derived import read_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json
+from simgrad.core.hashes import content_hash
 from simgrad.data.arrays import ArrayFeatures, open_features
 from simgrad.data.base import Dataset, Split, with_splits
 
 HEADER = "features.json"
+_AGAIN = "run `simgrad features` again, into the same folder, to make them anew."
 
 
 def read_header(folder: Path) -> dict[str, Any]:
+    """What the folder says of itself."""
     file = folder / HEADER
     if not file.is_file():
         raise InputError(f"{file}: there is no such file; `simgrad features` writes such a folder.")
-    value = read_json(file)
+    value = read_checked(file)
     if not isinstance(value, dict) or not isinstance(value.get("splits"), dict):
         raise InputError(f"{file}: not written by `simgrad features` (no 'splits').")
+    if not isinstance(value.setdefault("skip", []), list):
+        raise InputError(f"{file}: 'skip' is not a list.")
     return value
 
 
@@ -55,8 +62,41 @@ def _attach(split: Split, folder: Path, entries: dict[str, Any], source: str) ->
     if missing:
         raise InputError(
             f"{where}: no features for {len(missing):,} of {split.num_images:,} images, "
-            f"the first of them {missing[0][:80]}; run `simgrad features` into a new folder, "
-            "without --limit."
+            f"the first of them {missing[0][:80]}; {_why_missing(entry)}"
         )
+    _refuse_other_bytes(file, entry)
+    _refuse_other_pictures(split, names, entry, where)
     rows = np.array([row_of[name] for name in split.image_names], dtype=np.int64)
     return replace(split, features=ArrayFeatures(file, array, rows, source))
+
+
+def _made_from(entry: dict[str, Any]) -> dict[str, Any]:
+    told = entry.get("made_from")
+    return told if isinstance(told, dict) else {}  # earlier versions did not say
+
+
+def _why_missing(entry: dict[str, Any]) -> str:
+    if _made_from(entry).get("limit") is not None:
+        return "they were a try with --limit: run `simgrad features` again without it."
+    return _AGAIN
+
+
+def _refuse_other_bytes(file: Path, entry: dict[str, Any]) -> None:
+    told = entry.get("content")
+    if told is not None and told != content_hash(file):
+        raise InputError(
+            f"{file}: is not what `simgrad features` wrote: damaged or changed since; {_AGAIN}"
+        )
+
+
+def _refuse_other_pictures(
+    split: Split, names: list[str], entry: dict[str, Any], where: str
+) -> None:
+    """Pictures that were put away are not looked at, nor those of some of the images alone."""
+    told = _made_from(entry).get("pictures")
+    if told is None or split.pictures is None or names != list(split.image_names):
+        return
+    if told != split.pictures.content():
+        raise InputError(
+            f"{where}: the pictures are not those that the features were computed from; {_AGAIN}"
+        )

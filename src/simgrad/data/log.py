@@ -17,6 +17,11 @@ from simgrad.core.files import read_json, write_json
 from simgrad.data.base import Dataset, Split, with_splits
 from simgrad.data.subset import take
 
+HOW_TO_SKIP = (
+    "`simgrad datasets DATA` lists every problem; its --fix writes a list of what to leave out, to "
+    "give as --skip."
+)
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -30,6 +35,7 @@ class Problem:
     caption: int | None = None  # leave this caption row of the split out
     text: str | None = None  # how that caption begins, to know it again
     skippable: bool = False
+    missing: bool = False  # a picture that is not there: what people look for first
 
     def __str__(self) -> str:
         where = f"{self.file}, {self.place}" if self.place else self.file
@@ -44,6 +50,7 @@ class Log:
     root: Path = Path()  # the data's folder: a skip list names files relative to it
     problems: list[Problem] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)  # entries of a skip list
+    applied: bool = False  # once: rows are counted before anything is left out
 
     def bad(self, file: Path, place: str, what: str) -> None:
         """A record that cannot be used. Raises unless it is collected or on the skip list."""
@@ -51,10 +58,7 @@ class Log:
             return
         problem = Problem(str(file), place, what, skippable=True)
         if not self.collect:
-            raise InputError(
-                f"{problem} `simgrad datasets` lists every problem; "
-                "its --fix writes a list of what to skip."
-            )
+            raise InputError(f"{problem} {HOW_TO_SKIP}")
         self.problems.append(problem)
 
     def whole_file(self, file: Path, error: InputError) -> None:
@@ -86,16 +90,22 @@ class Log:
     @classmethod
     def read(cls, path: str | Path | None) -> Self:
         """A log that honours a skip list."""
-        if path is None:
-            return cls()
-        value = read_json(path)
-        entries = value.get("skip") if isinstance(value, dict) else None
-        if not isinstance(entries, list):
-            raise InputError(f"{path}: not a skip list; `simgrad datasets --fix` writes one.")
+        log = cls()
+        if path is not None:
+            value = read_json(path)
+            entries = value.get("skip") if isinstance(value, dict) else None
+            if not isinstance(entries, list):
+                raise InputError(f"{path}: not a skip list; `simgrad datasets --fix` writes one.")
+            log.leave_out(entries, path)
+        return log
+
+    def leave_out(self, entries: list[Any], source: str | Path) -> None:
+        """Honour the entries of a skip list; those that are there already are not doubled."""
         for number, entry in enumerate(entries):
             if not isinstance(entry, dict) or not {"file", "place"} <= entry.keys():
-                raise InputError(f"{path}, entry {number}: needs 'file' and 'place'.")
-        return cls(skipped=entries)
+                raise InputError(f"{source}, entry {number}: needs 'file' and 'place'.")
+            if entry not in self.skipped:
+                self.skipped.append(entry)
 
     def write(self, path: Path, problems: list[Problem]) -> int:
         """Write the skip list for these problems; how many it leaves out."""
@@ -117,8 +127,9 @@ class Log:
 
     def apply(self, dataset: Dataset) -> Dataset:
         """Leave out the images and captions that the skip list names."""
-        if not self.skipped:
+        if not self.skipped or self.applied:
             return dataset
+        self.applied = True
         splits = []
         for split in dataset.splits.values():
             entries = [entry for entry in self.skipped if entry.get("split") == split.name]

@@ -1,13 +1,13 @@
-"""Open a data set: the embedded world, or a file or folder in any known layout."""
+"""Open a data set: a file or folder in any known layout, or what a spec describes."""
 
 from pathlib import Path
 
-from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
-from simgrad.data.feature_folder import attach_features
-from simgrad.data.layouts import registry as layouts
+from simgrad.data.feature_folder import HEADER, attach_features, read_header
+from simgrad.data.layouts.base import absolute, open_place
 from simgrad.data.log import Log
-from simgrad.data.scenes.dataset import open_scenes
+
+__all__ = ["absolute", "open_dataset", "open_logged"]
 
 
 def open_dataset(
@@ -18,18 +18,16 @@ def open_dataset(
     skip: str | Path | None = None,
     published: bool = False,
 ) -> Dataset:
-    """Open the embedded world (`scenes`, `scenes(train=100)`) or a folder or file on disk.
+    """Open a folder or file on disk, or a spec that needs no files (`scenes(train=100)`).
 
     `features`: a folder that `simgrad features` wrote, used instead of pictures.
-    `layout`: one of `simgrad datasets`' names, where recognising it is not wanted.
+    `layout`: one of `simgrad datasets --layouts`, where recognising it is not wanted.
     `skip`: a list written by `simgrad datasets --fix`; what is on it is left out.
     `published`: five captions per image in val and test, at most 5,000 in the val split of
     precomputed layouts, as the published evaluations do. Otherwise everything is kept.
     """
-
-    return open_logged(
-        name_or_path, Log.read(skip), features=features, layout=layout, published=published
-    )
+    log = Log.read(skip)
+    return open_logged(name_or_path, log, features=features, layout=layout, published=published)
 
 
 def open_logged(
@@ -41,20 +39,8 @@ def open_logged(
     published: bool = False,
 ) -> Dataset:
     """`open_dataset` with a log of one's own, which may collect problems instead of raising."""
-
-    text = str(name_or_path)
-    try:
-        Path(text).expanduser().exists()
-    except (OSError, RuntimeError) as error:  # too long, a circle of links, nobody's home
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{text:.120}: not the name of a data set ({reason}).") from None
-    if text.split("(")[0].strip() == "scenes" and not Path(text).exists():
-        dataset: Dataset = open_scenes(text)
-    else:
-        path = Path(text).expanduser()
-        log.root = path if path.is_dir() else path.parent
-        dataset = layouts.read(path, log, layout=layout, published=published)
-    dataset = log.apply(dataset)
-    if features is not None:
-        dataset = attach_features(dataset, Path(features).expanduser())
-    return dataset
+    if features is None:
+        return open_place(str(name_or_path), log, layout, published)
+    folder = Path(features).expanduser()
+    log.leave_out(read_header(folder)["skip"], folder / HEADER)
+    return attach_features(open_place(str(name_or_path), log, layout, published), folder)

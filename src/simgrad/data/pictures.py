@@ -1,9 +1,6 @@
-"""Pictures in files: opened one at a time, errors name the file."""
+"""Pictures: bytes to RGB, upright, bounded in size; on Pillow alone, as `reading.py` needs it."""
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simgrad.core.errors import InputError
@@ -12,34 +9,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-# Where the published archives put their pictures, beside the list of captions.
-_FOLDERS = ("images", "Images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset")
 _ORIENTATION = 0x0112  # EXIF tag
 # A picture of more pixels than this fills memory when decoded; none in the field comes close.
 MOST_PIXELS = 178_956_970
-
-
-@dataclass(frozen=True)
-class FilePictures:
-    """One file per picture."""
-
-    root: Path
-    files: Sequence[str]  # relative to the root, or absolute
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def path(self, row: int) -> Path:
-        return self.root / self.files[row]
-
-    def picture(self, row: int) -> "Image":
-        path = self.path(row)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            reason = "there is no such picture" if not path.exists() else str(error)
-            raise InputError(f"{path}: {reason}.") from None
-        return decode(data, str(path))
 
 
 def decode(data: bytes, where: str) -> "Image":
@@ -104,16 +76,3 @@ def size_of(data: bytes) -> tuple[int, int]:
         if picture.format == "PNG" and b"IEND" not in data[-64:]:
             raise ValueError("the file ends too early")
         return picture.size
-
-
-def find_root(folder: Path, files: Sequence[str]) -> Path | None:
-    """The folder that these files are relative to, judged by the first few; None if there is none.
-
-    A folder called `images` counts even where the first pictures are missing from it.
-    """
-    probes = files[:20]
-    roots = [*(folder / name for name in _FOLDERS), folder, folder.parent / "images", folder.parent]
-    found = [sum((root / probe).is_file() for probe in probes) for root in roots]
-    if max(found, default=0) > 0:
-        return roots[found.index(max(found))]
-    return next((root for root in roots[: len(_FOLDERS)] if root.is_dir()), None)

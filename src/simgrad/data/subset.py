@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.data.base import Features, Pictures, Rows, Split, Truth
+from simgrad.core.files import sha256
+from simgrad.data.base import Describes, Features, Pictures, Rows, Split
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,6 +30,9 @@ class SomePictures:
     def path(self, row: int) -> Path | None:
         return self.pictures.path(int(self.kept[row]))
 
+    def content(self, verify: bool = False) -> str:
+        return sha256(self.pictures.content(verify), self.kept.tobytes())
+
 
 @dataclass(frozen=True)
 class SomeFeatures:
@@ -47,6 +51,9 @@ class SomeFeatures:
     @property
     def header(self) -> str:
         return self.features.header
+
+    def content(self, verify: bool = False) -> str:
+        return sha256(self.features.content(verify), self.kept.tobytes())
 
     def rows(self, indices: Rows) -> npt.NDArray[np.float32]:
         return self.features.rows(self.kept[indices])
@@ -74,5 +81,5 @@ def take(split: Split, images: npt.NDArray[np.bool_], captions: npt.NDArray[np.b
     )
 
 
-def _truth_of(truth: Truth, kept: Rows, rows: Rows) -> Truth:
+def _truth_of(truth: Describes, kept: Rows, rows: Rows) -> Describes:
     return lambda images, captions: truth(kept[images], rows[captions])

@@ -10,6 +10,7 @@ on many cores they are processes (`reading.py`).
 """
 
 import contextlib
+import hashlib
 import os
 import queue
 from collections import deque
@@ -25,16 +26,26 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from simgrad.core.cache import cache_folder
+from simgrad.core.cores import cores
+from simgrad.core.derived import open_sealed, seal
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock, new_array, open_array, read_json, sha256, write_json, writing
+from simgrad.core.files import (
+    lock,
+    new_array,
+    open_array,
+    sha256,
+    writing,
+)
 from simgrad.data import transforms
 from simgrad.data.arrays import ArrayFeatures
-from simgrad.data.base import Features, Split
+from simgrad.data.base import Features, Pictures, Split
 from simgrad.data.cutting import EVALUATION, open_picture
+from simgrad.data.log import HOW_TO_SKIP
 from simgrad.data.reading import Died, Readers, read_by, readers
-from simgrad.data.scenes.dataset import cache_folder
 from simgrad.models.checkpoint import weights_hash
 from simgrad.models.networks.backbones import Backbone
+from simgrad.runs.begun import Begun, Work, begun, finish, lock_of, mark, partial, rows_hash
 
 Array = npt.NDArray[Any]
 # Pictures that one reader takes for a GPU at a time, and how many threads read: more of them
@@ -62,12 +73,17 @@ class Job:
             return (self.backbone.dimension,)
         return (self.grid * self.grid, self.backbone.grid_dimension)
 
-    def identity(self, names: list[str]) -> str:
-        """Two jobs with the same identity write the same bytes."""
+    @property
+    def settings(self) -> str:
+        """Two jobs with the same settings write the same bytes for the same pictures."""
         network = self.backbone
-        settings = (network.name, self.weights_sha256, network.size, network.transform)
-        rest = (self.grid, self.half, self.batch, self.device.type)
-        return sha256(repr((*settings, *rest)), *(f"\0{name}" for name in names))
+        what = (network.name, self.weights_sha256, network.size, network.transform)
+        return sha256(repr((*what, self.grid, self.half, self.batch, self.device.type)))
+
+    def work(self, split: Split, limit: int | None = None) -> Work:
+        """What a file of this job's features of a split is made from."""
+        names = sha256(*(f"\0{name}" for name in split.image_names[:limit]))
+        return Work(self.settings, split.dataset, names, _pictures(split).content(), limit)
 
 
 def make_job(
@@ -92,7 +108,7 @@ def make_job(
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0][:120]
         raise InputError(f"features: cannot compute on '{device}' ({reason}).") from None
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or cores()
     return Job(network, weights_hash(backbone), grid, half, batch, place, workers)
 
 
@@ -111,64 +127,64 @@ def compute(
     writing it, instead of declining.
     """
     rows = split.num_images if limit is None else min(limit, split.num_images)
-    identity = job.identity(list(split.image_names[:rows]))
-    marker, partial = _marker(target), target.with_name(f".{target.name}.partial")
-    with lock(target.with_name(f".{target.name}.lock"), wait=wait, what=str(target)):
-        done = _done_before(target, partial, marker, identity, rows)
-        report(done)
-        if target.exists() and done == rows:
+    _refuse_missing(split, rows)
+    work = job.work(split, limit)
+    growing = partial(target)
+    with lock(lock_of(target), wait=wait, what=str(target)):
+        left = begun(target, work, rows)
+        report(left.rows)
+        if target.exists() and left.rows == rows:
             return 0
-        array = _open(partial, done, (rows, *job.shape), np.float16 if job.half else np.float32)
-        at, saved = done, monotonic()
+        kind = np.float16 if job.half else np.float32
+        array, digest = _open(growing, left, (rows, *job.shape), kind)
+        at = done = left.rows if digest.hexdigest() == left.content else 0
+        digest = digest if done else hashlib.sha256()
+        saved = monotonic()
         for values in _chunks(split, job, range(done, rows, job.batch), rows):
             array[at : at + len(values)] = values
+            digest.update(array[at : at + len(values)].tobytes())
             at += len(values)
             report(at)
             if monotonic() - saved > _SAVE_EVERY or at == rows:
                 array.flush()
-                write_json(marker, {"identity": identity, "rows": at})
+                mark(target, work, at, digest.hexdigest())
                 saved = monotonic()
         array.flush()
-        os.replace(partial, target)
+        del array  # Windows renames no file that is mapped
+        os.replace(growing, target)
     return rows - done
 
 
-def finish(target: Path) -> None:
-    """Forget how a file came about, once a header says what it holds."""
-    for path in (_marker(target), target.with_name(f".{target.name}.lock")):
-        path.unlink(missing_ok=True)
-
-
-def _marker(target: Path) -> Path:
-    return target.with_name(f".{target.name}.progress.json")
-
-
-def _done_before(target: Path, partial: Path, marker: Path, identity: str, rows: int) -> int:
-    """How many rows an earlier run of the same job left behind."""
-    if not marker.exists():
-        if target.exists():
-            raise InputError(f"{target}: is there already; give another --output or delete it.")
-        return 0
-    told = read_json(marker)
-    if not isinstance(told, dict) or told.get("identity") != identity:
+def _pictures(split: Split) -> Pictures:
+    if split.pictures is None:
         raise InputError(
-            f"{target}: was begun with other settings (network, weights, --grid, --half, --batch, "
-            f"--device, --limit or pictures); give those, another --output, or delete {marker}."
+            f"{split.dataset}, split '{split.name}' has no pictures to compute features of."
         )
-    if target.exists():
-        return rows
-    done = int(told.get("rows", 0))
-    return done if partial.exists() and 0 <= done <= rows else 0
+    return split.pictures
 
 
-def _open(path: Path, done: int, shape: tuple[int, ...], dtype: type) -> "np.memmap[Any, Any]":
-    if not done:
-        return new_array(path, shape, dtype)
-    with writing(path):
-        array = np.lib.format.open_memmap(path, mode="r+")
-    if array.shape == shape and array.dtype == dtype:
-        return array
-    raise InputError(f"{path}: does not fit its marker; delete both.")
+def _refuse_missing(split: Split, rows: int) -> None:
+    """Say before hours of work what would end them."""
+    pictures = _pictures(split)
+    paths = (path for row in range(rows) if (path := pictures.path(row)) is not None)
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise InputError(
+            f"{missing[0]}: there is no such picture ({len(missing):,} of the {rows:,} of split "
+            f"'{split.name}' are missing). {HOW_TO_SKIP}"
+        )
+
+
+def _open(
+    path: Path, left: Begun, shape: tuple[int, ...], dtype: type
+) -> "tuple[np.memmap[Any, Any], hashlib._Hash]":
+    """The array to go on with, and the hash of the rows that it has."""
+    if left.rows:
+        with contextlib.suppress(ValueError), writing(path):  # damaged
+            array = np.lib.format.open_memmap(path, mode="r+")
+            if array.shape == shape and array.dtype == dtype:
+                return array, rows_hash(array, left.rows)
+    return new_array(path, shape, dtype), hashlib.sha256()
 
 
 def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]:
@@ -242,12 +258,14 @@ def _forward(job: Job, pixels: Tensor) -> Tensor:
 
 def _read(split: Split, job: Job, rows: range, free: Readers) -> Tensor:
     """(rows, 3, size, size) bytes, where the device can fetch them."""
-    pictures, network = split.pictures, job.backbone
-    on_gpu = job.device.type == "cuda"
-    if pictures is None:
-        raise InputError(
-            f"{split.dataset}, split '{split.name}' has no pictures to compute features of."
-        )
+    try:
+        return _read_pictures(_pictures(split), job, rows, free)
+    except InputError as error:
+        raise InputError(f"{error} {HOW_TO_SKIP}") from None
+
+
+def _read_pictures(pictures: Pictures, job: Job, rows: range, free: Readers) -> Tensor:
+    network, on_gpu = job.backbone, job.device.type == "cuda"
     # A large JPEG is decoded at twice the size that is needed: quicker, and as good.
     paths, least = [pictures.path(row) for row in rows], 2 * (network.size + 32)
     with contextlib.suppress(Died, queue.Empty):  # then they are read here
@@ -266,30 +284,22 @@ def cached_features(
 ) -> Features:
     """Features of a split through a frozen network, computed the first time they are asked for.
 
-    They are kept in the cache folder under a key of the weights, the pictures and the settings.
+    They are kept in the cache folder under a hash of the weights, the pictures and the settings.
     """
 
     job = make_job(backbone, grid=grid, **options)
-    key = sha256(job.identity(list(split.image_names)), split.dataset, split.name, _stamp(split))
+    work = job.work(split)
+    key = sha256(work.settings, work.images, work.pictures)
     target = cache_folder() / "features" / f"{key[:32]}.npy"
-    if not target.exists():
-        try:
-            compute(split, job, target, report=lambda done: None, wait=True)
-        except InputError:
-            if not target.exists():  # else another process has made it meanwhile
-                raise
-        finish(target)
-    return ArrayFeatures(target, open_array(target), source=f"{backbone.name} {key}")
-
-
-def _stamp(split: Split) -> str:
-    """Changes when a picture's file does."""
-    if split.pictures is None:
-        return ""
-    parts = []
-    for row in range(split.num_images):
-        path = split.pictures.path(row)
-        if path is not None and path.exists():
-            told = path.stat()
-            parts.append(f"{path} {told.st_size} {told.st_mtime_ns}")
-    return sha256(*parts)
+    shape = (split.num_images, *job.shape)
+    array = open_sealed(target, key, shape)
+    if array is None:
+        with lock(target.with_suffix(".lock"), what=f"the features {target}"):
+            array = open_sealed(target, key, shape)  # another process may have made it meanwhile
+            if array is None:
+                target.unlink(missing_ok=True)
+                compute(split, job, target, report=lambda done: None, wait=True)
+                seal(target, key)
+                finish(target)
+                array = open_array(target)
+    return ArrayFeatures(target, array, source=f"{backbone.name} {key}")

@@ -1,1 +1,42 @@
-"""Layouts on disk: one per file, registered; `registry.py` finds the one that a path has."""
+"""Layouts: one per file, declared there; `base.py` finds the one that a path has.
+
+Imported in the order from general to particular, because the last is asked first. `list` comes
+after `pairs`: a folder with both has a list for a reason.
+"""
+
+from simgrad.data.layouts import (  # noqa: I001  # the order decides
+    scenes,
+    hub,
+    pairs,
+    listed,
+    captions,
+    xvlm,
+    karpathy,
+    coco,
+    precomputed,
+    vse_infinity,
+    webdataset,
+    huggingface,
+    features,
+)
+from simgrad.data.layouts.base import Layout, declare, layouts, recognise
+
+__all__ = [
+    "Layout",
+    "captions",
+    "coco",
+    "declare",
+    "features",
+    "hub",
+    "huggingface",
+    "karpathy",
+    "layouts",
+    "listed",
+    "pairs",
+    "precomputed",
+    "recognise",
+    "scenes",
+    "vse_infinity",
+    "webdataset",
+    "xvlm",
+]

@@ -11,7 +11,7 @@ import numpy as np
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Pictures, Split
 from simgrad.data.log import Log
-from simgrad.data.pictures import FilePictures, find_root
+from simgrad.data.picture_files import FilePictures, find_root
 
 # Other names for the three splits.
 _SPLITS = {
@@ -133,7 +133,6 @@ class Growth:
     """A data set while it is being read."""
 
     name: str
-    layout: str
     splits: dict[str, Growing] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
@@ -188,4 +187,4 @@ class Growth:
                 caption_ids=split.ids,
                 caption_places=self._places(split),
             )
-        return Dataset(self.name, self.layout, splits, tuple(self.notes))
+        return Dataset(self.name, "", splits, tuple(self.notes))  # opening it names the layout

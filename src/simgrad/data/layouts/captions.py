@@ -1,18 +1,21 @@
-"""A folder of images with captions.csv, .tsv, .jsonl or .parquet.
+"""Images with a table of captions: captions.csv, .tsv, .txt, .jsonl or .parquet.
 
-Columns: the image's file (image, file_name, ...), its caption (caption, text, ...) or a list of
-captions, and optionally split and id. An image may have any number of rows.
+Its columns are named: the image's file (image, file_name, ...), its caption (caption, text, ...) or
+a list of captions, and optionally split and id. An image may have any number of rows. Kaggle's
+captions.txt of Flickr8k and results.csv of Flickr30k are such tables.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
 from simgrad.data.base import Dataset
+from simgrad.data.layouts import separated
+from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import (
     HASHED_NOTE,
     Growth,
@@ -21,160 +24,237 @@ from simgrad.data.layouts.building import (
     read_lines,
     split_name,
 )
+from simgrad.data.layouts.columns import (
+    CAPTION_COLUMNS,
+    ID_COLUMNS,
+    IMAGE_COLUMNS,
+    SPLIT_COLUMNS,
+)
 from simgrad.data.log import Log
 
-_STEMS = ("captions", "metadata", "annotations")
-_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
-IMAGE_COLUMNS = ("image", "file_name", "filename", "file", "image_name", "image_path", "filepath")
-CAPTION_COLUMNS = ("caption", "captions", "text", "sentence", "sentences", "raw", "comment")
-_SPLIT_COLUMNS = ("split", "set", "partition")
-_ID_COLUMNS = ("caption_id", "sentid", "id")
+_STEMS = ("captions", "metadata", "annotations", "results")
+_TEXTS = (".csv", ".tsv", ".txt")
+_SUFFIXES = (*_TEXTS, ".jsonl", ".parquet")
+_NAMED = "give the data as 'captions(path=..., image=..., caption=...)'"
 
 Record = tuple[str, dict[str, Any]]  # its place, its columns
 
 
-def recognises(path: Path) -> bool:
-    return _table(path) is not None
+@declare(
+    "captions",
+    paper="",
+    description="captions.csv, .tsv, .txt, .jsonl or .parquet with named columns",
+)
+@dataclass(frozen=True)
+class Captions(Layout):
+    """A table whose columns are named."""
+
+    image: str | None = setting(None, "the image's column, if not called 'image'")
+    caption: str | None = setting(None, "the caption's column, if not called 'caption'")
+    split: str | None = setting(None, "the split's column, if not called 'split'")
+
+    def parts(self, path: Path) -> dict[str, bool]:
+        there = path if path.is_file() else next(iter(_tables(path)), None)
+        told = "a first line that names the columns 'image' and 'caption'"
+        if there is not None and there.suffix.lower() != ".parquet" and (head := _head(there)):
+            told += f" (line 1 of {there.name} is {head[:60]!r}; if it names them otherwise, "
+            told += f"{_NAMED})"
+        return {
+            "captions.csv, .tsv, .txt, .jsonl or .parquet": there is not None
+            and there.suffix.lower() in _SUFFIXES,
+            told: bool(self._files(path)),
+        }
+
+    def read(self, path: Path, log: Log, published: bool) -> Dataset:
+        files = separated.only_or_splits(path, self._files(path))
+        if not files:
+            files = {path: None} if path.is_file() else {}
+        if not files:
+            raise InputError(f"{path}: no captions.csv, .tsv, .txt, .jsonl or .parquet there.")
+        folder = path if path.is_dir() else path.parent
+        growth = Growth(folder.resolve().name, files=list(files), pattern="line {}")
+        for number, (file, split) in enumerate(files.items()):
+            readers = {".jsonl": self._json_lines, ".parquet": self._parquet}
+            for place, record in readers.get(file.suffix.lower(), self._separated)(file, log):
+                self._read_record(record, number, place, split, growth, log)
+        return growth.finish(folder, published)
+
+    # -- which columns
+
+    def _files(self, path: Path) -> dict[Path, str | None]:
+        return separated.choose(path, _SUFFIXES, _STEMS, self._looks_right)
+
+    def _names(self) -> "_Names":
+        return _Names(
+            (self.image.lower(),) if self.image else IMAGE_COLUMNS,
+            (self.caption.lower(),) if self.caption else CAPTION_COLUMNS,
+            (self.split.lower(),) if self.split else SPLIT_COLUMNS,
+        )
+
+    def _looks_right(self, file: Path) -> bool:
+        match file.suffix.lower():
+            case ".parquet":
+                return self._names().fit(_parquet_columns(file))
+            case ".jsonl":
+                return self._names().fit(_keys(_head(file)))
+            case _:
+                return self._separator(_head(file)) is not None
+
+    def _separator(self, header: str) -> str | None:
+        """The character that cuts the header into the columns we need."""
+        names = self._names()
+        fits = (s for s in separated.SEPARATORS if names.fit(separated.cells_of(header, s)))
+        return next(fits, None)
+
+    # -- readers
+
+    def _separated(self, file: Path, log: Log) -> Iterator[Record]:
+        text = separated.read_text(file)
+        lines = text.lstrip("\r\n").split("\n", 1)
+        if not lines[0].strip():
+            raise InputError(f"{file}: empty.")
+        separator = self._separator(lines[0])
+        if separator is None:
+            raise InputError(
+                f"{file}, line 1: no header with 'image' and 'caption', but {lines[0][:100]!r}. "
+                f"If it names them otherwise, {_NAMED}."
+            )
+        header = [name.lower() for name in separated.cells_of(lines[0], separator)]
+        if header[-1] in self._names().caption:
+            table = separated.rows_with_rest(text, separator, len(header))
+        else:
+            table = separated.rows(file, text, separator)
+        first = True
+        for number, cells in table:
+            place = f"line {number}"
+            if not any(cell.strip() for cell in cells):
+                continue
+            if first:
+                first = False
+                continue
+            if len(cells) != len(header):
+                log.bad(file, place, f"{len(cells)} columns where the header has {len(header)}.")
+            elif any(map(separated.not_utf8, cells)):
+                log.bad(file, place, "not UTF-8 text.")
+            else:
+                yield place, dict(zip(header, cells, strict=True))
+
+    def _json_lines(self, file: Path, log: Log) -> Iterator[Record]:
+        for number, line in enumerate(read_lines(file, log), 1):
+            if line is None or not line.strip():
+                continue
+            place = f"line {number}"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:  # also absurd numbers
+                log.bad(file, place, f"not JSON ({str(error)[:80]}).")
+                continue
+            if isinstance(value, dict):
+                yield place, {str(key).lower(): cell for key, cell in value.items()}
+            else:
+                log.bad(file, place, "not an object.")
+
+    def _parquet(self, file: Path, log: Log) -> Iterator[Record]:
+        import pyarrow
+        import pyarrow.parquet
+
+        names = self._names()
+        wanted = {*names.image, *names.caption, *names.split, *ID_COLUMNS}
+        try:
+            table = pyarrow.parquet.read_table(file)
+            kept = [name for name in table.column_names if name.lower() in wanted]
+            columns = [table.column(name).to_pylist() for name in kept]
+        except (pyarrow.ArrowException, OSError, ValueError) as error:
+            raise InputError(f"{file}: no readable parquet ({str(error)[:100]}).") from None
+        if not {n.lower() for n in kept} & set(names.caption):
+            has = ", ".join(table.column_names)
+            raise InputError(f"{file}: no column 'caption' (it has: {has}).")
+        for row, cells in enumerate(zip(*columns, strict=True)):
+            yield f"row {row}", dict(zip([n.lower() for n in kept], cells, strict=True))
+
+    # -- a record
+
+    def _read_record(
+        self,
+        record: dict[str, Any],
+        number: int,
+        place: str,
+        split: str | None,
+        growth: Growth,
+        log: Log,
+    ) -> None:
+        file, names = growth.files[number], self._names()
+        image, captions = _first(record, names.image), _first(record, names.caption)
+        if not isinstance(image, str) or not image.strip():
+            log.bad(file, place, f"no image (a column {', '.join(names.image[:3])}, ...).")
+            return
+        if isinstance(captions, str):
+            captions = [captions]
+        if not isinstance(captions, list) or not all(isinstance(c, str) for c in captions):
+            log.bad(file, place, f"{image[:80]}: no caption text.")
+            return
+        name = image.strip().removeprefix("./")
+        told = _first(record, names.split)
+        if told is not None and (not isinstance(told, str) or not told.strip()):
+            log.bad(file, place, f"{name[:80]}: an empty split.")
+            return
+        known = split or (split_name(told) if isinstance(told, str) else None)
+        if known is None and "/" in name:
+            known = known_split(name.split("/")[0])
+        if known is None:
+            known = hashed_split(name)
+            if HASHED_NOTE not in growth.notes:
+                growth.notes.append(HASHED_NOTE)
+        growing = growth.split(known)
+        row = growing.image(name)
+        identifier = _first(record, ID_COLUMNS)
+        for caption in captions:
+            at = (number, int(place.split()[1]), 0)
+            growing.caption(row, caption, None if identifier is None else str(identifier), at)
 
 
-def _table(path: Path) -> Path | None:
-    if path.is_file():
-        return path if path.suffix in _SUFFIXES[:4] else None
-    for stem in _STEMS:
-        for suffix in _SUFFIXES:
-            file = path / f"{stem}{suffix}"
-            if file.is_file() and (suffix != ".txt" or _has_header(file)):
-                return file
-    return None
+@dataclass(frozen=True)
+class _Names:
+    """What the columns may be called."""
 
+    image: tuple[str, ...] = field(default=IMAGE_COLUMNS)
+    caption: tuple[str, ...] = field(default=CAPTION_COLUMNS)
+    split: tuple[str, ...] = field(default=SPLIT_COLUMNS)
 
-def _has_header(file: Path) -> bool:
-    """captions.txt counts when it is a table in disguise: `image,caption` on its first line."""
-    with open(file, "rb") as opened:
-        head = opened.readline(200).decode("utf-8", "replace").strip().lower()
-    return any(head.startswith(f"{name},") for name in IMAGE_COLUMNS)
-
-
-def read(path: Path, log: Log, published: bool) -> Dataset:
-    file = _table(path)
-    if file is None:
-        raise InputError(f"{path}: no captions.csv, .tsv, .jsonl or .parquet there.")
-    readers = {".jsonl": _json_lines, ".parquet": _parquet}
-    pattern = "row {}" if file.suffix == ".parquet" else "line {}"
-    records = readers.get(file.suffix, _separated)(file, log)
-    growth = Growth(file.parent.name, "captions", files=[file], pattern=pattern)
-    for place, record in records:
-        _read_record(record, file, place, growth, log)
-    return growth.finish(file.parent, published)
-
-
-def _read_record(record: dict[str, Any], file: Path, place: str, growth: Growth, log: Log) -> None:
-    image, captions = _first(record, IMAGE_COLUMNS), _first(record, CAPTION_COLUMNS)
-    if not isinstance(image, str) or not image.strip():
-        log.bad(file, place, f"no image (a column {', '.join(IMAGE_COLUMNS[:3])}, ...).")
-        return
-    if isinstance(captions, str):
-        captions = [captions]
-    if not isinstance(captions, list) or not all(isinstance(c, str) for c in captions):
-        log.bad(file, place, f"{image[:80]}: no caption text.")
-        return
-    name = image.strip()
-    split = _first(record, _SPLIT_COLUMNS)
-    if split is not None and (not isinstance(split, str) or not split.strip()):
-        log.bad(file, place, f"{name[:80]}: an empty split.")
-        return
-    known = split_name(split) if isinstance(split, str) else known_split(name.split("/")[0])
-    if known is None or ("/" not in name and split is None):
-        known = hashed_split(name)
-        if HASHED_NOTE not in growth.notes:
-            growth.notes.append(HASHED_NOTE)
-    growing = growth.split(known)
-    row = growing.image(name)
-    identifier = _first(record, _ID_COLUMNS)
-    for caption in captions:
-        at = (0, int(place.split()[1]), 0)
-        growing.caption(row, caption, None if identifier is None else str(identifier), at)
+    def fit(self, names: list[str]) -> bool:
+        lower = {name.lower() for name in names}
+        return bool(lower & set(self.image)) and bool(lower & set(self.caption))
 
 
 def _first(record: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((record[name] for name in names if record.get(name) is not None), None)
 
 
-def _separated(file: Path, log: Log) -> Iterator[Record]:
-    data = file.read_bytes()
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{file}: UTF-16 text; save it as UTF-8.")
-    # Bytes that are not UTF-8 become lone surrogates, so that their line can be named.
-    text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
-    rows = _rows(file, text, "\t" if file.suffix == ".tsv" else ",")
-    first = next(rows, None)
-    if first is None:
-        raise InputError(f"{file}: empty.")
-    header = [name.strip().lower() for name in first[1]]
-    if not set(header) & set(IMAGE_COLUMNS) or not set(header) & set(CAPTION_COLUMNS):
-        raise InputError(
-            f"{file}, line 1: no header with 'image' and 'caption' "
-            f"(found: {', '.join(header)[:100]})."
-        )
-    for number, cells in rows:
-        place = f"line {number}"
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            log.bad(file, place, f"{len(cells)} columns where the header has {len(header)}.")
-        elif any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
-            log.bad(file, place, "not UTF-8 text.")
-        else:
-            yield place, dict(zip(header, cells, strict=True))
+def _tables(path: Path) -> list[Path]:
+    """Files that could be tables, by their ending, the usual names first."""
+    if not path.is_dir():
+        return []
+    files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in _SUFFIXES]
+    return sorted(files, key=lambda file: file.stem not in _STEMS)
 
 
-def _rows(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the number of their first line."""
-    # Captions may be longer than csv's default; the limit is the process's, so it is only raised.
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    # newline="": a quoted caption may hold line breaks of its own.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    start = 1
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise InputError(f"{file}, line {start}: {error}.") from None
-        if cells is None:
-            return
-        yield start, cells
-        start = reader.line_num + 1
+def _head(file: Path) -> str:
+    return next(iter(separated.head_of(file, 1)), "")
 
 
-def _json_lines(file: Path, log: Log) -> Iterator[Record]:
-
-    for number, line in enumerate(read_lines(file, log), 1):
-        if line is None or not line.strip():
-            continue
-        place = f"line {number}"
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:  # also absurd numbers
-            log.bad(file, place, f"not JSON ({str(error)[:80]}).")
-            continue
-        if isinstance(value, dict):
-            yield place, {str(key).lower(): cell for key, cell in value.items()}
-        else:
-            log.bad(file, place, "not an object.")
+def _keys(line: str) -> list[str]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    return [str(key) for key in value] if isinstance(value, dict) else []
 
 
-def _parquet(file: Path, log: Log) -> Iterator[Record]:
+def _parquet_columns(file: Path) -> list[str]:
     import pyarrow
     import pyarrow.parquet
 
-    wanted = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *_SPLIT_COLUMNS, *_ID_COLUMNS}
     try:
-        table = pyarrow.parquet.read_table(file)
-        names = [name for name in table.column_names if name.lower() in wanted]
-        columns = [table.column(name).to_pylist() for name in names]
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{file}: no readable parquet ({str(error)[:100]}).") from None
-    if not {n.lower() for n in names} & set(CAPTION_COLUMNS):
-        raise InputError(f"{file}: no column 'caption' (it has: {', '.join(table.column_names)}).")
-    for row, cells in enumerate(zip(*columns, strict=True)):
-        yield f"row {row}", dict(zip([n.lower() for n in names], cells, strict=True))
+        return list(pyarrow.parquet.read_schema(file).names)
+    except (pyarrow.ArrowException, OSError, ValueError):
+        return list(IMAGE_COLUMNS[:1] + CAPTION_COLUMNS[:1])  # reading it says what is wrong

@@ -1,119 +1,33 @@
-"""A data set saved by Hugging Face's `save_to_disk`; needs the extra `huggingface`."""
+"""A data set that Hugging Face's `save_to_disk` wrote; needs the extra `huggingface`."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from simgrad.core.errors import InputError
-from simgrad.data.base import Dataset, Pictures
-from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, split_name
-from simgrad.data.layouts.captions import CAPTION_COLUMNS
+from simgrad.data.base import Dataset
+from simgrad.data.layouts.base import Layout, declare
+from simgrad.data.layouts.tables import package, read_tables
 from simgrad.data.log import Log
-from simgrad.data.pictures import decode
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-_NAMES = ("filename", "file_name", "image_id", "img_id", "cocoid", "imgid")
 
 
-@dataclass
-class TablePictures:
-    """Pictures in the rows of a saved data set, as bytes."""
+@declare(
+    "huggingface",
+    paper="https://huggingface.co/docs/datasets",
+    description="a data set saved by Hugging Face's save_to_disk",
+)
+@dataclass(frozen=True)
+class Saved(Layout):
+    """A column of images, and one of captions: a text or a list of texts."""
 
-    where: str
-    table: Any
-    column: str
-    rows: list[int]
+    def parts(self, path: Path) -> dict[str, bool]:
+        told = "dataset_dict.json, or state.json and dataset_info.json, from save_to_disk"
+        one = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+        return {told: one or (path / "dataset_dict.json").is_file()}
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def path(self, row: int) -> Path | None:
-        value = self._value(row)
-        path = value.get("path")
-        return Path(path) if not value.get("bytes") and path else None
-
-    def picture(self, row: int) -> "Image":
-        value = self._value(row)
-        where = f"{self.where}, row {self.rows[row]}"
-        data, path = value.get("bytes"), value.get("path")
-        if not data and path:
-            try:
-                data = Path(path).read_bytes()
-            except OSError:
-                raise InputError(f"{where}: there is no picture {path}.") from None
-        return decode(data or b"", where)
-
-    def _value(self, row: int) -> dict[str, Any]:
-        value = self.table[self.rows[row]][self.column]
-        return value if isinstance(value, dict) else {}
-
-
-def recognises(path: Path) -> bool:
-    return (path / "dataset_dict.json").is_file() or (
-        (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
-    )
-
-
-def read(path: Path, log: Log, published: bool) -> Dataset:
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(
-            f"{path}: reading it needs the package datasets: pip install 'simgrad[huggingface]'."
-        ) from None
-    try:
-        saved = datasets.load_from_disk(str(path))
-    except Exception as error:  # arrow, JSON and OS errors of a damaged folder
-        raise InputError(f"{path}: cannot be read ({str(error)[:120]}).") from None
-    growth = Growth(path.name, "huggingface", pattern="row {}")
-    pictures: dict[str, Pictures] = {}
-    tables = saved if isinstance(saved, datasets.DatasetDict) else {None: saved}
-    for name, table in tables.items():
-        where = path / name if name else path
-        growth.files.append(where)
-        _read_table(where, table, split_name(name) if name else None, growth, pictures, log)
-    return growth.build(pictures, published)
-
-
-def _read_table(
-    where: Path,
-    table: Any,
-    split: str | None,
-    growth: Growth,
-    pictures: dict[str, Pictures],
-    log: Log,
-) -> None:
-    import datasets
-
-    images = [name for name, kind in table.features.items() if isinstance(kind, datasets.Image)]
-    column = next((name for name in CAPTION_COLUMNS if name in table.column_names), None)
-    if column is None or not images:
-        raise InputError(
-            f"{where}: needs a column of images and one called caption, captions or text "
-            f"(it has: {', '.join(table.column_names)})."
-        )
-    raw = table.select_columns([images[0]]).cast_column(images[0], datasets.Image(decode=False))
-    naming = next((name for name in _NAMES if name in table.column_names), None)
-    wanted = [column, *([naming] if naming else [])]
-    wanted += ["split"] if "split" in table.column_names else []
-    for i, record in enumerate(table.select_columns(wanted)):
-        captions = record[column]
-        captions = [captions] if isinstance(captions, str) else captions
-        if not isinstance(captions, list) or not all(isinstance(c, str) for c in captions):
-            log.bad(where, f"row {i}", f"no text in the column '{column}'.")
-            continue
-        label = str(record[naming]) if naming else f"row {i}"
-        given = split_name(record["split"]) if isinstance(record.get("split"), str) else split
-        if given is None and HASHED_NOTE not in growth.notes:
-            growth.notes.append(HASHED_NOTE)
-        name = given or hashed_split(label)
-        held = pictures.setdefault(name, TablePictures(str(where), raw, images[0], []))
-        assert isinstance(held, TablePictures)
-        growing = growth.split(name)
-        if label not in growing.row_of:
-            held.rows.append(i)
-        row = growing.image(label)
-        for caption in captions:
-            growing.caption(row, caption, at=(len(growth.files) - 1, i, 0))
+    def read(self, path: Path, log: Log, published: bool) -> Dataset:
+        datasets = package(str(path))
+        try:
+            saved = datasets.load_from_disk(str(path))
+        except Exception as error:  # arrow, JSON and OS errors of a damaged folder
+            raise InputError(f"{path}: cannot be read ({str(error)[:120]}).") from None
+        return read_tables(path.name, str(path), saved, log, published)

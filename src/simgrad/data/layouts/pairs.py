@@ -1,17 +1,50 @@
 """Pairs of files: IMAGE.jpg beside IMAGE.txt, a caption per line; folders below may be splits."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from simgrad.data.base import Dataset
+from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, known_split, read_lines
 from simgrad.data.log import Log
 from simgrad.data.pictures import SUFFIXES
 
 
-def recognises(path: Path) -> bool:
-    return path.is_dir() and any(
-        image.with_suffix(".txt").is_file() for image in _images(path, limit=1000)
-    )
+@declare("pairs", paper="", description="IMAGE.jpg + IMAGE.txt, a caption per line")
+@dataclass(frozen=True)
+class Pairs(Layout):
+    """A picture and a text of the same name."""
+
+    def parts(self, path: Path) -> dict[str, bool]:
+        images = _images(path, limit=1000) if path.is_dir() else []
+        return {
+            "pictures": bool(images),
+            "IMAGE.txt beside IMAGE.jpg, a caption per line": any(
+                image.with_suffix(".txt").is_file() for image in images
+            ),
+        }
+
+    def read(self, path: Path, log: Log, published: bool) -> Dataset:
+        growth = Growth(path.name, pattern="line {}")
+        images = _images(path)
+        stems: dict[Path, Path] = {}
+        for image in images:
+            captions = image.with_suffix(".txt")
+            if captions in stems:
+                log.bad(image, "", f"shares {captions.name} with {stems[captions].name}.")
+                continue
+            stems[captions] = image
+            if not captions.is_file():
+                log.bad(image, "", f"there is no {captions.name} beside it.")
+                continue
+            lines = read_lines(captions, log)
+            if not lines:
+                log.bad(captions, "", "has no captions.")
+                continue
+            growth.files.append(captions)
+            _add(growth, image.relative_to(path), lines)
+        _report_orphans(path, stems, log)
+        return growth.finish(path, published)
 
 
 def _images(path: Path, limit: int | None = None) -> list[Path]:
@@ -23,29 +56,6 @@ def _images(path: Path, limit: int | None = None) -> list[Path]:
             if limit is not None and len(found) >= limit:
                 break
     return sorted(found)
-
-
-def read(path: Path, log: Log, published: bool) -> Dataset:
-    growth = Growth(path.name, "pairs", pattern="line {}")
-    images = _images(path)
-    stems: dict[Path, Path] = {}
-    for image in images:
-        captions = image.with_suffix(".txt")
-        if captions in stems:
-            log.bad(image, "", f"shares {captions.name} with {stems[captions].name}.")
-            continue
-        stems[captions] = image
-        if not captions.is_file():
-            log.bad(image, "", f"there is no {captions.name} beside it.")
-            continue
-        lines = read_lines(captions, log)
-        if not lines:
-            log.bad(captions, "", "has no captions.")
-            continue
-        growth.files.append(captions)
-        _add(growth, image.relative_to(path), lines)
-    _report_orphans(path, stems, log)
-    return growth.finish(path, published)
 
 
 def _add(growth: Growth, relative: Path, lines: list[str | None]) -> None:

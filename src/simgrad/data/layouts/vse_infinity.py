@@ -5,47 +5,59 @@ SPLIT_ims.npy in precomp/ where features are used. COCO's cxc_annots/testall_cap
 ids of the test captions.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
 from simgrad.data.arrays import open_features
 from simgrad.data.base import Dataset, Split
+from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import read_lines
-from simgrad.data.layouts.precomp import keep_published, read_split, split_files
+from simgrad.data.layouts.precomputed import keep_published, read_split, split_files
 from simgrad.data.log import Log
-from simgrad.data.pictures import FilePictures, find_root
+from simgrad.data.picture_files import FilePictures, find_root
 
 
-def recognises(path: Path) -> bool:
-    return (path / "id_mapping.json").is_file()
+@declare(
+    "vse-infinity",
+    paper="Chen et al., CVPR 2021",
+    description="id_mapping.json, precomp/ and images",
+)
+@dataclass(frozen=True)
+class VSEInfinity(Layout):
+    """Captions by line, images by id."""
 
+    def parts(self, path: Path) -> dict[str, bool]:
+        return {
+            "id_mapping.json": (path / "id_mapping.json").is_file(),
+            "precomp/": (path / "precomp").is_dir(),
+        }
 
-def read(path: Path, log: Log, published: bool) -> Dataset:
-    file = path / "id_mapping.json"
-    mapping = read_json(file)
-    if not isinstance(mapping, dict) or not all(isinstance(v, str) for v in mapping.values()):
-        raise InputError(f"{file}: must map image ids to file names.")
-    folder = path / "precomp"
-    names = split_files(folder)
-    if not names:
-        raise InputError(f"{folder}: no SPLIT_caps.txt there.")
-    splits: dict[str, Split] = {}
-    notes: list[str] = []
-    for name in names:
-        ims = folder / f"{name}_ims.npy"
-        try:
-            array = open_features(ims) if ims.exists() else None
-            split = _name_images(
-                read_split(folder, name, array, log, path.name), mapping, folder, name
-            )
-        except InputError as error:
-            log.whole_file(folder / f"{name}_caps.txt", error)
-            continue
-        split = _with_caption_ids(split, path, name, log)
-        splits[split.name] = keep_published(split, notes) if published else split
-    return Dataset(path.name, "vse-infinity", _with_pictures(splits, path, notes), tuple(notes))
+    def read(self, path: Path, log: Log, published: bool) -> Dataset:
+        file = path / "id_mapping.json"
+        mapping = read_json(file)
+        if not isinstance(mapping, dict) or not all(isinstance(v, str) for v in mapping.values()):
+            raise InputError(f"{file}: must map image ids to file names.")
+        folder = path / "precomp"
+        names = split_files(folder)
+        if not names:
+            raise InputError(f"{folder}: no SPLIT_caps.txt there.")
+        splits: dict[str, Split] = {}
+        notes: list[str] = []
+        for name in names:
+            ims = folder / f"{name}_ims.npy"
+            try:
+                array = open_features(ims) if ims.exists() else None
+                split = _name_images(
+                    read_split(folder, name, array, log, path.name), mapping, folder, name
+                )
+            except InputError as error:
+                log.whole_file(folder / f"{name}_caps.txt", error)
+                continue
+            split = _with_caption_ids(split, path, name, log)
+            splits[split.name] = keep_published(split, notes) if published else split
+        return Dataset(path.name, "", _with_pictures(splits, path, notes), tuple(notes))
 
 
 def _name_images(split: Split, mapping: dict[str, str], folder: Path, name: str) -> Split:

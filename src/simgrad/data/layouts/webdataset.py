@@ -5,7 +5,6 @@ The split is the folder or the first word of a shard's name: train/00000.tar, te
 """
 
 import json
-import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
+from simgrad.core.hashes import content_hash
 from simgrad.data.base import Dataset, Pictures
+from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, known_split
 from simgrad.data.log import Log
 from simgrad.data.pictures import SUFFIXES, decode
@@ -36,7 +38,8 @@ class Member:
 
     def read(self) -> bytes:
         with open(self.shard, "rb") as file:
-            data = os.pread(file.fileno(), self.size, self.offset)
+            file.seek(self.offset)
+            data = file.read(self.size)
         if len(data) < self.size:
             raise InputError(f"{self.shard}, member {self.name}: the shard ends too early.")
         return data
@@ -54,13 +57,37 @@ class ShardPictures:
     def path(self, row: int) -> Path | None:
         return None
 
+    def content(self, verify: bool = False) -> str:
+        shards = dict.fromkeys(member.shard for member in self.members)
+        places = (f"{m.shard.name} {m.name} {m.offset} {m.size}\n" for m in self.members)
+        return sha256(*(content_hash(shard, verify=verify) for shard in shards), *places)
+
     def picture(self, row: int) -> "Image":
         member = self.members[row]
         return decode(member.read(), f"{member.shard}, member {member.name}")
 
 
-def recognises(path: Path) -> bool:
-    return bool(_shards(path))
+@declare(
+    "webdataset",
+    paper="https://github.com/webdataset/webdataset",
+    description="SPLIT-0000.tar shards of KEY.jpg + KEY.txt or KEY.json",
+)
+@dataclass(frozen=True)
+class WebDataset(Layout):
+    """Samples in tar files, read where they lie."""
+
+    def parts(self, path: Path) -> dict[str, bool]:
+        return {"SPLIT-0000.tar": bool(_shards(path))}
+
+    def read(self, path: Path, log: Log, published: bool) -> Dataset:
+        growth = Growth(path.name.removesuffix(".tar"), pattern="sample {}")
+        pictures: dict[str, Pictures] = {}
+        for number, shard in enumerate(_shards(path)):
+            growth.files.append(shard)
+            split = known_split(shard.parent.name if shard.parent != path else shard.name)
+            for i, (key, parts) in enumerate(_samples(shard, log)):
+                _add(key, parts, split, growth, pictures, log, (number, i, 0))
+        return growth.build(pictures, published)
 
 
 def _shards(path: Path) -> list[Path]:
@@ -68,17 +95,6 @@ def _shards(path: Path) -> list[Path]:
         return [path] if path.suffix == ".tar" or path.name.endswith((".tar.gz", ".tgz")) else []
     found = [*path.glob("*.tar"), *path.glob("*/*.tar"), *path.glob("*.tar.gz")]
     return sorted(found)
-
-
-def read(path: Path, log: Log, published: bool) -> Dataset:
-    growth = Growth(path.name.removesuffix(".tar"), "webdataset", pattern="sample {}")
-    pictures: dict[str, Pictures] = {}
-    for number, shard in enumerate(_shards(path)):
-        growth.files.append(shard)
-        split = known_split(shard.parent.name if shard.parent != path else shard.name)
-        for i, (key, parts) in enumerate(_samples(shard, log)):
-            _add(key, parts, split, growth, pictures, log, (number, i, 0))
-    return growth.build(pictures, published)
 
 
 def _samples(shard: Path, log: Log) -> Iterator[tuple[str, dict[str, Member]]]:

@@ -110,7 +110,7 @@ class ClaimTable:
         return chosen
 
 
-class Truth:
+class SceneTruth:
     """truth(image_rows, caption_rows) -> (images, captions): facts are worked out when needed."""
 
     def __init__(self, scenes: Sequence[Scene], captions: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from simgrad.core.errors import InputError
 from simgrad.data.arrays import ArrayFeatures, open_features
 from simgrad.data.base import Dataset, Rows, Split
+from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import PUBLISHED_CAPTIONS, read_lines, split_name
 from simgrad.data.log import Log
 from simgrad.data.subset import take
@@ -23,25 +24,33 @@ _ENDING = "_caps.txt"
 _PUBLISHED_VAL = 5000  # captions that the published loaders keep of the dev split
 
 
-def recognises(path: Path) -> bool:
-    return path.is_dir() and any(path.glob(f"*{_ENDING}"))
+@declare(
+    "precomputed",
+    paper="Faghri et al., BMVC 2018; Lee et al., ECCV 2018",
+    description="SPLIT_caps.txt + SPLIT_ims.npy: vectors or regions",
+)
+@dataclass(frozen=True)
+class Precomputed(Layout):
+    """Captions by line, features by row."""
 
+    def parts(self, path: Path) -> dict[str, bool]:
+        return {
+            f"SPLIT{_ENDING}": path.is_dir() and any(path.glob(f"*{_ENDING}")),
+            "SPLIT_ims.npy": path.is_dir() and any(path.glob("*_ims.npy")),
+        }
 
-def read(path: Path, log: Log, published: bool) -> Dataset:
-    splits: dict[str, Split] = {}
-    notes: list[str] = []
-    layout = "vse++"
-    for name in split_files(path):
-        try:
-            array = open_features(path / f"{name}_ims.npy")
-            split = read_split(path, name, array, log, path.name)
-        except InputError as error:
-            log.whole_file(path / f"{name}{_ENDING}", error)
-            continue
-        if array.ndim == 3:
-            layout = "regions"
-        splits[split.name] = keep_published(split, notes) if published else split
-    return Dataset(path.name, layout, splits, tuple(notes))
+    def read(self, path: Path, log: Log, published: bool) -> Dataset:
+        splits: dict[str, Split] = {}
+        notes: list[str] = []
+        for name in split_files(path):
+            try:
+                array = open_features(path / f"{name}_ims.npy")
+                split = read_split(path, name, array, log, path.name)
+            except InputError as error:
+                log.whole_file(path / f"{name}{_ENDING}", error)
+                continue
+            splits[split.name] = keep_published(split, notes) if published else split
+        return Dataset(path.name, "", splits, tuple(notes))
 
 
 def split_files(folder: Path) -> list[str]:

@@ -1,0 +1,41 @@
+"""Why something cannot be written, in plain words."""
+
+import contextlib
+import errno
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from simgrad.core.errors import DiskError
+
+# What a disk, not a program, is to blame for; and what a person can do about it.
+_DISK = {
+    errno.ENOSPC: "no space left on the disk; make room",
+    errno.EDQUOT: "your share of the disk is used up; make room",
+    errno.EFBIG: "the file would be larger than is allowed here",
+    errno.EROFS: "the disk is read-only; choose another folder",
+    errno.EACCES: "no permission to write there; choose another folder",
+    errno.EPERM: "no permission to write there; choose another folder",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.EIO: "the disk reports an error",
+}
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Say in plain words why `path` cannot be written; what was there before stays whole."""
+    try:
+        yield
+    except DiskError:
+        raise
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else None
+        # safetensors has an exception of its own, with the system's number in its text.
+        told = re.search(r"\(os error (\d+)\)", str(error)) if number is None else None
+        if re.fullmatch(r"\d+ requested and \d+ written", str(error)):  # numpy's, without a number
+            number = errno.ENOSPC
+        reason = _DISK.get(int(told[1]) if told else number or 0)
+        if reason is None:
+            raise
+        raise DiskError(f"{path}: cannot be written: {reason}, then go on.") from error
