@@ -5,9 +5,11 @@ have a second attention, over image tokens, and may be run on their own.
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -162,7 +164,7 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
             f"{settings.words:,}: leave `vocabulary` out, and its own are used."
         )
     model = Bert(sizes)
-    state = from_transformers(read_weights(folder), sizes.layers)
+    state, _ = from_transformers(read_weights(folder))
     missing = [name for name in model.state_dict() if name not in state and ".cross." not in name]
     if missing:
         raise InputError(f"{folder}: not a whole BERT; {missing[0]} and others are missing.")
@@ -170,27 +172,28 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
     return model
 
 
-def from_transformers(state: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """Published names of BERT's (and X-VLM's) weights -> ours."""
-    import torch
-
+def from_transformers(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Published names of BERT's (and X-VLM's) weights -> ours, and which of them were read."""
     # Older files call a layer norm's weight gamma and its bias beta.
     given = {
-        name.removeprefix("bert.").replace("gamma", "weight").replace("beta", "bias"): tensor
-        for name, tensor in state.items()
+        name.removeprefix("bert.").replace("gamma", "weight").replace("beta", "bias"): name
+        for name in state
     }
     found: dict[str, Tensor] = {}
+    read: list[str] = []
 
     def take(ours: str, *theirs: str) -> None:
         for end in ("weight", "bias"):
-            parts = [given[f"{name}.{end}"] for name in theirs if f"{name}.{end}" in given]
-            if len(parts) == len(theirs):
-                found[f"{ours}.{end}"] = torch.cat(parts)
+            names = [given[f"{name}.{end}"] for name in theirs if f"{name}.{end}" in given]
+            if len(names) == len(theirs):
+                found[f"{ours}.{end}"] = torch.cat([state[name] for name in names])
+                read.extend(names)
 
     for ours, theirs in (("words", "word"), ("positions", "position"), ("kinds", "token_type")):
         take(ours, f"embeddings.{theirs}_embeddings")
     take("norm", "embeddings.LayerNorm")
-    for i in range(layers):
+    numbers = re.findall(r"encoder\.layer\.(\d+)\.", " ".join(given))
+    for i in sorted(set(map(int, numbers))):
         at = f"encoder.layer.{i}"
         for ours, theirs in (("attention", "attention"), ("cross", "crossattention")):
             take(f"layers.{i}.{ours}.ask", f"{at}.{theirs}.self.query")
@@ -200,4 +203,4 @@ def from_transformers(state: dict[str, Tensor], layers: int) -> dict[str, Tensor
         take(f"layers.{i}.inner", f"{at}.intermediate.dense")
         take(f"layers.{i}.outer", f"{at}.output.dense")
         take(f"layers.{i}.norm", f"{at}.output.LayerNorm")
-    return found
+    return found, read

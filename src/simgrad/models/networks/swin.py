@@ -201,7 +201,8 @@ class Swin(nn.Module):
         self.settings = settings
         self.part_settings = dataclasses.asdict(settings)
         self.patch_embed = PatchEmbed(settings.patch, settings.width)
-        rates = torch.linspace(0, settings.drop_path, sum(settings.depths)).tolist()
+        blocks_in_all = sum(settings.depths)
+        rates = [settings.drop_path * i / max(1, blocks_in_all - 1) for i in range(blocks_in_all)]
         width, side = settings.width, settings.size // settings.patch
         stages = []
         for i, depth in enumerate(settings.depths):

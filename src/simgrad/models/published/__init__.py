@@ -1,1 +1,1 @@
-"""Other people's checkpoints: read, and written back."""
+"""Checkpoints as the papers' own code writes them, read into our models."""
