@@ -125,8 +125,7 @@ def test_no_flipped_bit_in_the_description_changes_the_model(tmp_path: Path) -> 
         try:
             loaded = load(tmp_path)
         except InputError as error:
-            assert "model.json" in str(error)
-            refused += 1
+            refused += "model.json" in str(error)
             continue
         assert str(loaded.model.config) == str(model.config)
         assert loaded.tokenizer.words == vocabulary().words

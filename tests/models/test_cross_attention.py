@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from simgrad.models.base import Encoded
 from simgrad.models.networks import cross_attention as attention
-from simgrad.models.networks.cross_attention import CrossAttention, attend
+from simgrad.models.networks.cross_attention import CrossAttention, attend, attend_pairs
 from tests.models import reference as ref
 
 CASES = [
@@ -16,6 +16,7 @@ CASES = [
     CrossAttention(30.0, aggregate="sum"),
     CrossAttention(20.0, focal="equal"),
     CrossAttention(20.0, focal="prob"),
+    *(CrossAttention(9.0, norm) for norm in ("l2norm", "clipped", "softmax", "no_norm")),
 ]
 
 
@@ -34,7 +35,7 @@ def slowly(context: Encoded, queries: Encoded, how: CrossAttention) -> torch.Ten
         for j in range(len(queries)):
             c = ref.array(context.tokens[i][context.real()[i]])
             q = ref.array(queries.tokens[j][queries.real()[j]])
-            cosines = ref.attention_cosines(q, c, how.smooth, how.focal)
+            cosines = ref.attention_cosines(q, c, how.smooth, how.focal, how.norm)
             result[i, j] = ref.aggregate(cosines, how.aggregate, how.sharpness)
     return result
 
@@ -49,6 +50,21 @@ def test_every_pair_equals_a_loop(how: CrossAttention, grad: bool) -> None:
         for context, queries in ((regions, words), (words, regions)):
             found = attend(context, queries, how, memory_mib=64)
             assert torch.allclose(found.double(), slowly(context, queries, how), atol=2e-5)
+
+
+@pytest.mark.parametrize("norm", attention.RAW_NORMS)
+def test_vectors_of_any_length(norm: str) -> None:
+    """Without unit length, products may be large: nothing overflows, and cosines are cosines."""
+    torch.manual_seed(0)
+    how = CrossAttention(30.0, norm, unit=False)
+    regions, words = sets(3, None, 6, 0), sets(4, [5, 2, 3, 4], 5, 1)
+    for one in (regions, words):
+        one.tokens = one.tokens * 4 * torch.rand(one.tokens.shape[:2])[..., None]
+    for context, queries in ((regions, words), (words, regions)):
+        found = attend(context, queries, how, memory_mib=64)
+        assert torch.allclose(found.double(), slowly(context, queries, how), atol=2e-5)
+        pairs = attend_pairs(context.select(slice(0, 3)), queries.select(slice(0, 3)), how)
+        assert torch.allclose(pairs, found.diagonal()[:3], atol=2e-5)
 
 
 @pytest.mark.parametrize("how", CASES[:1] + CASES[4:5], ids=str)

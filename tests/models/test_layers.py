@@ -1,5 +1,7 @@
 """Each model's own layers against numpy, written from the equations."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from simgrad.models.base import Encoded
 from simgrad.models.networks.captioner import Captioner
 from simgrad.models.networks.gpo import Gpo
 from simgrad.models.networks.layers import BiGru, l2norm, last_state
+from simgrad.models.published.file import Part
 from simgrad.models.vsepp import order_similarities
 from simgrad.models.vsrn import Relations
 from tests.models import reference as ref
@@ -49,6 +52,25 @@ def test_two_way_gru_turns_only_the_real_part() -> None:
     for i, n in enumerate(lengths):
         expected = ref.two_way_gru(ref.array(x[i, :n]), rnn)
         assert np.allclose(ref.array(states[i, :n]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_two_way_gru_of_several_layers_is_torch_s(layers: int) -> None:
+    torch.manual_seed(0)
+    theirs = torch.nn.GRU(3, 4, layers, batch_first=True, bidirectional=True)
+    ours = BiGru(3, 4, layers)
+    path = Path("file")
+    state = {f"rnn.{k}": v for k, v in theirs.state_dict().items()}
+    part = Part(path, state)
+    mapped = part.gru("rnn", "x")
+    ours.load_state_dict({name.removeprefix("x."): w for name, w in mapped.items()})
+    assert part.untaken() == []
+    x, lengths = torch.randn(4, 6, 3), torch.tensor([6, 1, 4, 5])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+    states = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)[0]
+    found = ours(x, lengths)
+    for i, n in enumerate(lengths):
+        assert torch.allclose(found[i, :n], (states[i, :n, :4] + states[i, :n, 4:]) / 2, atol=1e-6)
 
 
 def test_order_similarities() -> None:

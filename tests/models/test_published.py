@@ -171,7 +171,10 @@ def with_option(kind: str, name: str, **options: object) -> dict:
         (lambda: without("vsrn", "vsrn", "Rs_GCN_3.g.weight"), "Rs_GCN_3.g.weight"),
         (lambda: without("scan", "scan t-i", "rnn.bias_hh_l0_reverse"), "nothing in it for text"),
         (lambda: with_option("scan", "scan t-i", raw_feature_norm="l1norm"), "raw_feature_norm"),
-        (lambda: with_option("vse++", "vse++", num_layers=2), "a GRU of 2 layers, but weights of 1"),
+        (
+            lambda: with_option("vse++", "vse++", num_layers=2),
+            "a GRU of 2 layers, but weights of 1",
+        ),
         (lambda: with_weight("vse++", "vse++", "rnn.weight_xy_l0"), "'rnn.weight_xy_l0' has no pl"),
         (lambda: with_weight("scan", "scan t-i", "attention.weight"), "has no place in scan"),
         (lambda: with_weight("vsrn", "vsrn", "Rs_GCN_1.W.2.weight"), "has no place in vsrn"),

@@ -15,6 +15,7 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.models.unpickle import read_tensors
 
+
 def global_call(module: str, name: str, number: int) -> bytes:
     """A pickle that calls a name with one number."""
     head = b"\x80\x02c" + f"{module}\n{name}\n".encode()

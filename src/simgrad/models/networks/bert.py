@@ -1,7 +1,9 @@
 """BERT, whole or split into a text half and a fusion half that also looks at an image.
 
-Devlin et al., NAACL 2019. Written out here because X-VLM cuts it in the middle: its last layers
-have a second attention, over image tokens, and may be run on their own.
+Devlin et al., NAACL 2019. Ours and not transformers', because X-VLM cuts it inside: its last layers
+have a second attention, over image tokens of another width than BERT's own (transformers' reads its
+own width alone), and run without the layers before them. One BERT then serves all models: it asks
+the host nothing, so that a step can be captured, and has keys and values in one product.
 """
 
 import dataclasses
@@ -33,7 +35,7 @@ class BertSettings:
     context: int = 0
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Multi-head attention over itself, or over a context of its own width."""
 
     def __init__(self, settings: BertSettings, context: int | None = None) -> None:
@@ -66,8 +68,8 @@ class Layer(nn.Module):
 
     def __init__(self, settings: BertSettings, fusion: bool) -> None:
         super().__init__()
-        self.attention = Attention(settings)
-        self.cross = Attention(settings, settings.context) if fusion else None
+        self.attention = MultiHeadAttention(settings)
+        self.cross = MultiHeadAttention(settings, settings.context) if fusion else None
         self.inner = nn.Linear(settings.hidden, settings.inner)
         self.outer = nn.Linear(settings.inner, settings.hidden)
         self.drop = nn.Dropout(settings.dropout)
@@ -173,7 +175,7 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
 
 
 def from_transformers(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Published names of BERT's (and X-VLM's) weights -> ours, and which of them were read."""
+    """transformers' names of BERT's weights, which X-VLM has too -> ours, and which were read."""
     # Older files call a layer norm's weight gamma and its bias beta.
     given = {
         name.removeprefix("bert.").replace("gamma", "weight").replace("beta", "bias"): name

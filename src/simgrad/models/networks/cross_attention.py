@@ -2,8 +2,8 @@
 
 Every query vector looks at the vectors of a context set, and is scored by its cosine with what
 it saw, v = sum_j w_j c_j. Two facts keep this cheap. The cosine needs no second product in the
-embedding dimension: cos(q, v) = w·(cq) / (|q| sqrt(w (c cᵀ) w)), and c cᵀ is small. And it does
-not change when w is scaled, so the softmax needs no denominator.
+embedding dimension: cos(q, v) = w·(cq) / (|q| sqrt(w (c cᵀ) w)), and c cᵀ is small. And it
+does not change when w is scaled, so the softmax needs no denominator.
 
 Products are laid out (contexts, context length, query length, queries): every sum then runs over
 an outer axis, with the queries side by side in memory. Work goes block by block in fixed memory.

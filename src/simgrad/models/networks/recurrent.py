@@ -106,7 +106,7 @@ class _Enter(torch.autograd.Function):
         largest = largest.clamp_min_(1e-30).log2_().floor_().exp2_()
         context.size[:] = [largest if context.joined else largest / context.ways]
         if context.joined:
-            each = gradient.unflatten(2, (context.ways, -1))
+            each = gradient.reshape(*gradient.shape[:2], context.ways, -1)
         else:
             each = gradient[:, :, None].expand(-1, -1, context.ways, -1)
         scaled = torch.empty(each.shape, dtype=context.kind, device=gradient.device)

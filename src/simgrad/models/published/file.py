@@ -128,13 +128,14 @@ class Published:
             "text_norm": not self.option("no_txtnorm", False),
         }
 
-    def word_sizes(self) -> dict[str, int]:
+    def word_sizes(self) -> dict[str, Any]:
         """The sizes of the GRU over words, as our settings call them."""
         layers = self.text.layers("rnn")
         told = self.option("num_layers", layers)
         if told != layers:
+            told = reprlib.repr(told)
             raise InputError(
-                f"{self.path}: partial; a GRU of {reprlib.repr(told)} layers, but weights of {layers}."
+                f"{self.path}: partial; a GRU of {told} layers, but weights of {layers}."
             )
         return {
             "dimension": self.text.size("rnn.weight_hh_l0", 1),

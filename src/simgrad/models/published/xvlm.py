@@ -91,7 +91,7 @@ def _picture_size(published: Published) -> int:
         mask = f"vision_encoder.layers.{stage}.blocks.{block}.attn_mask"
         if mask in part:
             side = math.isqrt(part.size(mask)) * _window(part, table)
-            return side * _PATCH * 2**stage
+            return side * _PATCH << stage
     if "image_res" in published.options:
         return int(published.options["image_res"])
     raise InputError(
