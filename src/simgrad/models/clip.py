@@ -95,8 +95,8 @@ class ClipModel(RetrievalModel):
         if self.config.source is None:
             return None
         net = self.body.net
-        bias = float(net.logit_bias) if self.body.family == "siglip" else 0.0
-        return Scale(float(net.logit_scale.exp()), bias)
+        bias = net.logit_bias.item() if self.body.family == "siglip" else 0.0
+        return Scale(net.logit_scale.exp().item(), bias)
 
 
 class Body(nn.Module):
