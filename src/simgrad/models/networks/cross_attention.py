@@ -72,11 +72,11 @@ class CrossAttention:
         (a context of one, say) all of it does, where the published code divides by zero."""
         if self.focal == "equal":
             count = weights.shape[1] if real is None else real.sum(1)[:, None, None, None]
-            above = weights * count > weights.sum(1, keepdim=True)
+            bar = weights.sum(1, keepdim=True) / count
         else:
             root = weights.sqrt()
-            bar = (weights * root).sum(1, keepdim=True)
-            above = weights * root.sum(1, keepdim=True) > bar
+            bar = (weights * root).sum(1, keepdim=True) / root.sum(1, keepdim=True)
+        above = weights > bar
         return above | ~above.any(1, keepdim=True)
 
     def cosines(
