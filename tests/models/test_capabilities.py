@@ -96,13 +96,13 @@ def test_a_second_look_is_asked_for(name: str) -> None:
 
 
 def test_the_scale_of_pretraining(tmp_path: Path) -> None:
-    assert small("clip").scale() is None
-    assert small("vse++").scale() is None
+    assert small("clip").pretrained_scale() is None
+    assert small("vse++").pretrained_scale() is None
     for name in ("clip", "siglip"):
         body = small(name).body.net
         body.config.save_pretrained(tmp_path / name)
         body.save_pretrained(tmp_path / name)
-        scale = build(f"clip(source={tmp_path / name})", PIXELS).scale()
+        scale = build(f"clip(source={tmp_path / name})", PIXELS).pretrained_scale()
         assert scale is not None
         assert scale.scale == pytest.approx(float(body.logit_scale.detach().exp()), rel=1e-6)
         assert (scale.bias == 0.0) == (name == "clip")

@@ -173,7 +173,7 @@ class RetrievalModel(nn.Module):
             groups += [{"params": trained, "lr": lr * share}] if trained else []
         return groups
 
-    def scale(self) -> Scale | None:
+    def pretrained_scale(self) -> Scale | None:
         """The scale and bias of its pretraining, if any: an objective may start there."""
         return None
 

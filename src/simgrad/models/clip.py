@@ -90,7 +90,7 @@ class ClipModel(RetrievalModel):
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
         return Encoded(l2norm(self.body.caption(tokens, lengths)))
 
-    def scale(self) -> Scale | None:
+    def pretrained_scale(self) -> Scale | None:
         """An untrained network has none yet."""
         if self.config.source is None:
             return None
