@@ -185,7 +185,7 @@ def training_rows(names: list[str]) -> list[Row]:
 def scan_rows(device: str, images: int, texts: int) -> list[Row]:
     """SCAN's similarities (t-i, LSE) of a whole test set."""
     from simgrad.models.base import Encoded
-    from simgrad.models.networks.attention import Attention, attend
+    from simgrad.models.networks.cross_attention import CrossAttention, attend
 
     generator = torch.Generator().manual_seed(0)
     normalize = nn.functional.normalize
@@ -196,7 +196,7 @@ def scan_rows(device: str, images: int, texts: int) -> list[Row]:
     words = words * mask[..., None]
     regions, words, mask = regions.to(device), words.to(device), mask.to(device)
     real = words[mask]
-    how, budget = Attention(9.0, aggregate="lse", sharpness=6.0), 512
+    how, budget = CrossAttention(9.0, aggregate="lse", sharpness=6.0), 512
     share = max(1, texts // 100)
 
     def bare() -> None:

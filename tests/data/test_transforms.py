@@ -49,18 +49,17 @@ def test_without_random_numbers_nothing_is_augmented() -> None:
     assert torch.equal(train(picture, None), evaluate(picture, None))
 
 
-@pytest.mark.parametrize(("width", "height"), [(300, 200), (200, 300), (500, 375), (152, 203)])
+@pytest.mark.parametrize(("width", "height"), [(300, 200), (200, 300), (500, 333), (152, 203)])
 def test_evaluation_is_resize_256_and_centre_crop_224(width: int, height: int) -> None:
     rng = np.random.default_rng(0)
     small = rng.integers(0, 255, (height // 8, width // 8, 3), dtype=np.uint8)
     picture = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
-    scale = 256 / min(width, height)
-    whole = picture.resize((round(width * scale), round(height * scale)), Image.Resampling.BILINEAR)
+    sides = (int(256 * width / min(width, height)), int(256 * height / min(width, height)))
+    whole = picture.resize(sides, Image.Resampling.BILINEAR)  # cut off, as torchvision does it
     left, top = round((whole.width - 224) / 2), round((whole.height - 224) / 2)
     expected = np.asarray(whole.crop((left, top, left + 224, top + 224)), dtype=np.float32)
     found = transforms.named("vse++", False, 224)(picture, None).permute(1, 2, 0).float().numpy()
-    assert np.abs(found - expected).mean() < 1.0
-    assert np.abs(found - expected).max() < 24
+    assert np.abs(found - expected).max() <= 1
 
 
 def test_crops_of_random_area() -> None:

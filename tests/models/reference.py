@@ -49,12 +49,20 @@ def cosine(a: Array, b: Array) -> float:
 
 
 def attention_cosines(
-    queries: Array, context: Array, smooth: float, focal: str | None = None
+    queries: Array,
+    context: Array,
+    smooth: float,
+    focal: str | None = None,
+    norm: str = "clipped_l2norm",
 ) -> list[float]:
     """Each query's cosine with what it sees of the context, straight from the definitions."""
-    products = context @ queries.T  # (context, queries)
-    clipped = np.where(products > 0, products, 0.1 * products)
-    clipped = clipped / np.linalg.norm(clipped, axis=1, keepdims=True)
+    clipped = context @ queries.T  # (context, queries)
+    if norm.startswith("clipped"):
+        clipped = np.where(clipped > 0, clipped, 0.1 * clipped)
+    if norm.endswith("l2norm"):
+        clipped = clipped / np.linalg.norm(clipped, axis=1, keepdims=True)
+    elif norm == "softmax":
+        clipped = np.stack([softmax(row) for row in clipped])
     cosines = []
     for i, query in enumerate(queries):
         weights = softmax(smooth * clipped[:, i])

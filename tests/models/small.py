@@ -14,6 +14,7 @@ PIXELS = Inputs("pixels", (3, SIZE, SIZE), WORDS)
 
 _BERT = "bert_hidden=16, bert_heads=2"
 _SWIN = f"size={SIZE}, swin_width=8, swin_depths=2-2, swin_heads=1-2, swin_window=4"
+_RAW = "raw_norm=no_norm, image_norm=false, text_norm=false"
 _CLIP = f"size={SIZE}, width=16, layers=1, heads=2, patch=16, positions=16"
 
 # name -> spec and inputs; every declared model is here at least once.
@@ -25,10 +26,20 @@ SMALL: dict[str, tuple[str, Inputs]] = {
     ),
     "vse++ bert": (f"vse++(dimension=16, text=bert, bert=none, bert_layers=1, {_BERT})", FEATURES),
     "scan bert": (f"scan(dimension=16, text=bert, bert=none, bert_layers=1, {_BERT})", SETS),
+    "vse++ two layers": ("vse++(dimension=16, word_dimension=8, gru_layers=2)", FEATURES),
     "vsrn": ("vsrn(dimension=16, word_dimension=8)", SETS),
+    "vsrn order": (
+        "vsrn(dimension=16, word_dimension=8, measure=order, absolute=true, image_norm=false)",
+        SETS,
+    ),
     "vsrn f30k": ("vsrn(dimension=16, word_dimension=8, batch_norm=true, region_norm=false)", SETS),
     "scan t-i": ("scan(dimension=16, word_dimension=8)", SETS),
     "scan i-t": ("scan(dimension=16, word_dimension=8, direction=i-t, smooth=4)", SETS),
+    "scan gru": ("scan(dimension=16, word_dimension=8, text=gru, raw_norm=softmax)", SETS),
+    "scan raw": (
+        f"scan(dimension=16, word_dimension=8, gru_layers=2, {_RAW})",
+        SETS,
+    ),
     "bfan equal": ("bfan(dimension=16, word_dimension=8)", SETS),
     "bfan prob": ("bfan(dimension=16, word_dimension=8, focal=prob)", SETS),
     "vse-infinity": (f"vse-infinity(dimension=16, bert=none, bert_layers=2, {_BERT})", SETS),
@@ -68,11 +79,11 @@ def images(inputs: Inputs, n: int = 5, seed: int = 1) -> Tensor:
     return torch.rand(n, *inputs.image_shape, generator=generator)
 
 
-def captions(m: int = 7, longest: int = 9, seed: int = 2) -> CaptionBatch:
+def captions(m: int = 7, longest: int = 9, seed: int = 2, *, shortest: int = 1) -> CaptionBatch:
     """Captions of different lengths, one of a single word, padded with 0."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(2, longest + 1, (m,), generator=generator)
-    lengths[0], lengths[-1] = longest, 1
+    lengths[0], lengths[-1] = longest, shortest
     tokens = torch.randint(4, WORDS, (m, longest), generator=generator)
     tokens = tokens * (torch.arange(longest) < lengths[:, None])
     return CaptionBatch(tokens, lengths, torch.arange(m) % 5)

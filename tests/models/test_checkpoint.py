@@ -43,8 +43,10 @@ def test_the_hash_is_of_the_weights() -> None:
 
 
 def break_json(folder: Path, **changes: object) -> None:
+    """As a file of the first format, which has no hash of its own."""
     path = folder / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    told = {**json.loads(path.read_text()), "format": "simgrad-model-1", **changes}
+    path.write_text(json.dumps({k: v for k, v in told.items() if k != "sha256"}))
 
 
 def cut(folder: Path) -> None:
@@ -90,7 +92,9 @@ def garbage(folder: Path) -> None:
         (lambda folder: break_json(folder, tokenizer={"kind": "x"}), "a tokenizer is"),
         (cut, "torn"),
         (swap, "of another"),
-        (foreign, "is missing"),
+        (foreign, "partial; does not fit"),
+        # More memory than there is: refused before any is asked for.
+        (lambda folder: break_json(folder, model="vse++(dimension=3000000)"), "does not fit"),
         (garbage, "not a safetensors file"),
     ],
 )
@@ -99,6 +103,34 @@ def test_damage_is_refused_with_a_reason(damage, reason: str, tmp_path: Path) ->
     damage(tmp_path)
     with pytest.raises(InputError, match=reason):
         load(tmp_path)
+
+
+def test_the_first_format_is_still_read(tmp_path: Path) -> None:
+    model = small("vse++")
+    save(tmp_path, model, vocabulary())
+    break_json(tmp_path)
+    assert weights_hash(load(tmp_path).model) == weights_hash(model)
+
+
+def test_no_flipped_bit_in_the_description_changes_the_model(tmp_path: Path) -> None:
+    model = small("scan t-i")
+    save(tmp_path, model, vocabulary(), {"metrics": {"rsum": 123.5}})
+    path = tmp_path / "model.json"
+    whole = path.read_bytes()
+    refused = 0
+    for at in torch.randperm(8 * len(whole), generator=torch.Generator().manual_seed(0))[:60]:
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << (at % 8)
+        path.write_bytes(damaged)
+        try:
+            loaded = load(tmp_path)
+        except InputError as error:
+            refused += "model.json" in str(error)
+            continue
+        assert str(loaded.model.config) == str(model.config)
+        assert loaded.tokenizer.words == vocabulary().words
+        assert loaded.extra == {"metrics": {"rsum": 123.5}}
+    assert refused > 40
 
 
 def test_no_folder(tmp_path: Path) -> None:

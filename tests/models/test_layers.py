@@ -1,12 +1,16 @@
 """Each model's own layers against numpy, written from the equations."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from simgrad.models.base import Encoded
+from simgrad.models.networks.captioner import Captioner
 from simgrad.models.networks.gpo import Gpo
 from simgrad.models.networks.layers import BiGru, l2norm, last_state
+from simgrad.models.published.file import Part
 from simgrad.models.vsepp import order_similarities
 from simgrad.models.vsrn import Relations
 from tests.models import reference as ref
@@ -48,6 +52,25 @@ def test_two_way_gru_turns_only_the_real_part() -> None:
     for i, n in enumerate(lengths):
         expected = ref.two_way_gru(ref.array(x[i, :n]), rnn)
         assert np.allclose(ref.array(states[i, :n]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_two_way_gru_of_several_layers_is_torch_s(layers: int) -> None:
+    torch.manual_seed(0)
+    theirs = torch.nn.GRU(3, 4, layers, batch_first=True, bidirectional=True)
+    ours = BiGru(3, 4, layers)
+    path = Path("file")
+    state = {f"rnn.{k}": v for k, v in theirs.state_dict().items()}
+    part = Part(path, state)
+    mapped = part.gru("rnn", "x")
+    ours.load_state_dict({name.removeprefix("x."): w for name, w in mapped.items()})
+    assert part.untaken() == []
+    x, lengths = torch.randn(4, 6, 3), torch.tensor([6, 1, 4, 5])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+    states = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)[0]
+    found = ours(x, lengths)
+    for i, n in enumerate(lengths):
+        assert torch.allclose(found[i, :n], (states[i, :n, :4] + states[i, :n, 4:]) / 2, atol=1e-6)
 
 
 def test_order_similarities() -> None:
@@ -144,8 +167,6 @@ def test_sets_of_different_lengths_are_padded_together() -> None:
 def test_vsrn_captioner_loss_is_the_mean_over_captions() -> None:
     """A caption's loss depends on nothing but itself, and not on its padding."""
     torch.manual_seed(0)
-    from simgrad.models.networks.captioner import Captioner
-
     captioner = Captioner(10, 23, hidden=8, word_dimension=4, dropout=0.2).eval()
     batch = captions(4)
     regions = torch.randn(4, 6, 10)
@@ -153,6 +174,24 @@ def test_vsrn_captioner_loss_is_the_mean_over_captions() -> None:
     apart = [
         captioner(regions[i : i + 1], batch.tokens[i : i + 1, :n], batch.lengths[i : i + 1])
         for i, n in enumerate(batch.lengths)
-        if n > 1
     ]
     assert float(together.detach()) == pytest.approx(float(sum(apart).detach()) / 4, rel=1e-5)
+
+
+def test_vsrn_captioner_writes_the_caption_and_one_pad() -> None:
+    """Step by step for one caption, with all that follows it in the batch left out."""
+    torch.manual_seed(0)
+    captioner = Captioner(10, 23, hidden=8, word_dimension=4, dropout=0.0).eval()
+    regions, caption = torch.randn(1, 6, 10), [1, 7, 9, 2]
+    tokens = torch.tensor([[*caption, 0, 5]])  # what stands in the padding is not learnt
+    with torch.no_grad():
+        found = float(captioner(regions, tokens, torch.tensor([4])))
+        read = captioner.reader(captioner.project(regions))[0]
+        state, expected = read[:, -1], 0.0
+        for word, following in zip(caption, [7, 9, 2, 0], strict=True):
+            keys = captioner.of_region(read) + captioner.of_state(state)[:, None]
+            seen = (captioner.score(torch.tanh(keys)).softmax(1) * read).sum(1)
+            embedded = captioner.embed(torch.tensor([word]))
+            state = captioner.writer(torch.cat([embedded, seen], dim=1), state)
+            expected -= float(captioner.out(state).log_softmax(1)[0, following])
+    assert found == pytest.approx(expected, rel=1e-5)

@@ -34,7 +34,9 @@ def test_similarities_are_those_of_the_same_weights(
     kind: str, name: str, way: str, tmp_path: Path
 ) -> None:
     model = small(name)
-    object.__setattr__(model.config, "published_axis", True)  # as VSRN's published code does
+    # As the published code does: VSRN normalises over regions, VSE++ takes features as they are.
+    object.__setattr__(model.config, "published_axis", True)
+    object.__setattr__(model.config, "feature_norm", False)
     if hasattr(model, "bert") and model.bert is not None:
         for layer in model.bert.layers:  # published BERTs have a head for every 64 numbers
             for attention in filter(None, (layer.attention, layer.cross)):
@@ -78,6 +80,44 @@ def test_published_two_way_gru_is_read_in_the_right_direction(tmp_path: Path) ->
     assert torch.allclose(encoded.tokens[encoded.mask], expected[encoded.mask], atol=1e-6)
 
 
+def test_options_tell_scan_from_vsepp(tmp_path: Path) -> None:
+    """Both may read words with the same one-way GRU."""
+    content = files.checkpoint("vse++", small("vse++"))
+    options = {"cross_attn": "i2t", "agg_func": "Mean", "raw_feature_norm": "softmax"}
+    content["opt"] = argparse.Namespace(**options)
+    found = convert(read_published_checkpoint(files.write(tmp_path / "a", content)))
+    assert "scan(" in str(found.model.config)
+    assert "text=gru" in str(found.model.config)
+    del content["opt"]
+    path = files.write(tmp_path / "b", content)
+    with pytest.raises(InputError, match=r"give --model vse\+\+ or --model scan"):
+        convert(read_published_checkpoint(path))
+    told = convert(read_published_checkpoint(path), "vse++(measure=order)")
+    assert "measure=order" in str(told.model.config)
+
+
+def test_the_size_of_pictures_is_read_or_asked_for(tmp_path: Path) -> None:
+    content = files.checkpoint("x-vlm", small("x-vlm"))
+    del content["config"]  # the masks of shifted windows still show it
+    found = convert(read_published_checkpoint(files.write(tmp_path / "a", content)))
+    assert found.model.inputs.image_shape == (3, 32, 32)
+    assert found.model.longest == 40
+    content["model"] = {k: v for k, v in content["model"].items() if not k.endswith("attn_mask")}
+    path = files.write(tmp_path / "b", content)
+    with pytest.raises(InputError, match="tells the size of pictures"):
+        convert(read_published_checkpoint(path))
+    told = convert(read_published_checkpoint(path), "x-vlm(size=32)")
+    assert told.model.inputs.image_shape == (3, 32, 32)
+
+
+def test_heads_of_pretraining_are_left_out_and_said_so(tmp_path: Path) -> None:
+    content = files.checkpoint("x-vlm", small("x-vlm"))
+    content["model"] |= {"bbox_head.0.weight": torch.zeros(2), "text_encoder.cls.x": torch.ones(1)}
+    found = convert(read_published_checkpoint(files.write(tmp_path / "a", content)))
+    assert found.left_out is not None
+    assert "boxes" in found.left_out
+
+
 def test_weight_normed_layers_and_image_networks(tmp_path: Path) -> None:
     model = small("bfan prob")
     content = files.checkpoint("bfan", model)
@@ -108,6 +148,14 @@ def without(kind: str, name: str, *keys: str) -> dict:
     return content
 
 
+def with_weight(kind: str, name: str, weight: str) -> dict:
+    """A weight that no model reads: the file is of another model."""
+    content = files.checkpoint(kind, small(name))
+    states = content["model"]
+    (states if isinstance(states, dict) else states[-1])[weight] = torch.zeros(3)
+    return content
+
+
 def with_option(kind: str, name: str, **options: object) -> dict:
     content = files.checkpoint(kind, small(name))
     vars(content["opt"]).update(options)
@@ -122,8 +170,17 @@ def with_option(kind: str, name: str, **options: object) -> dict:
         (lambda: without("vse++", "vse++", "fc.bias"), "nothing in it for fc.bias"),
         (lambda: without("vsrn", "vsrn", "Rs_GCN_3.g.weight"), "Rs_GCN_3.g.weight"),
         (lambda: without("scan", "scan t-i", "rnn.bias_hh_l0_reverse"), "nothing in it for text"),
-        (lambda: with_option("scan", "scan t-i", raw_feature_norm="softmax"), "raw_feature_norm"),
-        (lambda: with_option("vse++", "vse++", num_layers=2), "num_layers=2"),
+        (lambda: with_option("scan", "scan t-i", raw_feature_norm="l1norm"), "raw_feature_norm"),
+        (
+            lambda: with_option("vse++", "vse++", num_layers=2),
+            "a GRU of 2 layers, but weights of 1",
+        ),
+        (lambda: with_weight("vse++", "vse++", "rnn.weight_xy_l0"), "'rnn.weight_xy_l0' has no pl"),
+        (lambda: with_weight("scan", "scan t-i", "attention.weight"), "has no place in scan"),
+        (lambda: with_weight("vsrn", "vsrn", "Rs_GCN_1.W.2.weight"), "has no place in vsrn"),
+        (lambda: with_weight("vse-infinity", "vse-infinity", "bert.encoder.extra"), "no place"),
+        (lambda: with_weight("x-vlm", "x-vlm", "bbox_tower.weight"), "no place in x-vlm"),
+        (lambda: with_weight("x-vlm", "x-vlm", "text_encoder.encoder.x"), "no place in x-vlm"),
         (lambda: {"model": [{"fc.weight": torch.zeros(2, 2)}]}, "holds 1 of them"),
         (lambda: {"model": [{}, {}]}, "without weights"),
         (lambda: {"model": [{"a": 3}, {"b": 4}]}, "not a named weight"),
@@ -208,7 +265,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as finished:
         main([*command, *words])
     assert finished.value.code == 0
-    assert "vse++(dimension=16, word_dimension=8)" in capsys.readouterr().out
+    assert "vse++(dimension=16, word_dimension=8, feature_norm=false)" in capsys.readouterr().out
     loaded = load(tmp_path / "out")
     assert loaded.tokenizer.encode("w2") == [1, 6, 2]
     assert loaded.extra["imported"]["epoch"] == 7

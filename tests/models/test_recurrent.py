@@ -44,6 +44,37 @@ def test_both_ways_at_once_pass_over_the_padding(width: int, size: float) -> Non
         assert torch.allclose(found, want, rtol=1e-4, atol=1e-6 * size)
 
 
+@pytest.mark.parametrize("size", [1e-9, 1.0])
+def test_layers_above_read_both_ways_side_by_side(size: float) -> None:
+    """What a GPU runs in half precision, here in float32: layer by layer, scaled."""
+    torch.manual_seed(0)
+    rnn, x = BiGru(6, 5, 2), torch.randn(4, 7, 6, requires_grad=True)
+    lengths = torch.tensor([7, 1, 4, 6])
+    real = valid(lengths, 7)
+    apart = rnn(x, lengths) * real[:, :, None]
+    assert rnn.above is not None
+    below = scaled_states([rnn.onward, rnn.backward_], x, ~real, torch.float32, joined=True)
+    ways = [rnn.above.onward, rnn.above.backward_]
+    together = scaled_states(ways, below, ~real, torch.float32) * real[:, :, None]
+    assert torch.allclose(apart, together, rtol=1e-6, atol=1e-7)
+    for want, found in zip(
+        gradients(apart, rnn, x, size), gradients(together, rnn, x, size), strict=True
+    ):
+        assert torch.allclose(found, want, rtol=1e-4, atol=1e-6 * size)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0])
+def test_a_one_way_gru_of_several_layers(size: float) -> None:
+    torch.manual_seed(0)
+    rnn, x = nn.GRU(6, 5, 3, batch_first=True), torch.randn(4, 7, 6, requires_grad=True)
+    plain, scaled = rnn(x)[0], scaled_states([rnn], x, kind=torch.float32)
+    assert torch.allclose(plain, scaled, rtol=1e-6, atol=1e-7)
+    for want, found in zip(
+        gradients(plain, rnn, x, size), gradients(scaled, rnn, x, size), strict=True
+    ):
+        assert torch.allclose(found, want, rtol=1e-4, atol=1e-6 * size)
+
+
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16])
 def test_what_stands_in_the_padding_changes_nothing(kind: torch.dtype) -> None:
     torch.manual_seed(0)

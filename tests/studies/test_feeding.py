@@ -76,7 +76,7 @@ def test_the_embedded_world_needs_no_download(spec: str) -> None:
     config = changed.model(changed.rows[0])
     assert config == config.offline()
     assert getattr(config, "source", None) is None
-    assert config.text_part is None
+    assert config.tokenizer_needs.network is None
 
 
 def test_what_is_on_this_machine_is_kept(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from simgrad.core.errors import InputError
 from simgrad.runs.prepare import prepare
 from simgrad.training import loop as loop_module
 from simgrad.training import train
@@ -54,6 +55,8 @@ def test_interrupted_in_any_stage_ends_with_the_same_weights(
 
 
 def test_what_is_never_thawed_is_kept_once() -> None:
-    prepared = prepare(recipe(f"vse++({_SMALL})", epochs=2, finetune_epochs=1))
+    prepared = prepare(recipe(f"vse++({_SMALL})", epochs=2))
     assert prepared.train.image_shape == (6,)
     assert prepared.frozen is None
+    with pytest.raises(InputError, match="finetune_epochs"):  # there is nothing to thaw
+        prepare(recipe(f"vse++({_SMALL})", epochs=2, finetune_epochs=1))

@@ -6,10 +6,6 @@ from typing import Annotated
 import tyro
 
 from simgrad.core.console import print_table
-from simgrad.core.errors import InputError
-from simgrad.data.vocabulary import Tokenizer, read_published
-from simgrad.data.wordpieces import WordPieces
-from simgrad.models.base import Inputs
 from simgrad.models.checkpoint import save
 from simgrad.models.published.checkpoints import convert, read_published_checkpoint
 
@@ -28,12 +24,11 @@ def import_checkpoint(
         file: the published file, such as model_best.pth.tar or checkpoint_best.pth.
         to: the folder to write, for `simgrad evaluate` and `simgrad search`.
         vocabulary: the vocabulary it was trained with: JSON, pickle, or BERT's vocab.txt.
-        model: which model it is, where the file does not say.
+        model: which model it is, where the file does not say; with settings that the file does not
+            tell, as in "x-vlm(size=384)".
     """
-
-    imported = convert(read_published_checkpoint(file), model)
-    tokenizer = None if vocabulary is None else _tokenizer(vocabulary, imported.model.inputs)
-    save(to, imported.model, tokenizer, {"imported": imported.facts})
+    imported = convert(read_published_checkpoint(file), model, vocabulary)
+    save(to, imported.model, imported.tokenizer, {"imported": imported.facts})
     inputs = imported.model.inputs
     rows = [
         ("model", str(imported.model.config)),
@@ -43,18 +38,6 @@ def import_checkpoint(
     ]
     if imported.left_out:
         rows.append(("left out", imported.left_out))
-    if tokenizer is None:
+    if imported.tokenizer is None:
         rows.append(("no vocabulary", "it cannot read captions; import again with --vocabulary"))
     print_table(("imported", file.name), rows)
-
-
-def _tokenizer(path: Path, inputs: "Inputs") -> "Tokenizer":
-
-    pieces = path.is_dir() or path.suffix == ".txt" or path.name == "tokenizer.json"
-    tokenizer: Tokenizer = WordPieces.load(path) if pieces else read_published(path)
-    if len(tokenizer) != inputs.vocabulary_size:
-        raise InputError(
-            f"{path}: {len(tokenizer):,} words, but the checkpoint was trained with "
-            f"{inputs.vocabulary_size:,}; give the vocabulary it was trained with."
-        )
-    return tokenizer

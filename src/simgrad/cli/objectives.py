@@ -4,8 +4,7 @@ from typing import Annotated
 
 import tyro
 
-from simgrad.core.console import print_table
-from simgrad.core.spec import print_value
+from simgrad.cli.listing import print_declared
 from simgrad.objectives import objectives as registry
 
 
@@ -19,18 +18,9 @@ def objectives(
     Args:
         name: an objective, e.g. goal; all of them if left out.
     """
-    if name is not None:
-        entry = registry[name]
-        print(f"{entry.name}: {entry.description} ({entry.paper})\n")
-        fixed = [(k, print_value(v), "", "fixed by the name") for k, v in entry.preset]
-        rows = [
-            (p.name, print_value(p.default), "|".join(p.choices or ()), p.description)
-            for p in entry.parameters
-        ]
-        print_table(("parameter", "default", "one of", "meaning"), fixed + rows)
-        return
-    print_table(
+    print_declared(
+        registry,
+        name,
         ("objective", "paper", "what it does to a triplet"),
-        [(d.name, d.paper, d.description) for d in registry],
+        lambda d: (d.name, d.paper, d.description),
     )
-    print("\nsimgrad objectives NAME explains the parameters of one.")

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "search": ("search", "search", "find pictures by a sentence, or captions"),
     "serve": ("serve", "serve", "the lab page in a browser"),
     "objectives": ("objectives", "objectives", "list objectives"),
+    "models": ("models", "models", "list models"),
     "datasets": ("datasets", "datasets", "look at a data set and its problems"),
 }
 

@@ -51,10 +51,12 @@ def centre_crop(
     short: int,
     smooth: Image.Resampling = Image.Resampling.BICUBIC,
 ) -> Image.Image:
-    """Scale the short side to `short`, then cut a square of `size` from the middle."""
+    """Scale the short side to `short`, then cut a square of `size` from the middle.
+
+    The long side is cut off to whole pixels, not rounded, as torchvision and transformers do it.
+    """
     width, height = picture.size
-    scale = short / min(width, height)
-    w, h = max(size, round(width * scale)), max(size, round(height * scale))
+    w, h = (max(size, short * side // min(width, height)) for side in (width, height))
     left, top = round((w - size) / 2), round((h - size) / 2)
     # Only what the crop shows is computed: the crop's box in the picture's own pixels.
     x, y = width / w, height / h

@@ -17,6 +17,8 @@ class Subwords:
     """Captions as a network's own tokenizer gives them, its first and last token included."""
 
     pad = 0  # never read: models are told how long a caption is
+    mask: int | None = None
+    continuations: tuple[int, ...] = ()  # networks of this kind do not hide words
 
     def __init__(self, inner: "Inner", longest: int | None = None) -> None:
         inner.no_padding()
@@ -35,6 +37,10 @@ class Subwords:
 
     def __len__(self) -> int:
         return int(self._inner.get_vocab_size())
+
+    def cut(self, longest: int | None) -> "Subwords":
+        """The same, with captions of at most `longest` ids; None: as they are."""
+        return self if longest is None else Subwords(self._inner, longest)
 
     def encode(self, text: str) -> list[int]:
         """A caption as ids; one that is too long loses tokens before its last."""

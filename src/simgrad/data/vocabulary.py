@@ -24,10 +24,24 @@ class Tokenizer(Protocol):
 
     pad: int
 
+    @property
+    def mask(self) -> int | None:
+        """The word that stands for a hidden one, where there is one."""
+        ...
+
+    @property
+    def continuations(self) -> tuple[int, ...]:
+        """Pieces that continue a word."""
+        ...
+
     def __len__(self) -> int: ...
 
     def encode(self, text: str) -> list[int]:
         """A caption as ids, special words included."""
+        ...
+
+    def cut(self, longest: int | None) -> Self:
+        """The same, with captions of at most `longest` ids; None: as they are."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -38,8 +52,11 @@ class Tokenizer(Protocol):
 class Vocabulary:
     """Words and their ids."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    continuations: tuple[int, ...] = ()  # words are whole
+
+    def __init__(self, words: Sequence[str], longest: int | None = None) -> None:
         self.words = tuple(words)
+        self.longest = longest  # ids of a caption, the first and last included; None: all
         self._ids = {word: i for i, word in enumerate(self.words)}
         if len(self._ids) != len(self.words):
             double = next(word for word, n in Counter(self.words).items() if n > 1)
@@ -78,7 +95,14 @@ class Vocabulary:
     def encode(self, text: str) -> list[int]:
         """start + words + end, as ids."""
         ids, unknown = self._ids, self.unknown
-        return [self.start, *[ids.get(word, unknown) for word in tokenize(text)], self.end]
+        words = [ids.get(word, unknown) for word in tokenize(text)]
+        if self.longest is not None:
+            words = words[: self.longest - 2]
+        return [self.start, *words, self.end]
+
+    def cut(self, longest: int | None) -> "Vocabulary":
+        """The same, with captions of at most `longest` ids; None: as they are."""
+        return self if longest is None else Vocabulary(self.words, longest)
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Words of these ids, special ones left out."""
@@ -86,14 +110,15 @@ class Vocabulary:
         return " ".join(word for word in words if word not in SPECIALS)
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "words", "words": list(self.words)}
+        told: dict[str, Any] = {"kind": "words", "words": list(self.words)}
+        return told if self.longest is None else {**told, "longest": self.longest}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
         words = value.get("words")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise InputError("a word vocabulary is {'kind': 'words', 'words': [...]}.")
-        return cls(words)
+        return cls(words, value.get("longest"))
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""

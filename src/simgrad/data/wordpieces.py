@@ -69,6 +69,16 @@ class WordPieces:
     def __len__(self) -> int:
         return int(self._inner.get_vocab_size())
 
+    @property
+    def continuations(self) -> tuple[int, ...]:
+        """Pieces that continue a word."""
+        pieces = self._inner.get_vocab().items()
+        return tuple(sorted(i for piece, i in pieces if piece.startswith("##")))
+
+    def cut(self, longest: int | None) -> "WordPieces":
+        """The same, with captions of at most `longest` ids; None: as they are."""
+        return self if longest is None else WordPieces(self._inner, longest)
+
     def encode(self, text: str) -> list[int]:
         """[CLS] + pieces + [SEP], as ids."""
         return self._cut(list(self._inner.encode(clean(text)).ids))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from simgrad.core.spec import setting
 from simgrad.models.base import Encoded, Inputs, models
-from simgrad.models.networks.attention import Attention, attend, attend_pairs
+from simgrad.models.networks.cross_attention import CrossAttention, attend, attend_pairs
 from simgrad.models.scan import SetModel, SetSettings
 
 
@@ -35,7 +35,7 @@ class BfanModel(SetModel):
 
     def __init__(self, config: Bfan, inputs: Inputs) -> None:
         super().__init__(config, inputs)
-        self.how = Attention(config.smooth, focal=config.focal)
+        self.how = CrossAttention(config.smooth, focal=config.focal, unit=config.unit)
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         memory = self.config.memory_mib

@@ -3,10 +3,12 @@
 The JSON carries the model's spec, what it is fed, the tokenizer, the settings of pretrained
 parts, and whatever the caller adds; the weights are plain tensors. Nothing in the files can run.
 Both are written whole or not at all, the JSON last: it names the hash of the weights it belongs
-to, so a pair torn apart by a crash or a copy is refused.
+to and of its own content, so a pair torn apart by a crash or a copy is refused, and a flipped bit
+in either.
 """
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, read_json, sha256, write_json
 from simgrad.data.vocabulary import tokenizer_from_json
 from simgrad.models.base import Inputs, RetrievalModel, build, models
+from simgrad.models.filling import fill, refuse_misfits
 from simgrad.models.networks.parts import recorded, stored_parts
 
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
-_FORMAT = "simgrad-model-1"
+_FORMAT = "simgrad-model-2"
+_FORMATS = (_FORMAT, "simgrad-model-1")  # the first had no hash of its own content
 
 
 @dataclass
@@ -62,17 +66,20 @@ def save(
         "weights_sha256": written,
         "extra": extra or {},
     }
-    write_json(folder / DESCRIPTION, description)
+    write_json(folder / DESCRIPTION, {**description, "sha256": _content_hash(description)})
 
 
 def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
     """Read a checkpoint; the model comes back in evaluation mode."""
     folder = Path(folder)
     description = _description(folder)
+    state = _weights(folder, description["weights_sha256"])
     try:
         config = models.parse(description["model"])
+        inputs = Inputs.from_json(description["inputs"])
         with stored_parts(description["parts"]):
-            model = build(config, Inputs.from_json(description["inputs"]))
+            refuse_misfits(config, inputs, state, folder / WEIGHTS)
+            model = build(config, inputs)
     except InputError as error:
         raise InputError(f"{folder / DESCRIPTION}: {error}") from None
     except Exception as error:  # sizes that were changed make layers raise nearly anything
@@ -80,7 +87,7 @@ def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
             f"{folder / DESCRIPTION}: no model can be built from it ({error!r:.200}); it was "
             "damaged or changed."
         ) from error
-    _fill(model, _weights(folder, description["weights_sha256"]), folder / WEIGHTS)
+    fill(model, state, folder / WEIGHTS)
     tokenizer = None
     if description["tokenizer"] is not None:
         tokenizer = tokenizer_from_json(description["tokenizer"])
@@ -100,8 +107,14 @@ def _description(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{folder}: no {DESCRIPTION} in it, so it is not a finished checkpoint.")
     description = read_json(path)
-    if not isinstance(description, dict) or description.get("format") != _FORMAT:
+    if not isinstance(description, dict) or description.get("format") not in _FORMATS:
         raise InputError(f"{path}: not a simgrad checkpoint (format {_FORMAT}).")
+    told = description.pop("sha256", None)
+    if description["format"] == _FORMAT and told != _content_hash(description):
+        raise InputError(
+            f"{path}: damaged or changed since it was written; copy it again from where it is "
+            "whole, or train or import the model again."
+        )
     kinds = {"model": str, "inputs": dict, "parts": dict, "weights_sha256": str, "extra": dict}
     for key, kind in kinds.items():
         if not isinstance(description.get(key), kind):
@@ -109,6 +122,10 @@ def _description(folder: Path) -> dict[str, Any]:
     if "tokenizer" not in description:
         raise InputError(f"{path}: 'tokenizer' is missing.")
     return description
+
+
+def _content_hash(description: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
 def _weights(folder: Path, expected: str) -> dict[str, Tensor]:
@@ -127,18 +144,3 @@ def _weights(folder: Path, expected: str) -> dict[str, Tensor]:
         return dict(load_file(path))
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path}: not a safetensors file ({error}).") from None
-
-
-def _fill(model: RetrievalModel, state: dict[str, Tensor], path: Path) -> None:
-    wanted = model.state_dict()
-    problems = [f"{name} is missing" for name in wanted if name not in state]
-    problems += [f"{name} is not of this model" for name in state if name not in wanted]
-    problems += [
-        f"{name} is {tuple(state[name].shape)}, not {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in state and state[name].shape != wanted[name].shape
-    ]
-    if problems:
-        more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
-        raise InputError(f"{path}: does not fit {model.config}: {'; '.join(problems[:5])}{more}.")
-    model.load_state_dict(state)

@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
 from simgrad.core.spec import setting
-from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
+from simgrad.models.base import (
+    Encoded,
+    Inputs,
+    ModelConfig,
+    RetrievalModel,
+    Scale,
+    TokenizerNeeds,
+    models,
+)
 from simgrad.models.networks.layers import l2norm, valid
 from simgrad.models.networks.parts import WITH_TOKENIZER, here, pretrained_folder, stored
 from simgrad.models.networks.pixels import CLIP_MEAN, CLIP_STD, HALF, Standardise
@@ -52,12 +60,10 @@ class Clip(ModelConfig):
         return "pixels"
 
     @property
-    def pieces(self) -> bool:
-        return self.source is not None
-
-    @property
-    def text_part(self) -> tuple[str, str] | None:
-        return None if self.source is None else ("source", self.source)
+    def tokenizer_needs(self) -> TokenizerNeeds:
+        if self.source is None:
+            return TokenizerNeeds()
+        return TokenizerNeeds(True, ("source", self.source))
 
     def offline(self) -> "Clip":
         return self if here(self.source) else dataclasses.replace(self, source=None)
@@ -83,6 +89,14 @@ class ClipModel(RetrievalModel):
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
         return Encoded(l2norm(self.body.caption(tokens, lengths)))
+
+    def pretrained_scale(self) -> Scale | None:
+        """An untrained network has none yet."""
+        if self.config.source is None:
+            return None
+        net = self.body.net
+        bias = net.logit_bias.item() if self.body.family == "siglip" else 0.0
+        return Scale(net.logit_scale.exp().item(), bias)
 
 
 class Body(nn.Module):

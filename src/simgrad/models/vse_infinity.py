@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
-from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models
+from simgrad.models.base import (
+    Encoded,
+    Inputs,
+    ModelConfig,
+    RetrievalModel,
+    TokenizerNeeds,
+    models,
+)
 from simgrad.models.networks.augment import change_words, keep_cells, keep_regions
 from simgrad.models.networks.backbones import Backbone, here
 from simgrad.models.networks.gpo import Gpo
@@ -38,6 +45,8 @@ class VseInfinity(TextSettings):
 
     image: str = setting("region", "what image features are", choices=("region", "grid"))
     text: str = setting("bert", "text encoder", choices=("bert", "bigru"))
+    image_norm: bool = setting(True, "bring image vectors to unit length")
+    text_norm: bool = setting(True, "bring caption vectors to unit length")
     augment: float = setting(0.2, "share of regions and words changed while training")
     backbone: str | None = setting(None, "image network that reads pictures; none: features do")
     weights: str | None = setting(None, "where the image network's weights are")
@@ -53,8 +62,18 @@ class VseInfinity(TextSettings):
     def reads(self) -> str:
         return "regions" if self.backbone is None else "pixels"
 
-    def offline(self) -> "VseInfinity":
+    @property
+    def tokenizer_needs(self) -> TokenizerNeeds:
+        """Words are hidden behind one of their own, as its code adds it to the vocabulary."""
+        if self.text == "bert":
+            return super().tokenizer_needs
+        return TokenizerNeeds(added=("<mask>",))
 
+    @property
+    def trains_backbone(self) -> bool:
+        return self.backbone is not None and self.finetune
+
+    def offline(self) -> "VseInfinity":
         network = self.backbone is not None and here(self.backbone, self.weights)
         kept = super().offline()
         return dataclasses.replace(kept, backbone=self.backbone if network else None)
@@ -84,6 +103,7 @@ class VseInfinityModel(RetrievalModel):
     def __init__(self, config: VseInfinity, inputs: Inputs) -> None:
         super().__init__(config, inputs)
         self.needs("regions", "pixels")
+        self.embeds = config.image_norm and config.text_norm
         self.tower = None
         if inputs.images == "pixels":
             if config.backbone is None:
@@ -107,7 +127,9 @@ class VseInfinityModel(RetrievalModel):
         config, inputs = self.config, self.inputs
         self.bert = self.words = self.linear = None
         if config.text == "bigru":
-            self.words = BiGruText(inputs.vocabulary_size, config.word_dimension, config.dimension)
+            self.words = BiGruText(
+                inputs.vocabulary_size, config.word_dimension, config.dimension, config.gru_layers
+            )
         else:
             self.bert = bert_of(config, inputs.vocabulary_size)
             self.longest = self.bert.settings.positions
@@ -129,7 +151,8 @@ class VseInfinityModel(RetrievalModel):
             drop = keep_cells if self.grid else keep_regions
             n, k, _ = features.shape
             mask = drop(n, k, self.config.augment, features.device)
-        return Encoded(l2norm(self.image_pool(features, mask)))
+        vectors = self.image_pool(features, mask)
+        return Encoded(l2norm(vectors) if self.config.image_norm else vectors.float())
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
         if self.training and self.config.augment:
@@ -148,25 +171,17 @@ class VseInfinityModel(RetrievalModel):
         else:
             assert self.words is not None
             features = self.words(tokens, lengths)
-        return Encoded(l2norm(self.text_pool(features, mask)))
+        vectors = self.text_pool(features, mask)
+        return Encoded(l2norm(vectors) if self.config.text_norm else vectors.float())
+
+    def image_network(self) -> Tower | None:
+        return self.tower
 
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":
         if self.tower is None or self.tower.finetune:
             return None
         return self.tower.body, self.config.cells
 
-    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        slow: dict[str, list[nn.Parameter]] = {"bert": [], "tower": []}
-        rest: list[nn.Parameter] = []
-        for name, parameter in self.named_parameters():
-            if name.startswith("tower.") and not self.config.finetune:
-                continue
-            slow.get(name.split(".", 1)[0], rest).append(parameter)
-        shares = {"bert": self.config.bert_lr, "tower": self.config.backbone_lr}
-        groups: list[dict[str, Any]] = [{"params": rest, "lr": lr}]
-        groups += [
-            {"params": parameters, "lr": lr * shares[name]}
-            for name, parameters in slow.items()
-            if parameters
-        ]
-        return groups
+    def slow_parts(self) -> list[tuple[nn.Module, float]]:
+        parts = ((self.bert, self.config.bert_lr), (self.tower, self.config.backbone_lr))
+        return [(part, share) for part, share in parts if part is not None]

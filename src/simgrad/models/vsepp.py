@@ -12,13 +12,52 @@ import torch
 from torch import Tensor
 
 from simgrad.core.spec import setting
-from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, models, vectors_of
+from simgrad.models.base import Encoded, Inputs, ModelConfig, models, vectors_of
 from simgrad.models.networks.backbones import Backbone, here
 from simgrad.models.networks.layers import Tower, l2norm, xavier_linear
-from simgrad.models.networks.text import TextSettings, sentence_encoder
+from simgrad.models.networks.text import TextModel, TextSettings
 
 # Order similarities compare every dimension of every pair: this many numbers at a time.
 _BLOCK = 1 << 24
+
+
+@dataclass(frozen=True)
+class VectorSettings(TextSettings):
+    """Settings of a model that compares one vector an image with one vector a caption."""
+
+    measure: str = setting("cosine", "similarity of two vectors", choices=("cosine", "order"))
+    absolute: bool = setting(False, "take absolute values of both vectors (order embeddings)")
+    image_norm: bool = setting(True, "bring image vectors to unit length")
+
+
+class VectorModel(TextModel):
+    """How VSE++ and VSRN end: vectors of unit length, compared by cosine or by order."""
+
+    config: VectorSettings
+
+    def __init__(self, config: VectorSettings, inputs: Inputs) -> None:
+        super().__init__(config, inputs)
+        self.embeds = config.measure == "cosine" and config.image_norm
+
+    def image_vectors(self, vectors: Tensor) -> Tensor:
+        """(n, dimension), ready to be compared."""
+        vectors = l2norm(vectors) if self.config.image_norm else vectors.float()
+        return vectors.abs() if self.config.absolute else vectors
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        vectors = l2norm(self.text(tokens, lengths))
+        return Encoded(vectors.abs() if self.config.absolute else vectors)
+
+    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
+        if self.config.measure == "cosine":
+            return super().similarities(images, captions)
+        return order_similarities(vectors_of(images), vectors_of(captions))
+
+    def pairwise(self, images: Encoded, captions: Encoded) -> Tensor:
+        if self.config.measure == "cosine":
+            return super().pairwise(images, captions)
+        above = (vectors_of(captions) - vectors_of(images)).clamp_min(0)
+        return -above.square().sum(-1).clamp_min(1e-16).sqrt()
 
 
 @models.declare(
@@ -27,12 +66,10 @@ _BLOCK = 1 << 24
     description="linear layer on image features, GRU on words",
 )
 @dataclass(frozen=True)
-class VsePlusPlus(TextSettings):
+class VsePlusPlus(VectorSettings):
     small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": "gru", "finetune": False}
 
-    measure: str = setting("cosine", "similarity of two vectors", choices=("cosine", "order"))
-    absolute: bool = setting(False, "take absolute values of both vectors (order embeddings)")
-    image_norm: bool = setting(True, "bring image vectors to unit length")
+    feature_norm: bool = setting(True, "bring given features to unit length, as published ones are")
     backbone: str = setting("resnet50", "image network, where the data gives pixels")
     weights: str | None = setting(None, "where the image network's weights are")
     finetune: bool = setting(False, "train the image network too")
@@ -46,15 +83,18 @@ class VsePlusPlus(TextSettings):
         """Pictures where it trains their network; else features of it will do."""
         return "pixels" if self.finetune else "global"
 
-    def offline(self) -> "VsePlusPlus":
+    @property
+    def trains_backbone(self) -> bool:
+        return self.finetune
 
+    def offline(self) -> "VsePlusPlus":
         kept = super().offline()
         if not self.finetune or here(self.backbone, self.weights):
             return kept
         return dataclasses.replace(kept, finetune=False)
 
 
-class VseModel(RetrievalModel):
+class VseModel(VectorModel):
     """The encoders of VSE++."""
 
     config: VsePlusPlus
@@ -62,7 +102,6 @@ class VseModel(RetrievalModel):
     def __init__(self, config: VsePlusPlus, inputs: Inputs) -> None:
         super().__init__(config, inputs)
         self.needs("features", "pixels")
-        self.embeds = config.measure == "cosine" and config.image_norm
         self.tower = None
         if inputs.images == "pixels":
             self.tower = Tower(
@@ -74,34 +113,22 @@ class VseModel(RetrievalModel):
             self.sees(self.tower.body.size, self.tower.body.transform)
         width = self.tower.dimension if self.tower is not None else inputs.image_dimension
         self.fc = xavier_linear(width, config.dimension)
-        self.text = sentence_encoder(config, inputs.vocabulary_size, config.dimension)
-        self.longest = getattr(self.text, "longest", None)
+        self.add_text(whole=True)
 
     def encode_images(self, images: Tensor) -> Encoded:
-        # Precomputed features are brought to unit length too, as published ones already are.
-        vectors = self.fc(l2norm(images if self.tower is None else self.tower.pooled(images)))
-        vectors = l2norm(vectors) if self.config.image_norm else vectors.float()
-        return Encoded(vectors.abs() if self.config.absolute else vectors)
+        if self.tower is not None:
+            images = l2norm(self.tower.pooled(images))
+        elif self.config.feature_norm:
+            images = l2norm(images)
+        return Encoded(self.image_vectors(self.fc(images)))
 
-    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        vectors = l2norm(self.text(tokens, lengths))
-        return Encoded(vectors.abs() if self.config.absolute else vectors)
+    def image_network(self) -> Tower | None:
+        return self.tower
 
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":
         if self.tower is None or self.tower.finetune:
             return None
         return self.tower.body, None
-
-    def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
-        if self.config.measure == "cosine":
-            return super().similarities(images, captions)
-        return order_similarities(vectors_of(images), vectors_of(captions))
-
-    def pairwise(self, images: Encoded, captions: Encoded) -> Tensor:
-        if self.config.measure == "cosine":
-            return super().pairwise(images, captions)
-        above = (vectors_of(captions) - vectors_of(images)).clamp_min(0)
-        return -above.square().sum(-1).clamp_min(1e-16).sqrt()
 
 
 def order_similarities(images: Tensor, captions: Tensor) -> Tensor:

@@ -15,20 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.spec import setting
-from simgrad.models.base import (
-    CaptionBatch,
-    Encoded,
-    Inputs,
-    ModelConfig,
-    RetrievalModel,
-    models,
-    tokens_of,
-)
+from simgrad.models.base import CaptionBatch, Encoded, Inputs, ModelConfig, models, tokens_of
 from simgrad.models.networks.captioner import Captioner
 from simgrad.models.networks.layers import l2norm, xavier_linear
 from simgrad.models.networks.recurrent import gru_state_at
 from simgrad.models.networks.relations import related
-from simgrad.models.networks.text import TextSettings, sentence_encoder
+from simgrad.models.vsepp import VectorModel, VectorSettings
 
 
 @models.declare(
@@ -37,7 +29,7 @@ from simgrad.models.networks.text import TextSettings, sentence_encoder
     description="relation reasoning over regions, GRU over regions, GRU on words",
 )
 @dataclass(frozen=True)
-class Vsrn(TextSettings):
+class Vsrn(VectorSettings):
     small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "dimension": 64, "text": "gru"}
 
     dimension: int = setting(2048, "size of the joint space")
@@ -75,7 +67,7 @@ class Relations(nn.Module):
         return regions + normed.view_as(regions)
 
 
-class VsrnModel(RetrievalModel):
+class VsrnModel(VectorModel):
     """VSRN."""
 
     config: Vsrn
@@ -88,8 +80,7 @@ class VsrnModel(RetrievalModel):
         self.relations = nn.Sequential(*(Relations(size) for _ in range(config.layers)))
         self.region_rnn = nn.GRU(size, size, batch_first=True)
         self.norm = nn.BatchNorm1d(size) if config.batch_norm else None
-        self.text = sentence_encoder(config, inputs.vocabulary_size, size)
-        self.longest = getattr(self.text, "longest", None)
+        self.add_text(whole=True)
         self.captioner = None
         if config.captioner:
             self.captioner = Captioner(
@@ -112,10 +103,7 @@ class VsrnModel(RetrievalModel):
             vectors = self.norm(vectors)
         # The captioner alone needs the regions again, and it is only ever trained.
         needed = self.captioner is not None and self.training
-        return Encoded(l2norm(vectors), tokens=regions if needed else None)
-
-    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        return Encoded(l2norm(self.text(tokens, lengths)))
+        return Encoded(self.image_vectors(vectors), tokens=regions if needed else None)
 
     def auxiliary_loss(
         self, images: Encoded, captions: Encoded, batch: CaptionBatch

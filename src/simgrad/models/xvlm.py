@@ -7,6 +7,7 @@ batch and used to re-rank the best of the first ranking.
 """
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +22,9 @@ from simgrad.models.base import (
     Encoded,
     Inputs,
     ModelConfig,
+    Reranker,
     RetrievalModel,
+    TokenizerNeeds,
     models,
     tokens_of,
 )
@@ -64,6 +67,8 @@ class Xvlm(ModelConfig):
     bert_dropout: float = setting(0.1, "dropout in an untrained BERT")
     text_layers: int = setting(6, "BERT layers that read text alone")
     fusion_layers: int = setting(6, "BERT layers that also look at the image")
+    most_words: int = setting(30, "words of a caption that it reads")
+    most_tokens: int = setting(40, "word pieces of a caption that it reads")
 
     def build(self, inputs: Inputs) -> "XvlmModel":
         return XvlmModel(self, inputs)
@@ -73,12 +78,9 @@ class Xvlm(ModelConfig):
         return "pixels"
 
     @property
-    def pieces(self) -> bool:
-        return True
-
-    @property
-    def text_part(self) -> tuple[str, str] | None:
-        return None if self.bert is None else ("bert", self.bert)
+    def tokenizer_needs(self) -> TokenizerNeeds:
+        network = None if self.bert is None else ("bert", self.bert)
+        return TokenizerNeeds(True, network, cleaning=caption_cleaning(self.most_words))
 
     def offline(self) -> "Xvlm":
         return dataclasses.replace(
@@ -86,6 +88,24 @@ class Xvlm(ModelConfig):
             swin=self.swin if here(self.swin) else None,
             bert=self.bert if here(self.bert) else None,
         )
+
+
+def caption_cleaning(words: int) -> str:
+    """X-VLM's own cleaning of captions as steps of a tokenizer: lower case, some punctuation gone,
+    hyphens and slashes to blanks, `words` words at most."""
+    replaced = (
+        (r"""[,.'!?"()*#:;~]""", ""),
+        (r"[-/]", " "),
+        (r"<person>", "person"),
+        (r"\s{2,}", " "),
+        (r"\A +| +\z|\n+\z", ""),
+        (rf"\A(?:[^ ]* ){{{words - 1}}}[^ ]*\K [\s\S]*", ""),  # \K: what stands before it is kept
+    )
+    steps = [
+        {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+        for pattern, content in replaced
+    ]
+    return json.dumps({"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]})
 
 
 def _swin_settings(config: Xvlm) -> SwinSettings:
@@ -127,7 +147,7 @@ class XvlmModel(RetrievalModel):
             context=self.swin.width,
         )
         self.bert = bert(config.bert, sizes)
-        self.longest = self.bert.settings.positions
+        self.longest = min(config.most_tokens, self.bert.settings.positions)
         hidden = self.bert.settings.hidden
         self.vision_proj = nn.Linear(self.swin.width, config.dimension)
         self.text_proj = nn.Linear(hidden, config.dimension)
@@ -142,6 +162,9 @@ class XvlmModel(RetrievalModel):
     def candidates(self) -> int:
         """How many of the first ranking are re-ranked."""
         return self.config.rerank
+
+    def reranker(self, images: Encoded, captions: Encoded) -> Reranker:
+        return Reranker(lambda pairs: self.scores(images, captions, pairs), self.candidates)
 
     def encode_images(self, images: Tensor) -> Encoded:
         cells = self.swin(self.standardise(images))

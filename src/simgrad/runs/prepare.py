@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,12 +16,8 @@ from simgrad.core.files import sha256
 from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source
 from simgrad.data.decoded import DecodedPictures
-from simgrad.data.subwords import read_pieces
 from simgrad.data.transforms import named
-from simgrad.data.vocabulary import Vocabulary, read_published
-from simgrad.data.wordpieces import WordPieces
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
-from simgrad.models.networks.parts import WITH_TOKENIZER, pretrained_folder
 from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
 from simgrad.runs.recipe import Recipe
@@ -116,30 +113,15 @@ def _model(
         loaded = load(recipe.start_from)
         return loaded.tokenizer, loaded.model
     config = models.parse(recipe.model)
-    text = (config.pieces, config.text_part)
-    key = (id(dataset), text, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
+    needs = config.tokenizer_needs
+    key = (id(dataset), needs, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
     if key not in kept:
-        kept[key] = _tokenizer(recipe, dataset, config)
+        captions = partial(_captions, recipe, dataset)
+        kept[key] = needs.tokenizer(captions, recipe.vocabulary, recipe.min_count)
     tokenizer = kept[key]
     torch.manual_seed(recipe.seed)
     model = build(config, inputs_of(train, tokenizer, config, recipe))
-    if model.longest is not None and hasattr(tokenizer, "longest"):
-        tokenizer.longest = model.longest
-    return tokenizer, model
-
-
-def _tokenizer(recipe: Recipe, dataset: Dataset, config: ModelConfig) -> Any:
-    """Words or pieces of words: as the model's pretrained text network has them, if it has one."""
-    if not config.pieces:
-        if recipe.vocabulary is not None:
-            return read_published(recipe.vocabulary)
-        return Vocabulary.build(_captions(recipe, dataset), min_count=recipe.min_count)
-    if recipe.vocabulary is not None:
-        return read_pieces(recipe.vocabulary)
-    if config.text_part is not None:
-        option, source = config.text_part
-        return read_pieces(pretrained_folder(source, option, WITH_TOKENIZER))
-    return WordPieces.build(_captions(recipe, dataset))
+    return tokenizer.cut(model.longest), model
 
 
 def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:
@@ -182,14 +164,11 @@ def _frozen(
     train: Split, tokenizer: Any, model: RetrievalModel, device: torch.device, recipe: Recipe
 ) -> Source | None:
     """What a network that is trained later makes of the training pictures until then."""
-    staged = recipe.freeze_epochs or recipe.finetune_epochs
-    if not staged or recipe.augment is not None or model.inputs.images != "pixels":
+    if not recipe.freeze_epochs and not recipe.finetune_epochs:
         return None
-    if model.fixed_network() is not None:  # and stays so: the one source serves both stages
-        return None
-    model.set_backbone(False)
+    model.set_backbone(False)  # refused where nothing can be frozen
     try:
-        if model.fixed_network() is None:
+        if recipe.augment is not None or model.fixed_network() is None:
             return None
         made = source_of(train, tokenizer, model, device, recipe)
     finally:

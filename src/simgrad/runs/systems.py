@@ -73,23 +73,16 @@ def _open_run(path: Path, split_name: str, device: str, stored: bool) -> System:
     split = run.dataset().split(split_name)
     source = source_of(split, loaded.tokenizer, loaded.model, place, run.recipe)
     images, captions = encode_source(loaded.model, source)
-    model: Any = loaded.model
-    second = None
-    if hasattr(model, "scores"):
-
-        def second(pairs: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = model.scores(images, captions, pairs.to(place))
-            return found
-
+    second = loaded.model.reranker(images, captions)
     return System(
         run.name,
-        model_scores(model, images, captions),
+        model_scores(loaded.model, images, captions),
         split.image_of_caption,
         tuple(split.image_names),
         tuple(split.caption_ids) if split.caption_ids is not None else None,
         split,
-        second,
-        getattr(model, "candidates", None),
+        second_scorer=None if second is None else lambda pairs: second.scores(pairs.to(place)),
+        candidates=None if second is None else second.candidates,
     )
 
 

@@ -109,7 +109,10 @@ class Plan:
             model = self.model(row).offline()
             settings = {"features": model.reads, **sizes}
             spec = ", ".join(f"{k}={v}" for k, v in settings.items())
-            place = {"data": f"scenes({spec})", "features": None, "skip": None, "model": str(model)}
+            place: dict[str, Any] = {"data": f"scenes({spec})", "features": None, "skip": None}
+            place["model"] = str(model)
+            if not model.trains_backbone:  # nothing to freeze or to fine-tune later
+                place |= {"freeze_epochs": 0, "finetune_epochs": 0}
             changes = {**row.changes, **place}
             rows.append(dataclasses.replace(row, changes=changes))
         return dataclasses.replace(self, rows=tuple(rows))
@@ -129,8 +132,8 @@ class Plan:
             share = max(1, recipe.epochs // 4)
             first = max(1, recipe.first_epochs)
             changes: dict[str, Any] = {
-                "model": str(self.model(row).narrow()), "lr": 1e-3, "finetune_epochs": 0,
-                "batch": max(2, recipe.batch // 2),
+                "model": str(self.model(row).narrow()), "lr": 1e-3,
+                "freeze_epochs": 0, "finetune_epochs": 0, "batch": max(2, recipe.batch // 2),
                 # At least one epoch with the objective that the row is about.
                 "epochs": max(first + 1, recipe.epochs // 10), "decay_every": share,
                 "first_objective": recipe.first_objective or "triplet", "first_epochs": first,

@@ -22,7 +22,6 @@ from simgrad.data.sampling import IndexBatch
 from simgrad.mining.drawing import Drawn, OfflineIndex, own_size
 from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed
-from simgrad.training.occurrences import has_norms
 from simgrad.training.schedule import Moment
 from simgrad.training.step import Step
 
@@ -148,7 +147,8 @@ class GraphSteps:
             and recipe.micro_batch is None
             and recipe.precision != "fp16"
             and _captions(recipe) <= _LARGEST
-            and not (_padded(recipe) and has_norms(step.model))  # these would count the padding
+            # Batch norms would count the padding.
+            and not (_padded(recipe) and step.model.has_batch_norms())
             and distributed.size() == 1  # processes tell each other how long their captions are
         )
 

@@ -10,21 +10,10 @@ captions of an image are positives of one image, it is there once, and the step 
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from simgrad.data.batches import Batch
 from simgrad.mining.drawing import Drawn
-
-
-def has_norms(model: nn.Module) -> bool:
-    """Whether there are batch norms, training or not."""
-    return any(isinstance(part, _BatchNorm) for part in model.modules())
-
-
-def mixes_images(model: nn.Module) -> bool:
-    """Whether what is made of an image depends on the others of the batch."""
-    return any(isinstance(part, _BatchNorm) and part.training for part in model.modules())
 
 
 def each_with_its_image(batch: Batch, drawn: Drawn | None) -> tuple[Batch, Drawn | None]:

@@ -19,7 +19,7 @@ from simgrad.runs.outside import offline_similarities
 from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed, gradcache
 from simgrad.training.few import loss_of_few, weighs_few
-from simgrad.training.occurrences import each_with_its_image, mixes_images
+from simgrad.training.occurrences import each_with_its_image
 from simgrad.training.schedule import Moment
 
 
@@ -77,7 +77,7 @@ class Step:
         """Fill the parameters' gradients; the loss."""
         values = []
         drawn = drawn or Drawn.of(batch.index, self.device)
-        if self.recipe.positives == "pairs" and mixes_images(self.model):
+        if self.recipe.positives == "pairs" and self.model.mixes_images():
             batch, drawn = each_with_its_image(batch, drawn)
 
         def loss_of(images: Encoded, captions: Encoded) -> Tensor:

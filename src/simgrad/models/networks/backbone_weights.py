@@ -21,7 +21,7 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Source:
-    """Where published weights of a network are."""
+    """Where pretrained weights of a network are."""
 
     package: str | None = None  # on the package index
     hub: str | None = None  # on the hub

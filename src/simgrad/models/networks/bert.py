@@ -1,13 +1,17 @@
 """BERT, whole or split into a text half and a fusion half that also looks at an image.
 
-Devlin et al., NAACL 2019. Written out here because X-VLM cuts it in the middle: its last layers
-have a second attention, over image tokens, and may be run on their own.
+Devlin et al., NAACL 2019. Ours and not transformers', because X-VLM cuts it inside: its last layers
+have a second attention, over image tokens of another width than BERT's own (transformers' reads its
+own width alone), and run without the layers before them. One BERT then serves all models: it asks
+the host nothing, so that a step can be captured, and has keys and values in one product.
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -31,7 +35,7 @@ class BertSettings:
     context: int = 0
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Multi-head attention over itself, or over a context of its own width."""
 
     def __init__(self, settings: BertSettings, context: int | None = None) -> None:
@@ -64,8 +68,8 @@ class Layer(nn.Module):
 
     def __init__(self, settings: BertSettings, fusion: bool) -> None:
         super().__init__()
-        self.attention = Attention(settings)
-        self.cross = Attention(settings, settings.context) if fusion else None
+        self.attention = MultiHeadAttention(settings)
+        self.cross = MultiHeadAttention(settings, settings.context) if fusion else None
         self.inner = nn.Linear(settings.hidden, settings.inner)
         self.outer = nn.Linear(settings.inner, settings.hidden)
         self.drop = nn.Dropout(settings.dropout)
@@ -162,7 +166,7 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
             f"{settings.words:,}: leave `vocabulary` out, and its own are used."
         )
     model = Bert(sizes)
-    state = from_transformers(read_weights(folder), sizes.layers)
+    state, _ = from_transformers(read_weights(folder))
     missing = [name for name in model.state_dict() if name not in state and ".cross." not in name]
     if missing:
         raise InputError(f"{folder}: not a whole BERT; {missing[0]} and others are missing.")
@@ -170,27 +174,28 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
     return model
 
 
-def from_transformers(state: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """Published names of BERT's (and X-VLM's) weights -> ours."""
-    import torch
-
+def from_transformers(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """transformers' names of BERT's weights, which X-VLM has too -> ours, and which were read."""
     # Older files call a layer norm's weight gamma and its bias beta.
     given = {
-        name.removeprefix("bert.").replace("gamma", "weight").replace("beta", "bias"): tensor
-        for name, tensor in state.items()
+        name.removeprefix("bert.").replace("gamma", "weight").replace("beta", "bias"): name
+        for name in state
     }
     found: dict[str, Tensor] = {}
+    read: list[str] = []
 
     def take(ours: str, *theirs: str) -> None:
         for end in ("weight", "bias"):
-            parts = [given[f"{name}.{end}"] for name in theirs if f"{name}.{end}" in given]
-            if len(parts) == len(theirs):
-                found[f"{ours}.{end}"] = torch.cat(parts)
+            names = [given[f"{name}.{end}"] for name in theirs if f"{name}.{end}" in given]
+            if len(names) == len(theirs):
+                found[f"{ours}.{end}"] = torch.cat([state[name] for name in names])
+                read.extend(names)
 
     for ours, theirs in (("words", "word"), ("positions", "position"), ("kinds", "token_type")):
         take(ours, f"embeddings.{theirs}_embeddings")
     take("norm", "embeddings.LayerNorm")
-    for i in range(layers):
+    numbers = re.findall(r"encoder\.layer\.(\d+)\.", " ".join(given))
+    for i in sorted(set(map(int, numbers))):
         at = f"encoder.layer.{i}"
         for ours, theirs in (("attention", "attention"), ("cross", "crossattention")):
             take(f"layers.{i}.{ours}.ask", f"{at}.{theirs}.self.query")
@@ -200,4 +205,4 @@ def from_transformers(state: dict[str, Tensor], layers: int) -> dict[str, Tensor
         take(f"layers.{i}.inner", f"{at}.intermediate.dense")
         take(f"layers.{i}.outer", f"{at}.output.dense")
         take(f"layers.{i}.norm", f"{at}.output.LayerNorm")
-    return found
+    return found, read

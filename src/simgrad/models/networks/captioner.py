@@ -1,8 +1,8 @@
 """VSRN's captioner: generate a caption from regions, attending to them at each word.
 
 A GRU reads the regions; a second GRU writes the caption, fed with the true previous word and
-with regions weighed by additive attention against its state. It is trained alongside and never
-used for retrieval.
+with regions weighed by additive attention against its state. As in VSRN's code it also learns that
+one <pad> follows <end>. It is trained alongside and never used for retrieval.
 """
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from simgrad.models.networks.layers import valid
 from simgrad.models.networks.recurrent import gru_states
+
+_PAD = 0  # what every tokenizer fills captions up with
 
 
 class Captioner(nn.Module):
@@ -36,7 +38,7 @@ class Captioner(nn.Module):
     def forward(self, regions: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
         read = gru_states(self.reader, self.dropout(self.project(regions)))
         state = read[:, -1]
-        words = self.embed(tokens[:, :-1])
+        words = self.embed(tokens)
         keys = self.of_region(read)  # the same for every word
         states = []
         for step in range(words.shape[1]):
@@ -44,8 +46,9 @@ class Captioner(nn.Module):
             seen = (focus * read).sum(1)
             state = self.writer(self.dropout(torch.cat([words[:, step], seen], dim=1)), state)
             states.append(state)
-        logits = self.out(torch.stack(states, dim=1))  # (m, L - 1, words)
-        target = tokens[:, 1:]
+        logits = self.out(torch.stack(states, dim=1))  # (m, L, words)
+        real = valid(lengths, tokens.shape[1])
+        following = valid(lengths - 1, tokens.shape[1])
+        target = torch.where(following, F.pad(tokens[:, 1:], (0, 1)), _PAD)
         losses = F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), reduction="none")
-        real = valid(lengths - 1, target.shape[1])
         return (losses * real.flatten()).sum() / len(tokens)

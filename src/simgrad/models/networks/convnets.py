@@ -2,6 +2,8 @@
 
 He et al., Deep residual learning, CVPR 2016 (with the stride on the 3 x 3 convolution, as all
 published weights have it); Simonyan and Zisserman, Very deep convolutional networks, ICLR 2015.
+Ours and not transformers': VSE++'s own checkpoints and torchvision's files have these names, and so
+have ours, whatever transformers calls its weights tomorrow; transformers has no VGG.
 """
 
 import re

@@ -89,37 +89,53 @@ def last_state(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
 
 
 class GruText(nn.Module):
-    """VSE++'s text encoder: word vectors, a GRU, the state after the last word."""
+    """Word vectors and a GRU: its state after the last word (VSE++), or after each (SCAN)."""
 
-    def __init__(self, words: int, word_dimension: int, dimension: int) -> None:
+    longest = None  # it reads captions of any length
+
+    def __init__(
+        self, words: int, word_dimension: int, dimension: int, layers: int = 1, *, whole: bool
+    ) -> None:
         super().__init__()
         self.embed = word_embedding(words, word_dimension)
-        self.rnn = nn.GRU(word_dimension, dimension, batch_first=True)
+        self.rnn = nn.GRU(word_dimension, dimension, layers, batch_first=True)
+        self.whole = whole
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return last_state(self.rnn, self.embed(tokens), lengths)
+        """(m, L) -> (m, dimension) for the sentence as a whole, or (m, L, dimension)."""
+        words = self.embed(tokens)
+        return last_state(self.rnn, words, lengths) if self.whole else gru_states(self.rnn, words)
 
 
 class BiGru(nn.Module):
     """A GRU in both directions, averaged at each step: (m, L, d) -> (m, L, hidden).
 
     The backward GRU reads each sequence's real part from its end. In half precision it passes over
-    the padding; elsewhere a gather turns only the real part around, and its states back.
+    the padding; elsewhere a gather turns only the real part around, and its states back. A layer
+    above reads the states of both directions side by side.
     """
 
-    def __init__(self, inputs: int, hidden: int) -> None:
+    def __init__(self, inputs: int, hidden: int, layers: int = 1) -> None:
         super().__init__()
         self.onward = nn.GRU(inputs, hidden, batch_first=True)
         self.backward_ = nn.GRU(inputs, hidden, batch_first=True)
+        self.above = BiGru(2 * hidden, hidden, layers - 1) if layers > 1 else None
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Steps beyond a sequence's length are undefined; mask them."""
+        if self.above is not None:
+            states: Tensor = self.above(self._both(x, lengths, joined=True), lengths)
+            return states
+        return self._both(x, lengths, joined=False)
+
+    def _both(self, x: Tensor, lengths: Tensor, joined: bool) -> Tensor:
         if in_half_precision(x):
-            return scaled_states([self.onward, self.backward_], x, ~valid(lengths, x.shape[1]))
+            absent = ~valid(lengths, x.shape[1])
+            return scaled_states([self.onward, self.backward_], x, absent, joined=joined)
         turn = turned(lengths, x.shape[1])
         onward = gru_states(self.onward, x)
-        back = gru_states(self.backward_, _reorder(x, turn))
-        return (onward + _reorder(back, turn)) / 2
+        back = _reorder(gru_states(self.backward_, _reorder(x, turn)), turn)
+        return torch.cat([onward, back], dim=2) if joined else (onward + back) / 2
 
 
 def turned(lengths: Tensor, longest: int) -> Tensor:
@@ -135,10 +151,12 @@ def _reorder(x: Tensor, index: Tensor) -> Tensor:
 class BiGruText(nn.Module):
     """SCAN's text encoder: word vectors and a two-way GRU; one vector for each word."""
 
-    def __init__(self, words: int, word_dimension: int, dimension: int) -> None:
+    longest = None
+
+    def __init__(self, words: int, word_dimension: int, dimension: int, layers: int = 1) -> None:
         super().__init__()
         self.embed = word_embedding(words, word_dimension)
-        self.rnn = BiGru(word_dimension, dimension)
+        self.rnn = BiGru(word_dimension, dimension, layers)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         words: Tensor = self.rnn(self.embed(tokens), lengths)
@@ -157,6 +175,12 @@ class Tower(nn.Module):
         self.finetune = finetune
         self.keep = keep  # batch norms keep their statistics even while fine-tuned
         self.requires_grad_(finetune)
+
+    def set_trained(self, trained: bool) -> None:
+        """Thaw or freeze it."""
+        if self.finetune != trained:
+            self.finetune = trained
+            self.requires_grad_(trained)
 
     def train(self, mode: bool = True) -> "Tower":
         """A frozen backbone stays in evaluation mode: its statistics never drift."""

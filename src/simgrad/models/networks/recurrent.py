@@ -24,7 +24,7 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part", mod
 
 
 def gru_states(rnn: nn.GRU, x: Tensor) -> Tensor:
-    """(m, L, d) -> (m, L, hidden): the states of a one-layer GRU after every step."""
+    """(m, L, d) -> (m, L, hidden): the states of a GRU's last layer after every step."""
     if not in_half_precision(x):
         states: Tensor = rnn(x)[0]
         return states
@@ -55,19 +55,21 @@ def scaled_states(
     absent: Tensor | None = None,
     kind: torch.dtype = torch.float16,
     step: Tensor | None = None,
+    joined: bool = False,
 ) -> Tensor:
     """A GRU's states in `kind`, its backward pass in numbers near one; after one `step`, if given.
 
-    Of two GRUs the second reads from the end, and the states are averaged. Steps marked `absent`
-    leave the state as it is: an input of their own, which has no other weight, opens the update
-    gate all the way. So one call runs both ways, and nothing is turned around.
+    Of two GRUs, of one layer each, the second reads from the end; their states are averaged, or
+    `joined` side by side. Steps marked `absent` leave the state as it is: an input of their own,
+    which has no other weight, opens the update gate all the way. So one call runs both ways, and
+    nothing is turned around.
     """
     size: list[Tensor] = []  # filled when the backward pass comes by
     leave: Callable[..., Tensor] = _Leave.apply
     enter: Callable[..., Tensor] = _Enter.apply
-    hidden = ways[0].hidden_size
+    hidden, layers = ways[0].hidden_size, ways[0].num_layers
     x = leave(x, kind, size)
-    weights = [leave(each, kind, size) for rnn in ways for each in rnn.all_weights[0]]
+    weights = [leave(w, kind, size) for rnn in ways for layer in rnn.all_weights for w in layer]
     more = -x.shape[-1] % _ALIGNED
     if absent is not None:
         more = more or _ALIGNED
@@ -78,33 +80,37 @@ def scaled_states(
         weights[::4] = [torch.cat([each, gates], dim=1) for each in weights[::4]]
     elif more:  # zeros times zeros: nothing changes
         x, weights[0] = pad(x, (0, more)), pad(weights[0], (0, more))
-    start = x.new_zeros(len(ways), len(x), hidden)
+    start = x.new_zeros(len(ways) * layers, len(x), hidden)
     states, _ = torch._VF.gru(  # type: ignore[attr-defined]  # what nn.GRU itself calls
-        x, start, weights, True, 1, 0.0, ways[0].training, len(ways) == 2, True
+        x, start, weights, True, layers, 0.0, ways[0].training, len(ways) == 2, True
     )
     states = states.view(*states.shape[:2], len(ways), hidden)
     # One state of each is taken here: all of them would be cast, and their zeros scaled.
-    return enter(states if step is None else _at(states, step), size)
+    return enter(states if step is None else _at(states, step), size, joined)
 
 
 class _Enter(torch.autograd.Function):
     """The gradient enters the layer: divided by its largest entry, rounded to a power of two."""
 
     @staticmethod
-    def forward(context: Any, states: Tensor, size: list[Tensor]) -> Tensor:
-        """(m, L, ways, hidden) -> (m, L, hidden): the mean of all ways."""
+    def forward(context: Any, states: Tensor, size: list[Tensor], joined: bool) -> Tensor:
+        """(m, L, ways, hidden) -> (m, L, hidden): the mean of all ways; joined, all of them."""
         context.size, context.kind, context.ways = size, states.dtype, states.shape[2]
+        context.joined = joined or context.ways == 1
         # In float32, so that the gradient arrives in it.
-        return states.mean(2, dtype=torch.float32) if context.ways > 1 else states[:, :, 0].float()
+        return states.flatten(2).float() if context.joined else states.mean(2, dtype=torch.float32)
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         largest = torch.linalg.vector_norm(gradient, torch.inf)
         largest = largest.clamp_min_(1e-30).log2_().floor_().exp2_()
-        context.size[:] = [largest / context.ways if context.ways > 1 else largest]
-        each = gradient[:, :, None].expand(-1, -1, context.ways, -1)
+        context.size[:] = [largest if context.joined else largest / context.ways]
+        if context.joined:
+            each = gradient.reshape(*gradient.shape[:2], context.ways, -1)
+        else:
+            each = gradient[:, :, None].expand(-1, -1, context.ways, -1)
         scaled = torch.empty(each.shape, dtype=context.kind, device=gradient.device)
-        return torch.div(each, largest, out=scaled), None
+        return torch.div(each, largest, out=scaled), None, None
 
 
 class _Leave(torch.autograd.Function):

@@ -1,7 +1,12 @@
 """The Swin transformer, X-VLM's image tower: attention in windows that shift by half.
 
 Liu et al.: Swin transformer: Hierarchical vision transformer using shifted windows, ICCV 2021.
-Weights carry the names of the published files.
+Weights carry the names of the published files. Ours and not transformers' (5.22): in training that
+leaves branches out in the attention alone, where the published one does in both halves of a block;
+it copies the masks of shifted windows for every picture and head (over a gigabyte in a block of
+the first stage, at 128 pictures of 384 pixels); and it has changed the names of its weights between
+versions, which our checkpoints would carry. Where nothing is trained, both give the same: a test
+holds that.
 """
 
 import dataclasses
@@ -201,7 +206,8 @@ class Swin(nn.Module):
         self.settings = settings
         self.part_settings = dataclasses.asdict(settings)
         self.patch_embed = PatchEmbed(settings.patch, settings.width)
-        rates = torch.linspace(0, settings.drop_path, sum(settings.depths)).tolist()
+        blocks_in_all = sum(settings.depths)
+        rates = [settings.drop_path * i / max(1, blocks_in_all - 1) for i in range(blocks_in_all)]
         width, side = settings.width, settings.size // settings.patch
         stages = []
         for i, depth in enumerate(settings.depths):

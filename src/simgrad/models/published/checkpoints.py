@@ -2,11 +2,15 @@
 
 VSE++, VSRN, SCAN, BFAN and VSE-infinity save {epoch, model: [image encoder, text encoder],
 best_rsum, opt, Eiters}; X-VLM saves {model: state, config}. Files are read as tensors and plain
-data only. The names of the weights say what the model is; its options say the rest.
+data only. The names of the weights and the options say what the model is. Nothing is guessed, and
+nothing is dropped: what a file does not say is asked for, and a weight that no model of ours reads
+is refused.
 """
 
 import argparse
+import dataclasses
 import math
+import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +19,27 @@ from typing import Any
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.models.base import Inputs, ModelConfig, RetrievalModel, build
+from simgrad.core.spec import split_spec
+from simgrad.data.vocabulary import Tokenizer
+from simgrad.models.base import Inputs, RetrievalModel, build, models
+from simgrad.models.filling import fill, refuse_misfits
 from simgrad.models.networks.parts import stored_parts
-from simgrad.models.published.file import Published, State
-from simgrad.models.published.maps import MAPS
+from simgrad.models.published.file import Mapped, Part, Published, State
+from simgrad.models.published.scan import bfan, scan
+from simgrad.models.published.vse_infinity import vse_infinity
+from simgrad.models.published.vsepp import vsepp
+from simgrad.models.published.vsrn import vsrn
+from simgrad.models.published.xvlm import xvlm
 from simgrad.models.unpickle import read_tensors
+
+MAPS: dict[str, Callable[[Published], Mapped]] = {
+    "vse++": vsepp,
+    "vsrn": vsrn,
+    "vse-infinity": vse_infinity,
+    "scan": scan,
+    "bfan": bfan,
+    "x-vlm": xvlm,
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +47,7 @@ class Imported:
     """A published checkpoint as one of our models."""
 
     model: RetrievalModel
+    tokenizer: Tokenizer | None
     facts: dict[str, Any]
     left_out: str | None  # what the file has and the model has not
 
@@ -49,14 +70,15 @@ def read_published_checkpoint(path: str | Path) -> Published:
                 f"{path}: partial; 'model' must hold the image encoder and the text encoder, "
                 f"and it holds {len(model)} of them."
             )
-        return Published(path, _state(model[0], path), _state(model[1], path), options, facts)
-    state = _state(model, path)
-    if not any(name.startswith("vision_encoder.") for name in state):
+        image, text = (Part(path, _state(part, path)) for part in model[:2])
+        return Published(path, image, text, options, facts)
+    whole = Part(path, _state(model, path))
+    if not whole.has("vision_encoder."):
         raise InputError(
             f"{path}: no 'model' with an image and a text encoder, and no 'vision_encoder': not a "
             f"checkpoint of a known model (it has {', '.join(map(str, list(content)[:5]))})."
         )
-    return Published(path, state, {}, options, facts)
+    return Published(path, whole, Part(path, {}), options, facts)
 
 
 def _state(part: Any, path: Path) -> State:
@@ -66,8 +88,11 @@ def _state(part: Any, path: Path) -> State:
     state: State = {}
     for name, tensor in part.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise InputError(f"{path}: {name!r:.60} is not a named weight.")
-        state[".".join(piece for piece in name.split(".") if piece != "module")] = tensor
+            raise InputError(f"{path}: {reprlib.repr(name)} is not a named weight.")
+        short = ".".join(piece for piece in name.split(".") if piece != "module")
+        if short in state:
+            raise InputError(f"{path}: the weight '{short[:60]}' is in it twice.")
+        state[short] = tensor
     return state
 
 
@@ -80,69 +105,86 @@ def _number(value: Any) -> float | None:
 
 
 def recognise(published: Published) -> str:
-    """Which of our models a checkpoint is, by the names of its weights."""
+    """Which of our models a checkpoint is, by its options and the names of its weights."""
     image, text = published.image, published.text
-    if any(name.startswith("vision_encoder.") for name in image):
+    if image.has("vision_encoder."):
         return "x-vlm"
-    if any(name.startswith("Rs_GCN_") for name in image):
+    if image.has("Rs_GCN_"):
         return "vsrn"
-    if any("gpool." in name for name in image):
+    if any("gpool." in name for name in image.names()):
         return "vse-infinity"
     if "fc.weight" not in image and "fc.weight_v" not in image:
         raise InputError(f"{published.path}: partial; the image encoder has no 'fc.weight'.")
-    if "rnn.weight_ih_l0_reverse" not in text:
-        return "vse++"
+    # SCAN's words may be read by the very GRU that VSE++ has: only its options tell.
     if "focal_type" in published.options:
         return "bfan"
     if "cross_attn" in published.options:
         return "scan"
+    two_way = "rnn.weight_ih_l0_reverse" in text
+    if not two_way and (published.options or image.has("cnn.")):
+        return "vse++"
+    which = ("scan", "bfan") if two_way else ("vse++", "scan")
     raise InputError(
-        f"{published.path}: SCAN or BFAN, but without the options that say which; "
-        "give --model scan or --model bfan."
+        f"{published.path}: the options that tell {which[0]} from {which[1]} are not in it; give "
+        f"--model {which[0]} or --model {which[1]}."
     )
 
 
-def convert(published: Published, name: str | None = None) -> Imported:
-    """A published checkpoint to our model; `name` where the file does not say which."""
+def convert(
+    published: Published, model: str | None = None, vocabulary: str | Path | None = None
+) -> Imported:
+    """A published checkpoint to our model.
 
-    name = name or recognise(published)
-    if name not in MAPS:
-        known = ", ".join(MAPS)
-        raise InputError(f"--model {name}: checkpoints are imported of {known}.")
-    mapping: Callable[[Published], tuple[ModelConfig, Inputs, State, str | None]] = MAPS[name]
-    config, inputs, state, left_out = mapping(published)
+    `model` is its name where the file does not say which it is; settings in it, as in
+    `x-vlm(size=384)`, go before those of the file. `vocabulary` is what it was trained with.
+    """
+    name, given = _told(published, model)
+    mapped = MAPS[name](dataclasses.replace(published, given=given))
+    config = dataclasses.replace(mapped.config, **given)
+    inputs, tokenizer = mapped.inputs, None
+    if vocabulary is not None:
+        tokenizer = _tokenizer(vocabulary, mapped)
+        inputs = Inputs.of(inputs.images, inputs.image_shape, tokenizer)
+    for part in (published.image, published.text):
+        if part.untaken():
+            raise InputError(
+                f"{published.path}: the weight '{part.untaken()[0]}' has no place in {config} "
+                f"({len(part.untaken())} such); it is another model, or a form of it that is not "
+                "supported."
+            )
     with stored_parts({}):  # the file brings all weights: pretrained ones are not needed
-        model = build(config, inputs)
-    _fill(model, state, published.path)
+        refuse_misfits(config, inputs, mapped.state, published.path)
+        built = build(config, inputs)
+    fill(built, mapped.state, published.path)
     options = {key: value for key, value in published.options.items() if _plain(value)}
     facts = {**published.facts, "options": options, "file": published.path.name}
-    return Imported(model.eval(), facts, left_out)
+    tokenizer = None if tokenizer is None else tokenizer.cut(built.longest)
+    return Imported(built.eval(), tokenizer, facts, mapped.left_out)
+
+
+def _told(published: Published, model: str | None) -> tuple[str, dict[str, Any]]:
+    """The model's name, and the settings that the user gave with it."""
+    if model is None:
+        return recognise(published), {}
+    name, values = split_spec(model, "model")
+    if name not in MAPS:
+        raise InputError(f"--model {name}: checkpoints are imported of {', '.join(MAPS)}.")
+    config = models.parse(model)
+    return name, {key: getattr(config, key) for key in values}
+
+
+def _tokenizer(path: str | Path, mapped: Mapped) -> Tokenizer:
+    """The vocabulary, with the words that a model's code adds to it if its weights have them."""
+    needs, size = mapped.config.tokenizer_needs, mapped.inputs.vocabulary_size
+    plain = dataclasses.replace(needs, added=()).read(path)
+    tokenizer = plain if len(plain) == size else needs.read(path)
+    if len(tokenizer) != size:
+        raise InputError(
+            f"{path}: {len(plain):,} words, but the checkpoint was trained with {size:,}; give the "
+            "vocabulary it was trained with."
+        )
+    return tokenizer
 
 
 def _plain(value: Any) -> bool:
     return value is None or isinstance(value, str | bool | int | float)
-
-
-def _fill(model: RetrievalModel, state: State, path: Path) -> None:
-    wanted = {
-        name: tensor
-        for name, tensor in model.state_dict().items()
-        if not name.endswith("num_batches_tracked")
-    }
-    missing = [name for name in wanted if name not in state]
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise InputError(
-            f"{path}: partial; nothing in it for {', '.join(missing[:3])}{more} of {model.config}."
-        )
-    wrong = [name for name in wanted if state[name].shape != wanted[name].shape]
-    if wrong:
-        name = wrong[0]
-        raise InputError(
-            f"{path}: '{name}' is {tuple(state[name].shape)}, where {model.config} has "
-            f"{tuple(wanted[name].shape)}."
-        )
-    extra = [name for name in state if name not in model.state_dict()]
-    if extra:
-        raise InputError(f"{path}: '{extra[0]}' has no place in {model.config}.")
-    model.load_state_dict(state, strict=False)

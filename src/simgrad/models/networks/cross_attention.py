@@ -2,8 +2,8 @@
 
 Every query vector looks at the vectors of a context set, and is scored by its cosine with what
 it saw, v = sum_j w_j c_j. Two facts keep this cheap. The cosine needs no second product in the
-embedding dimension: with unit queries, cos(q, v) = w·(cq) / sqrt(w (c cᵀ) w), and c cᵀ is small.
-And it does not change when w is scaled, so the softmax needs no denominator.
+embedding dimension: cos(q, v) = w·(cq) / (|q| sqrt(w (c cᵀ) w)), and c cᵀ is small. And it
+does not change when w is scaled, so the softmax needs no denominator.
 
 Products are laid out (contexts, context length, query length, queries): every sum then runs over
 an outer axis, with the queries side by side in memory. Work goes block by block in fixed memory.
@@ -17,62 +17,90 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from simgrad.models.base import Encoded, tokens_of
+from simgrad.models.encoded import Encoded, tokens_of
 
 # Arrays of a block's size that are alive at once: few while evaluating, more for a gradient.
 _ALIVE, _ALIVE_TRAINING = 4, 10
-# What exceeds the bar by less is level with it, so that rounding never decides.
-_TIE = 1 + 1e-5
+# Exponents up to this need no maximum taken off first.
+_SAFE = 20.0
+# How products are normalised before the softmax over the context, by SCAN's own names.
+RAW_NORMS = ("clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm")
 # Queries side by side in a block; on a CPU a block should stay near between the steps over it.
 _QUERY_BLOCK, _QUERY_BLOCK_CPU = 512, 64
 _NUMBERS_CPU = 1 << 22
 
 
 @dataclass(frozen=True)
-class Attention:
+class CrossAttention:
     """How queries attend to a context, and how a set of cosines becomes one similarity."""
 
     smooth: float  # lambda 1, the inverse temperature of the attention
+    norm: str = "clipped_l2norm"  # one of RAW_NORMS
     focal: str | None = None  # BFAN: drop the context below "equal" or "prob" relevance
     aggregate: str = "mean"  # lse, mean, max or sum over the queries of a set
     sharpness: float = 6.0  # lambda 2, of lse
+    unit: bool = True  # whether all vectors have unit length
 
-    def weights(self, products: Tensor, real: Tensor | None) -> Tensor:
-        """(c, K, L, q) products -> attention over K, up to a factor for each query."""
-        clipped = F.leaky_relu(products, 0.1)
-        length = clipped.square().sum(2, keepdim=True).clamp_min(1e-16).sqrt()
-        # The products over their length are at most 1, so only a large lambda could overflow.
-        scores = clipped * (self.smooth / length)
-        if self.smooth > 20:
-            shown = scores if real is None else scores.masked_fill(~real[:, :, None, None], -1e4)
-            scores = scores - shown.detach().amax(1, keepdim=True)
+    def weights(self, products: Tensor, real: Tensor | None, shown: Tensor | None) -> Tensor:
+        """(c, K, L, q) products -> attention over K, up to a factor for each query.
+
+        `real` marks the context, (c, K); `shown` the queries, (L, q) or (c, L, q).
+        """
+        scores, largest = self._scores(products, shown)
+        if largest > _SAFE:
+            seen = scores if real is None else scores.masked_fill(~real[:, :, None, None], -1e4)
+            scores = scores - seen.detach().amax(1, keepdim=True)
         weights = scores.exp_()
         if real is not None:
             weights = weights.masked_fill(~real[:, :, None, None], 0.0)
         return weights if self.focal is None else weights * self.kept(weights.detach(), real)
 
+    def _scores(self, products: Tensor, shown: Tensor | None) -> tuple[Tensor, float]:
+        """What the softmax over the context sees, and how large it can be."""
+        clipped = F.leaky_relu(products, 0.1) if self.norm.startswith("clipped") else products
+        if self.norm.endswith("l2norm"):
+            length = clipped.square().sum(2, keepdim=True).clamp_min(1e-16).sqrt()
+            return clipped * (self.smooth / length), self.smooth
+        if self.norm == "softmax":
+            if shown is not None:
+                clipped = clipped.masked_fill(~shown.unsqueeze(-3), float("-inf"))
+            return clipped.softmax(2) * self.smooth, self.smooth
+        return clipped * self.smooth, self.smooth if self.unit else float("inf")
+
     def kept(self, weights: Tensor, real: Tensor | None) -> Tensor:
         """BFAN's mask: which of the context matters to each query; where nothing stands out
-        (a context of one, say) all of it does, which the published code leaves undefined."""
+        (a context of one, say) all of it does, where the published code divides by zero."""
         if self.focal == "equal":
             count = weights.shape[1] if real is None else real.sum(1)[:, None, None, None]
             bar = weights.sum(1, keepdim=True) / count
         else:
             root = weights.sqrt()
             bar = (weights * root).sum(1, keepdim=True) / root.sum(1, keepdim=True)
-        above = weights > bar * _TIE
+        above = weights > bar
         return above | ~above.any(1, keepdim=True)
 
-    def cosines(self, products: Tensor, gram: Tensor, real: Tensor | None) -> Tensor:
-        """Products (c, K, L, q) of contexts with unit queries, context with itself (c, K, K)
-        -> (c, L, q)."""
-        weights = self.weights(products, real)
+    def cosines(
+        self,
+        products: Tensor,
+        gram: Tensor,
+        real: Tensor | None,
+        shown: Tensor | None,
+        lengths: Tensor | None,
+    ) -> Tensor:
+        """Products (c, K, L, q) of contexts with queries, context with itself (c, K, K), lengths
+        of queries that are not of unit length, (L, q) or (c, L, q) -> (c, L, q)."""
+        weights = self.weights(products, real, shown)
         with torch.autocast(products.device.type, enabled=False):
             seen = (gram @ weights.flatten(2)).view_as(weights)
         # In place where no gradient needs the factors: memory traffic is what this costs.
         times = torch.mul if torch.is_grad_enabled() else Tensor.mul_
         norm = times(seen, weights).sum(1).clamp_min(1e-24).sqrt()
-        return times(products, weights).sum(1) / norm
+        cosines = times(products, weights).sum(1) / norm
+        return cosines if lengths is None else cosines / lengths
+
+    def lengths(self, queries: Tensor) -> Tensor | None:
+        """Of queries (..., d), where they are not one."""
+        return None if self.unit else queries.float().norm(dim=-1).clamp_min(1e-8)
 
     def collect(self, cosines: Tensor, real: Tensor | None) -> Tensor:
         """(c, L, q) cosines, (L, q) or (c, L, q) mask -> (c, q) similarities."""
@@ -105,7 +133,8 @@ class Attention:
         """The same, where the products of the context with itself are known."""
         products = context.flatten(0, 1) @ queries.flatten(0, 1).T
         products = products.float().view(*context.shape[:2], *queries.shape[:2])
-        return self.collect(self.cosines(products, gram, context_real), real)
+        lengths = self.lengths(queries)
+        return self.collect(self.cosines(products, gram, context_real, real, lengths), real)
 
 
 def gram_of(context: Tensor) -> Tensor:
@@ -115,16 +144,17 @@ def gram_of(context: Tensor) -> Tensor:
         return context @ context.transpose(1, 2)
 
 
-def attend_pairs(context: Encoded, queries: Encoded, how: Attention) -> Tensor:
+def attend_pairs(context: Encoded, queries: Encoded, how: CrossAttention) -> Tensor:
     """(n,): set k of the context with set k of the queries alone."""
     tokens = tokens_of(context)
     products = (tokens @ tokens_of(queries).transpose(1, 2)).float()[..., None]  # (n, K, L, 1)
-    cosines = how.cosines(products, gram_of(tokens), context.mask)
     real = None if queries.mask is None else queries.mask[:, :, None]
+    lengths = how.lengths(tokens_of(queries)[:, :, None])  # (n, L, 1)
+    cosines = how.cosines(products, gram_of(tokens), context.mask, real, lengths)
     return how.collect(cosines, real).squeeze(1)
 
 
-def attend(context: Encoded, queries: Encoded, how: Attention, *, memory_mib: int) -> Tensor:
+def attend(context: Encoded, queries: Encoded, how: CrossAttention, *, memory_mib: int) -> Tensor:
     """Similarities (contexts, queries) of every pair of sets."""
     numbers = memory_mib * 2**20 // 4 // (_ALIVE_TRAINING if torch.is_grad_enabled() else _ALIVE)
     on_gpu = tokens_of(context).is_cuda
@@ -156,7 +186,7 @@ def _numbers(context: Encoded, queries: Encoded) -> int:
 
 
 def _attend_as_they_come(
-    context: Encoded, queries: Encoded, how: Attention, numbers: int
+    context: Encoded, queries: Encoded, how: CrossAttention, numbers: int
 ) -> Tensor:
     """Without asking the host how long anything is: in one piece if it is not too large, else in
     blocks of contexts, which a gradient computes again on its way back."""

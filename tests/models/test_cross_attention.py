@@ -5,17 +5,18 @@ import torch
 import torch.nn.functional as F
 
 from simgrad.models.base import Encoded
-from simgrad.models.networks import attention
-from simgrad.models.networks.attention import Attention, attend
+from simgrad.models.networks import cross_attention as attention
+from simgrad.models.networks.cross_attention import CrossAttention, attend, attend_pairs
 from tests.models import reference as ref
 
 CASES = [
-    Attention(9.0, aggregate="lse", sharpness=6.0),
-    Attention(4.0, aggregate="mean"),
-    Attention(4.0, aggregate="max"),
-    Attention(30.0, aggregate="sum"),
-    Attention(20.0, focal="equal"),
-    Attention(20.0, focal="prob"),
+    CrossAttention(9.0, aggregate="lse", sharpness=6.0),
+    CrossAttention(4.0, aggregate="mean"),
+    CrossAttention(4.0, aggregate="max"),
+    CrossAttention(30.0, aggregate="sum"),
+    CrossAttention(20.0, focal="equal"),
+    CrossAttention(20.0, focal="prob"),
+    *(CrossAttention(9.0, norm) for norm in ("l2norm", "clipped", "softmax", "no_norm")),
 ]
 
 
@@ -28,20 +29,20 @@ def sets(n: int, lengths: list[int] | None, size: int, seed: int) -> Encoded:
     return Encoded(tokens=tokens * mask[:, :, None], mask=mask)
 
 
-def slowly(context: Encoded, queries: Encoded, how: Attention) -> torch.Tensor:
+def slowly(context: Encoded, queries: Encoded, how: CrossAttention) -> torch.Tensor:
     result = torch.zeros(len(context), len(queries), dtype=torch.float64)
     for i in range(len(context)):
         for j in range(len(queries)):
             c = ref.array(context.tokens[i][context.real()[i]])
             q = ref.array(queries.tokens[j][queries.real()[j]])
-            cosines = ref.attention_cosines(q, c, how.smooth, how.focal)
+            cosines = ref.attention_cosines(q, c, how.smooth, how.focal, how.norm)
             result[i, j] = ref.aggregate(cosines, how.aggregate, how.sharpness)
     return result
 
 
 @pytest.mark.parametrize("how", CASES, ids=str)
 @pytest.mark.parametrize("grad", [False, True])
-def test_every_pair_equals_a_loop(how: Attention, grad: bool) -> None:
+def test_every_pair_equals_a_loop(how: CrossAttention, grad: bool) -> None:
     # A single query looks at everything equally, where rounding decides what stands out.
     shortest = 1 if how.focal is None else 2
     regions, words = sets(3, None, 6, 0), sets(4, [5, shortest, 3, 4], 5, 1)
@@ -51,8 +52,23 @@ def test_every_pair_equals_a_loop(how: Attention, grad: bool) -> None:
             assert torch.allclose(found.double(), slowly(context, queries, how), atol=2e-5)
 
 
+@pytest.mark.parametrize("norm", attention.RAW_NORMS)
+def test_vectors_of_any_length(norm: str) -> None:
+    """Without unit length, products may be large: nothing overflows, and cosines are cosines."""
+    torch.manual_seed(0)
+    how = CrossAttention(30.0, norm, unit=False)
+    regions, words = sets(3, None, 6, 0), sets(4, [5, 2, 3, 4], 5, 1)
+    for one in (regions, words):
+        one.tokens = one.tokens * 4 * torch.rand(one.tokens.shape[:2])[..., None]
+    for context, queries in ((regions, words), (words, regions)):
+        found = attend(context, queries, how, memory_mib=64)
+        assert torch.allclose(found.double(), slowly(context, queries, how), atol=2e-5)
+        pairs = attend_pairs(context.select(slice(0, 3)), queries.select(slice(0, 3)), how)
+        assert torch.allclose(pairs, found.diagonal()[:3], atol=2e-5)
+
+
 @pytest.mark.parametrize("how", CASES[:1] + CASES[4:5], ids=str)
-def test_blocks_change_nothing(how: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_change_nothing(how: CrossAttention, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of every size, an uneven last one too, with and without a gradient."""
     regions, words = sets(7, None, 6, 0), sets(9, [5, 1, 3, 4, 2, 2, 5, 1, 4], 5, 1)
     with torch.no_grad():

@@ -1,0 +1,30 @@
+"""What is declared, as a list, or one of it with its parameters."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from simgrad.core.console import print_table
+from simgrad.core.spec import Declaration, Registry, print_value
+
+T = TypeVar("T")
+
+
+def print_declared(
+    registry: Registry[T],
+    name: str | None,
+    headings: Sequence[str],
+    row: Callable[[Declaration[T]], Sequence[str]],
+) -> None:
+    """The list of a registry, or the parameters of one of its names."""
+    if name is None:
+        print_table(headings, [row(declared) for declared in registry])
+        print(f"\n{registry.command} NAME explains the parameters of one.")
+        return
+    entry = registry[name]
+    print(f"{entry.name}: {entry.description} ({entry.paper})\n")
+    fixed = [(k, print_value(v), "", "fixed by the name") for k, v in entry.preset]
+    rows = [
+        (p.name, print_value(p.default), "|".join(p.choices or ()), p.description)
+        for p in entry.parameters
+    ]
+    print_table(("parameter", "default", "one of", "meaning"), fixed + rows)

@@ -1,0 +1,108 @@
+"""What a model is fed: images of a kind and a shape, and captions as numbers.
+
+`Inputs` says what the data gives, so that a model's first layers fit. `TokenizerNeeds` says what a
+model wants its captions to be: words or pieces of words, of a pretrained network or of its own.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from simgrad.core.errors import InputError
+from simgrad.data.subwords import Subwords, read_pieces
+from simgrad.data.vocabulary import Tokenizer, Vocabulary, read_published
+from simgrad.data.wordpieces import WordPieces
+from simgrad.models.networks.parts import WITH_TOKENIZER, pretrained_folder
+
+ImageKind = Literal["features", "regions", "pixels"]
+_KINDS = ("features", "regions", "pixels")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model is fed, so that its first layers fit."""
+
+    images: ImageKind  # one vector, a set of vectors, or a picture
+    # (d,), (regions, d) or (3, height, width); which size of picture, the model says.
+    image_shape: tuple[int, ...]
+    vocabulary_size: int
+    mask_token: int | None = None  # stands for a hidden word
+    continuations: tuple[int, ...] = ()  # word pieces that continue a word
+
+    @property
+    def image_dimension(self) -> int:
+        """Width of the precomputed features."""
+        return self.image_shape[-1]
+
+    @classmethod
+    def of(cls, images: ImageKind, image_shape: tuple[int, ...], tokenizer: Tokenizer) -> "Inputs":
+        """Inputs for the captions of a tokenizer."""
+        size, mask = len(tokenizer), tokenizer.mask
+        return cls(images, tuple(image_shape), size, mask, tokenizer.continuations)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Inputs":
+        if values.get("images") not in _KINDS:
+            raise InputError(f"'inputs.images' is one of {', '.join(_KINDS)}.")
+        try:
+            return cls(
+                images=values["images"],
+                image_shape=tuple(int(n) for n in values["image_shape"]),
+                vocabulary_size=int(values["vocabulary_size"]),
+                mask_token=values.get("mask_token"),
+                continuations=tuple(int(n) for n in values.get("continuations", ())),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"'inputs' cannot be read ({error!r}).") from None
+
+
+@dataclass(frozen=True)
+class TokenizerNeeds:
+    """What a model wants its captions to be; equal needs can share a tokenizer."""
+
+    pieces: bool = False  # pieces of words rather than words
+    # The setting that names a pretrained text network and what it names: a folder, or a name on
+    # the hub. Captions need that network's own tokenizer.
+    network: tuple[str, str] | None = None
+    added: tuple[str, ...] = ()  # words beside those of the captions, such as <mask>
+    # What is done to a caption before it is cut: a normalizer of `tokenizers`, in its own JSON.
+    cleaning: str | None = None
+
+    def tokenizer(
+        self, captions: Callable[[], list[str]], vocabulary: str | None, min_count: int
+    ) -> Tokenizer:
+        """A tokenizer: of a file, of the network, or made from captions."""
+        if vocabulary is not None:
+            return self.read(vocabulary)
+        if not self.pieces:
+            return self._with_added(Vocabulary.build(captions(), min_count=min_count))
+        if self.network is None:
+            return self._with_cleaning(WordPieces.build(captions()))
+        option, source = self.network
+        return self.read(pretrained_folder(source, option, WITH_TOKENIZER))
+
+    def read(self, path: str | Path) -> Tokenizer:
+        """The tokenizer of a file or folder."""
+        if self.pieces:
+            return self._with_cleaning(read_pieces(path))
+        return self._with_added(read_published(path))
+
+    def _with_added(self, vocabulary: Vocabulary) -> Vocabulary:
+        more = [word for word in self.added if word not in vocabulary]
+        return Vocabulary([*vocabulary.words, *more]) if more else vocabulary
+
+    def _with_cleaning(self, pieces: WordPieces | Subwords) -> WordPieces | Subwords:
+        """Cleaning becomes the tokenizer's own first step, so it is saved with it."""
+        if self.cleaning is None:
+            return pieces
+        told = pieces.to_json()
+        before = told["tokenizer"].get("normalizer")
+        steps = [json.loads(self.cleaning), *([before] if before else [])]
+        told["tokenizer"]["normalizer"] = {"type": "Sequence", "normalizers": steps}
+        return type(pieces).from_json(told)
