@@ -1,6 +1,5 @@
 """`simgrad datasets`: look at a data set and its problems."""
 
-import sys
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from simgrad.core.console import console, print_table
+from simgrad.core.console import console, print_table, say
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
 from simgrad.data.check import Found, check
@@ -87,10 +86,10 @@ def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give --output."
         ) from None
-    print(
+    say(
         f"{target}: leaves out {count:,} of {len(problems):,} problems; "
         "give it as skip= or --skip.",
-        file=sys.stderr,
+        stderr=True,
     )
 
 
@@ -147,7 +146,7 @@ def _sizes(found: Found) -> dict[str, Any] | None:
 
 def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
     out = console()
-    out.print(dataset.name, style="bold", markup=False, end="")
+    out.print(dataset.name, style="bold", end="")
     out.print(f": layout {dataset.layout}\n")
     rows = []
     for name, split in dataset.splits.items():
@@ -176,7 +175,7 @@ def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
         shown += f"width {low}-{high}, height {short}-{tall}"
         out.print(f"pictures    {shown} ({sizes['looked_at']:,} looked at)")
     for note in (*dataset.notes, *found.notes):
-        out.print(f"note        {note}", markup=False)
+        out.print(f"note        {note}")
     _print_problems(found.problems, everything, path)
 
 
@@ -203,6 +202,6 @@ def _print_problems(problems: list[Problem], everything: bool, path: str) -> Non
     for problem in shown:
         # The data's own folder is known to whoever named it; without it lines fit.
         text = str(problem).replace(path.rstrip("/") + "/", "")
-        out.print(f"  {text}", markup=False)
+        out.print(f"  {text}")
     if len(shown) < len(problems):
         out.print(f"  ... and {len(problems) - len(shown):,} more; --all prints them.")

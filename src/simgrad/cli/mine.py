@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from simgrad.core.console import print_table
+from simgrad.core.console import print_table, say
 from simgrad.mining.aoq import write_candidates
 from simgrad.mining.candidates import Candidates
 from simgrad.runs.mining import mine_run
@@ -46,4 +46,4 @@ def mine(
         print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
     if aoq:
         write_candidates(folder, aoq, found.i2t, found.t2i)
-    print(f"in {folder}; use them with `candidates: {folder}` in a recipe")
+    say(f"in {folder}; use them with `candidates: {folder}` in a recipe")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from simgrad.core.console import print_table
+from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.core.spec import print_value
@@ -100,7 +100,7 @@ def summarise(run: Run) -> None:
     """What a person wants to know when training ends."""
     info, test = run.info, run.test
     if info["status"] != "finished":
-        print(f"{info['status']} at step {info['steps']}; the same command goes on from there.")
+        say(f"{info['status']} at step {info['steps']}; the same command goes on from there.")
         return
     columns = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
     if test:
@@ -110,4 +110,4 @@ def summarise(run: Run) -> None:
             ("test split", *head, "rsum"), [(run.recipe.objective, *row, f"{test['rsum']:.1f}")]
         )
     best = info["best"]
-    print(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")
+    say(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")
