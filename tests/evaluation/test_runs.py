@@ -56,7 +56,7 @@ def test_a_run_evaluated_anew_agrees_with_what_it_kept(runs, capsys, tmp_path, n
     assert "protocol all: images 0-19" in printed
     kept = json.loads((runs / name / "test.json").read_text())
     again = json.loads(output.read_text())
-    assert again == pytest.approx({key: kept[key] for key in again})
+    assert {key: again[key] for key in kept} == pytest.approx(kept)
     assert simgrad.evaluation.Ranks.load(ranks).image_ids[0] != "0"  # named as the data names them
 
 

@@ -10,10 +10,18 @@ import tyro
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.tables import Strong
+from simgrad.evaluation import Estimate, metric_of
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.plan import Plan, read_plan
 from simgrad.studies.study import Study
-from simgrad.studies.table import Table, build_table, header, number, significance, write_tables
+from simgrad.studies.table import (
+    StudyTable,
+    build_table,
+    header,
+    number,
+    significance,
+    write_tables,
+)
 
 
 def study(
@@ -112,9 +120,9 @@ def conclude(made: Study) -> None:
         raise InputError(f"{len(broken)} runs are not finished; the same command goes on.")
 
 
-def show(table: Table) -> None:
+def show(table: StudyTable) -> None:
     """The table on a terminal of 80 columns: recalls, then what differs from the baseline."""
-    recalls = [m for m in table.metrics if header(m).count("R@")]
+    recalls = [m for m in table.metrics if metric_of(m).label.startswith("R@")]
     rest = [m for m in table.metrics if m not in recalls]
     metrics = [*recalls, *rest]
     head = ["", *(header(m).replace(" R", "\nR") for m in recalls), *map(header, rest)]
@@ -122,8 +130,9 @@ def show(table: Table) -> None:
     for row in table.rows:
         cells = []
         for metric in metrics:
-            mean, std = row.cells.get(metric, (nan, None))
-            text = number((mean, std if metric == "rsum" else None), metric)
+            cell = row.cells.get(metric, Estimate(nan))
+            # There is room for one deviation: that of the sum.
+            text = number(cell if metric == "rsum" else (cell.mean, None), metric)
             cells.append(Strong(text) if metric in row.best else text)
         rows.append([row.label, *cells])
         if row.published:

@@ -43,6 +43,32 @@ def write_tables(path: Path, tables: Sequence[Table]) -> None:
         file.write(_WRITERS[path.suffix](tables))
 
 
+def plain_text(table: Table) -> str:
+    """Columns under their names, for `print` in Python; commands print through `core.console`."""
+    lines = [table.columns, *table.rows]
+    cells = [[one_line(cell) for cell in line] for line in lines]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(table.columns))]
+    texts = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    ]
+    return "\n".join([*filter(None, [table.title]), *texts, *table.notes])
+
+
+def frame(records: Sequence[dict[str, Any]], index: str) -> Any:
+    """A pandas DataFrame, where pandas is installed."""
+    try:
+        import pandas
+    except ImportError:
+        raise InputError(
+            "a DataFrame needs pandas: pip install pandas. Without it, to_dict() has the numbers."
+        ) from None
+    return pandas.DataFrame(records).set_index(index)
+
+
 def markdown(tables: Sequence[Table]) -> str:
     """GitHub's table format."""
     return "\n".join(_markdown(table) for table in tables)

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 
 from simgrad.core.errors import InputError
+from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.evaluation.evaluator import evaluate_scores
-from simgrad.evaluation.metrics import DIRECTIONS, HEADLINE_RECALLS, metrics_of, summary
+from simgrad.evaluation.metrics import metrics_of, summary
 from simgrad.evaluation.pool import Pool
 from simgrad.evaluation.ranks import ranks_from_counts
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
 from simgrad.evaluation.scores import Scores
 from simgrad.evaluation.truth import Truth
 
