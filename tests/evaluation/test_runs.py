@@ -12,6 +12,7 @@ import simgrad
 from simgrad.cli.program import main
 from simgrad.evaluation.scores import Embeddings
 from simgrad.runs.judging import evaluate_judgments
+from simgrad.runs.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_a_run_evaluated_anew_agrees_with_what_it_kept(runs, capsys, tmp_path, n
     options = ("--protocol", "all", "--device", "cpu", "--output", output, "--ranks", ranks)
     printed = run(capsys, runs / name, *options)
     assert "protocol all: images 0-19" in printed
-    kept = json.loads((runs / name / "test.json").read_text())
+    kept = Run.open(runs / name).test
     again = json.loads(output.read_text())
     assert {key: again[key] for key in kept} == pytest.approx(kept)
     assert simgrad.evaluation.Ranks.load(ranks).image_ids[0] != "0"  # named as the data names them

@@ -21,7 +21,7 @@ from simgrad.data.batches import Source
 from simgrad.models import Encoded, Loaded, RetrievalModel, load
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.runs.encoding import encode_source
-from simgrad.runs.prepare import pick_device, source_of
+from simgrad.runs.prepare import building, pick_device, source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RECIPE, Run
 
@@ -58,7 +58,10 @@ class Trained:
 
     def split(self, name: str) -> Split:
         """A split that the model can read; an error says what does not fit."""
-        split = self.dataset.split(name)
+        return self.fitting(self.dataset.split(name))
+
+    def fitting(self, split: Split) -> Split:
+        """A split of any data, or an error where the model cannot read it."""
         wanted = self.model.inputs
         if wanted.images != "pixels":
             has = None if split.features is None else tuple(split.features.shape)
@@ -106,7 +109,9 @@ def open_trained(
         if features is not None:
             changes["features"] = features
         recipe = run.recipe.replace(**changes) if changes else run.recipe
-        return Trained(path, run.load(str(place)), place, recipe, run, own_data=not changes)
+        with building:  # its weights are drawn before they are read
+            loaded = run.load(str(place))
+        return Trained(path, loaded, place, recipe, run, own_data=not changes)
     if not (path / DESCRIPTION).is_file():
         what = "there is no such folder" if not path.exists() else "neither a run nor a checkpoint"
         raise InputError(f"{path}: {what}.")
@@ -114,7 +119,8 @@ def open_trained(
         raise InputError(
             f"{path} is a checkpoint without data of its own: name a data set with --data."
         )
-    loaded = load(path, device=place)
+    with building:
+        loaded = load(path, device=place)
     if loaded.tokenizer is None:
         raise InputError(
             f"{path}: the checkpoint has no vocabulary, so it cannot read captions; import it "
