@@ -7,32 +7,10 @@ import pytest
 import torch
 
 import simgrad
-from simgrad.cli.program import main
 from simgrad.evaluation import Ranks
 from simgrad.runs import systems
 from simgrad.runs.systems import Reranking, System
-
-
-@pytest.fixture
-def files(tmp_path):
-    random = np.random.default_rng(0)
-    images = random.normal(size=(40, 8))
-    images /= np.linalg.norm(images, axis=1, keepdims=True)
-    pairing = np.repeat(np.arange(40), 5)
-    for name, noise in (("a", 0.2), ("b", 0.6), ("c", 0.2)):
-        texts = images[pairing] + noise * random.normal(size=(200, 8))
-        texts /= np.linalg.norm(texts, axis=1, keepdims=True)
-        np.savez(tmp_path / f"{name}.npz", images=images, texts=texts, image_of_caption=pairing)
-        np.save(tmp_path / f"{name}.npy", (images @ texts.T).astype(np.float32))
-    return tmp_path
-
-
-def run(capsys, *arguments, status=0):
-    with pytest.raises(SystemExit) as ended:
-        main(["evaluate", *map(str, arguments)])
-    printed = capsys.readouterr()
-    assert ended.value.code == status, printed.err
-    return printed.out if status == 0 else printed.err
+from tests.evaluation.commands import run
 
 
 def test_embeddings(files, capsys):
