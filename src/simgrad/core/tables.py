@@ -64,7 +64,7 @@ def frame(records: Sequence[dict[str, Any]], index: str) -> Any:
         import pandas
     except ImportError:
         raise InputError(
-            "a DataFrame needs pandas: pip install 'simgrad[pandas]'. to_dict() has the numbers too."
+            "a DataFrame needs pandas: pip install 'simgrad[pandas]'; to_dict() needs nothing."
         ) from None
     return pandas.DataFrame(records).set_index(index)
 
