@@ -26,6 +26,7 @@ def cocos(
     objective: str | None = None,
     data: str | None = None,
     features: str | None = None,
+    batch: int | None = None,
     split: str = "train",
     batches: int | None = None,
     top: int = 10,
@@ -47,6 +48,7 @@ def cocos(
         objective: count this objective instead of the run's own.
         data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
         features: folder written by `simgrad features` for that data.
+        batch: pairs in a batch; as the run was trained, or 128 for a checkpoint, if left out.
         split: which split of the data.
         batches: only so many batches; all if left out.
         top: with --compare, how many pairs.
@@ -56,7 +58,7 @@ def cocos(
     if not runs:
         raise InputError("name at least one run folder.")
     where: dict[str, Any] = {"data": data, "features": features, "split": split, "device": device}
-    where["objective"] = objective
+    where |= {"objective": objective, "batch": batch}
     if compare is not None:
         _compare(runs, compare, top, output, where)
         return

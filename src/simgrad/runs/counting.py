@@ -57,6 +57,7 @@ class RunBatches:
         data: str | None = None,
         features: str | None = None,
         objective: str | None = None,
+        batch: int | None = None,
     ) -> None:
         trained = open_trained(run, data=data, features=features, device=device)
         if trained.run is None and objective is None:
@@ -66,8 +67,9 @@ class RunBatches:
             )
         self.name, self.path, self.device = trained.name, trained.path, trained.device
         self.model = trained.model
+        own = trained.recipe
         recipe = self.recipe = dataclasses.replace(
-            trained.recipe, augment=None, objective=objective or trained.recipe.objective
+            own, augment=None, objective=objective or own.objective, batch=batch or own.batch
         )
         self.objective = read(recipe.objective)
         if objective is None:
@@ -201,20 +203,13 @@ def count_run(
     split: str = "train",
     batches: int | None = None,
     device: str = "auto",
-    data: str | None = None,
-    features: str | None = None,
-    objective: str | None = None,
+    **where: Any,
 ) -> RunCounts:
-    """COCOS over a run's training set at its best checkpoint, or an imported checkpoint's.
+    """COCOS over a run's training set at its best checkpoint, or with an imported checkpoint.
 
-    `objective` counts another one than the run's own.
+    Further options are those of `RunBatches`.
     """
-    options: dict[str, Any] = {"data": data, "features": features, "objective": objective}
-    found = RunBatches(run, split=split, batches=batches, device=device, **options)
-    return _count(found, epsilon)
-
-
-def _count(data: RunBatches, epsilon: float) -> RunCounts:
+    data = RunBatches(run, split=split, batches=batches, device=device, **where)
     counts = RunCounts(data.name, data.objective, CocosAccumulator(), CocosAccumulator())
     as_pairs = data.recipe.positives == "pairs"
     for batch in track(data, f"counting {data.name}", len(data)):
