@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.counting import count
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import Fold, Protocol, find_protocol
-from simgrad.evaluation.ranks import Integers, Ranks, join_folds, ranks_from_counts
+from simgrad.evaluation.ranks import Integers, Ranks, join_folds, ranks_from_rivals
 from simgrad.evaluation.retrieval import HEADLINE_RECALLS
+from simgrad.evaluation.rivals import count_rivals
 from simgrad.evaluation.scores import Blocks, Embeddings, Matrix, Scores, SimilarityBlock, as_floats
 
 
@@ -134,8 +134,8 @@ RankFold = Callable[[Scores, Fold], Named]
 
 
 def _count(scores: Scores, fold: Fold, rows: int | None) -> Named:
-    counts = count(scores, torch.from_numpy(fold.image_of_caption), rows)
-    return partial(ranks_from_counts, counts, fold.image_of_caption)
+    counts = count_rivals(scores, torch.from_numpy(fold.image_of_caption), rows)
+    return partial(ranks_from_rivals, counts, fold.image_of_caption)
 
 
 def embedding_scores(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation.columns import has_columns, read_columns, write_columns
-from simgrad.evaluation.counting import Counts
+from simgrad.evaluation.rivals import Rivals
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -195,8 +195,8 @@ def _order(query: Integers, values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     return np.argsort(key, kind="stable")
 
 
-def ranks_from_counts(
-    counts: Counts,
+def ranks_from_rivals(
+    counts: Rivals,
     image_of_caption: Integers,
     image_ids: Sequence[str],
     caption_ids: Sequence[str],

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.counting import count_rows
 from simgrad.evaluation.declared import Floats
 from simgrad.evaluation.evaluator import Named, evaluate_scores
 from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import Fold, Protocol
 from simgrad.evaluation.ranks import Booleans, Integers, Positions, Ranks, places
 from simgrad.evaluation.retrieval import HEADLINE_RECALLS
+from simgrad.evaluation.rivals import count_rows
 from simgrad.evaluation.scores import Scores
 
 # (pairs, 2) of image row and caption row -> (pairs,) scores, higher = better
