@@ -22,7 +22,7 @@ from simgrad.evaluation import (
     histogram,
     metric_of,
 )
-from simgrad.evaluation.comparing import signed
+from simgrad.evaluation.comparison import signed
 from simgrad.evaluation.tables import interval_text, metrics_table, p_text
 
 OUTPUTS = (".json", ".csv", *TEXT_SUFFIXES)

@@ -14,6 +14,7 @@ from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.core.spec import print_value
+from simgrad.evaluation import headlines, metric_of
 from simgrad.runs.recipe import Recipe, read_recipe
 from simgrad.runs.run import INFO, LOCK, RECIPE, Run
 from simgrad.training.rounds import train as run_training
@@ -102,12 +103,10 @@ def summarise(run: Run) -> None:
     if info["status"] != "finished":
         say(f"{info['status']} at step {info['steps']}; the same command goes on from there.")
         return
-    columns = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
     if test:
-        head = [c.replace("_r", " R@") for c in columns]
-        row = [f"{test[c]:.1f}" for c in columns]
-        print_table(
-            ("test split", *head, "rsum"), [(run.recipe.objective, *row, f"{test['rsum']:.1f}")]
-        )
+        shown = [metric_of(name) for name in headlines() if name in test]
+        row = [one.format(test[one.name]) for one in shown]
+        head = [one.heading for one in shown]
+        print_table(("test split", *head), [(run.recipe.objective, *row)])
     best = info["best"]
     say(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")

@@ -5,14 +5,13 @@ what they return; the modules beside them hold one idea each. This room knows ar
 """
 
 from simgrad.evaluation.comparing import (
-    Comparison,
-    Difference,
     compare,
     compare_many,
     compare_seeds,
     compare_with,
     holm,
 )
+from simgrad.evaluation.comparison import Comparison, Difference
 from simgrad.evaluation.crossrank import compare_cross_ranks, cross_ranks, histogram
 from simgrad.evaluation.declared import METRICS, Metric, check_metric, headlines, metric, metric_of
 from simgrad.evaluation.ensembles import evaluate_ensemble

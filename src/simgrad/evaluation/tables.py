@@ -1,8 +1,8 @@
 """Metrics and comparisons as tables: for the terminal, for files and for notebooks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from simgrad.core.tables import Strong, Table
+from simgrad.core.tables import Table
 from simgrad.evaluation.declared import DIRECTIONS, Metric, metric_of
 
 Bounds = Mapping[str, tuple[float, float]]
@@ -46,19 +46,6 @@ def _cells(name: str, values: Mapping[str, float], bounds: Bounds, interval: boo
 def interval_text(record: Metric, bounds: tuple[float, float] | None) -> str:
     """[12.1, 13.4]"""
     return "" if bounds is None else f"[{record.format(bounds[0])}, {record.format(bounds[1])}]"
-
-
-def values_table(title: str, values: Mapping[str, float]) -> Table:
-    """A plain list."""
-    rows = tuple((name, metric_of(name).format(value)) for name, value in values.items())
-    return Table((title, "value"), rows)
-
-
-def strongest(record: Metric, values: Sequence[float]) -> list[str]:
-    """Values as text, the best in bold."""
-    best = record.best(values)
-    texts = [record.format(value) for value in values]
-    return [Strong(t) if v == best else t for t, v in zip(texts, values, strict=True)]
 
 
 def p_text(p: float) -> str:
