@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,14 +106,12 @@ def test_headlines_are_the_papers_seven():
     assert list(headlines()) == expected
 
 
-OWN = """
-from simgrad.evaluation import metric
-
-@metric("precision{k}", at=(5,), label="P@{k}", bounds=(0, 1), digits=3,
-        description="share of the first K that are true")
-def precision(positions, k):
-    return positions.total(positions.places <= k) / k
-"""
+DOCUMENT = Path(__file__).parents[2] / "docs" / "evaluation.md"
+OWN = next(
+    block
+    for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    if "@metric" in block
+)
 STEPS = """
 import sys
 from simgrad.cli.program import main
@@ -127,7 +126,7 @@ for line in sys.argv[1:]:
 
 
 def test_a_metric_of_ones_own_is_everywhere(tmp_path: Path):
-    """One short file: in the list, in evaluate, in training's validation, in the report."""
+    """The document's example: in the list, in evaluate, in validation, in the report."""
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "steps.py").write_text(STEPS)
     similarities = np.random.default_rng(0).normal(size=(12, 36)).astype(np.float32)

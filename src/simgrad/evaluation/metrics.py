@@ -37,6 +37,9 @@ class Metrics:
     def __getitem__(self, name: str) -> float:
         return self.values[name]
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.values]
+
     def to_dict(self) -> dict[str, float]:
         """All metrics by name."""
         return dict(self.values)
