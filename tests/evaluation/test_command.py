@@ -110,3 +110,16 @@ def test_kept_ranks_cannot_be_ranked_anew(files, capsys):
     run(capsys, files / "a.npz", "--ranks", ranks)
     assert "cannot be ranked anew" in run(capsys, ranks, "--protocol", "coco-5k", status=2)
     assert "no similarities" in run(capsys, ranks, "--ensemble", "True", status=2)
+
+
+def test_names_of_files_never_steer_the_terminal(files, capsys):
+    """Neither as markup nor as escape sequences, whether it works or not."""
+    hostile = files / "a[/b]\x1b[31m\x07.npz"
+    hostile.write_bytes((files / "a.npz").read_bytes())
+    for printed in (
+        run(capsys, hostile),
+        run(capsys, hostile, files / "b.npz"),
+        run(capsys, files / "no[/b]\x1b[31m", status=2),
+    ):
+        assert "[/b]" in printed
+        assert printed.replace("\n", "").isprintable()

@@ -154,6 +154,11 @@ def model_system(trained: Trained, split: str = "test") -> System:
 
 def _reranking(trained: Trained, images: Any, captions: Any) -> Reranking | None:
     model: Any = trained.model
+    if hasattr(model, "reranker"):
+        second = model.reranker(images, captions)
+        if second is None:
+            return None
+        return Reranking(lambda pairs: second.scores(pairs.to(trained.device)), second.candidates)
     if not hasattr(model, "scores"):
         return None
     return Reranking(
