@@ -115,6 +115,7 @@ def test_kept_ranks_cannot_be_ranked_anew(files, capsys):
 def test_names_of_files_never_steer_the_terminal(files, capsys):
     """Neither as markup nor as escape sequences, whether it works or not."""
     hostile = files / "a[/b]\x1b[31m\x07.npz"
+    hostile.parent.mkdir()  # a slash makes a folder "a[" of it
     hostile.write_bytes((files / "a.npz").read_bytes())
     for printed in (
         run(capsys, hostile),
