@@ -74,7 +74,7 @@ class Comparison(Mapping[str, Difference]):
             f"{self.seeds[1]}) and images."
         )
 
-    def table(self, *, all_metrics: bool = False) -> Table:
+    def table(self) -> Table:
         """A row for each metric: both systems, the difference, its interval, p."""
         first, second = self.names
         holm = any(d.p_holm is not None for d in self.found.values())
@@ -82,7 +82,7 @@ class Comparison(Mapping[str, Difference]):
         rows = []
         for name, d in self.found.items():
             record = metric_of(name)
-            if record.shown not in ("headline", "compared") and not all_metrics:
+            if record.shown not in ("headline", "compared"):
                 continue
             interval = interval_text(record, (d.low, d.high))
             row = [record.heading, record.format(d.first), record.format(d.second), signed(d)]

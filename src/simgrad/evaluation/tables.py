@@ -14,33 +14,31 @@ def metrics_table(
     *,
     level: float = 0.95,
     title: str = "",
-    all_metrics: bool = False,
 ) -> Table:
-    """Both directions side by side, with intervals where there are any; then what has none."""
-    limits = bounds or {}
-    records = {name: metric_of(name) for name in values}
-    shown = {n: r for n, r in records.items() if all_metrics or r.shown != "file"}
+    """Both directions side by side, with intervals where there are any; then what is of both."""
+    shown = [record for record in map(metric_of, values) if record.shown != "file"]
     columns = [""]
     for way in DIRECTIONS.values():
         columns += [way, f"{100 * level:g}%"] if bounds else [way]
-    rows: list[tuple[str, ...]] = []
-    for label in dict.fromkeys(r.label for r in shown.values() if r.direction):
-        row = [label]
-        for way in DIRECTIONS:
-            name = next((n for n, r in shown.items() if (r.direction, r.label) == (way, label)), "")
-            row += _cells(name, values, limits, bool(bounds))
-        rows.append(tuple(row))
-    for name, record in shown.items():
-        if not record.direction and record.shown != "file":
-            both = f"{record.label}, both ways" if record.directions else record.label
-            rest = [""] * (len(columns) - 2 - bool(bounds))
-            rows.append((both, *_cells(name, values, limits, bool(bounds)), *rest))
+
+    def cells(record: Metric | None) -> list[str]:
+        number = "" if record is None else record.format(values[record.name])
+        interval = "" if record is None else interval_text(record, (bounds or {}).get(record.name))
+        return [number, interval] if bounds else [number]
+
+    by_label: dict[str, dict[str, Metric]] = {}
+    for record in shown:
+        if record.direction:
+            by_label.setdefault(record.label, {})[record.direction] = record
+    rows = [
+        (label, *(cell for way in DIRECTIONS for cell in cells(ways.get(way))))
+        for label, ways in by_label.items()
+    ]
+    for record in shown:
+        if not record.direction:
+            label = f"{record.label}, both ways" if record.directions else record.label
+            rows.append((label, *cells(record), *cells(None)))
     return Table(tuple(columns), tuple(rows), title)
-
-
-def _cells(name: str, values: Mapping[str, float], bounds: Bounds, interval: bool) -> list[str]:
-    number = metric_of(name).format(values[name]) if name in values else ""
-    return [number, interval_text(metric_of(name), bounds.get(name))] if interval else [number]
 
 
 def interval_text(record: Metric, bounds: tuple[float, float] | None) -> str:
