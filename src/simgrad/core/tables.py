@@ -178,6 +178,7 @@ body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: 2rem 0 0; }
 caption { font-weight: 600; text-align: left; padding: 0 0 .5rem; }
 th, td { padding: .2rem .9rem .2rem 0; text-align: right; font-variant-numeric: tabular-nums; }
+td { white-space: nowrap; }
 th:first-child { text-align: left; font-weight: 400; }
 thead th { border-bottom: 1px solid; font-weight: 600; }
 </style>
