@@ -20,9 +20,10 @@ from statistics import mean
 from tables import COCOS, counts, judgments, mined
 from writing import HERE, Rows, by_label, figure, markdown, plan, read_csv, write_csv, write_md
 
+from simgrad.core.tables import csv_text
+from simgrad.core.tables import markdown as table_markdown
 from simgrad.studies.study import Study
-from simgrad.studies.table import build_table, comma_separated
-from simgrad.studies.table import markdown as study_markdown
+from simgrad.studies.table import build_table, printed, records
 from simgrad.training.schedule import total_epochs
 
 
@@ -35,9 +36,9 @@ def main() -> None:
     write_csv("runs.csv", sorted(rows, key=lambda row: str(row["study"])))
     for name, study in studies.items():
         table = build_table(study)
-        text = study_markdown(table).removeprefix("### ")
+        text = table_markdown([printed(table)]).removeprefix("### ")
         (HERE / f"table-{name}.md").write_text(f"# {text}")
-        (HERE / f"table-{name}.csv").write_text(comma_separated(table))
+        (HERE / f"table-{name}.csv").write_text(csv_text(records(table)))
     rows = [row for row in read_csv(HERE / "stopped.csv") if row["study"] not in found]
     rows += [row for name, study in found.items() for row in stopped_rows(name, study)]
     if rows:

@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy(
         "distributed": "simgrad.objectives",
         "evaluate": "simgrad.evaluation",
         "evaluate_similarities": "simgrad.evaluation",
+        "compare": "simgrad.evaluation",
         "cocos": "simgrad.analysis",
         "analysis": "simgrad.analysis",
         "mine": "simgrad.mining",

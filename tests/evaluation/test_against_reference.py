@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import simgrad
 from simgrad.evaluation import evaluate_ensemble, rank_blocks
-from simgrad.evaluation.counting import count
+from simgrad.evaluation.rivals import count_rivals
 from simgrad.evaluation.scores import Blocks, Embeddings
 
 from . import reference
@@ -61,7 +61,7 @@ def test_embeddings_with_duplicates(case, seed, rows):
     captions = random.integers(-2, 3, (similarities.shape[1], 3)).astype(np.float32)
     expected = reference.metrics(images @ captions.T, pairing)
     scores = Embeddings(torch.tensor(images), torch.tensor(captions))
-    counts = count(scores, torch.tensor(pairing), rows)
+    counts = count_rivals(scores, torch.tensor(pairing), rows)
     assert int((counts.t2i_tied > 0).sum()) == expected["t2i_ties"]
     assert int((counts.i2t_tied > 0).sum()) == expected["i2t_ties"]
     assert_equal(simgrad.evaluate(images, captions, pairing).to_dict(), expected)

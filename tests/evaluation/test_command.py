@@ -7,32 +7,10 @@ import pytest
 import torch
 
 import simgrad
-from simgrad.cli.program import main
 from simgrad.evaluation import Ranks
 from simgrad.runs import systems
-from simgrad.runs.systems import System
-
-
-@pytest.fixture
-def files(tmp_path):
-    random = np.random.default_rng(0)
-    images = random.normal(size=(40, 8))
-    images /= np.linalg.norm(images, axis=1, keepdims=True)
-    pairing = np.repeat(np.arange(40), 5)
-    for name, noise in (("a", 0.2), ("b", 0.6), ("c", 0.2)):
-        texts = images[pairing] + noise * random.normal(size=(200, 8))
-        texts /= np.linalg.norm(texts, axis=1, keepdims=True)
-        np.savez(tmp_path / f"{name}.npz", images=images, texts=texts, image_of_caption=pairing)
-        np.save(tmp_path / f"{name}.npy", (images @ texts.T).astype(np.float32))
-    return tmp_path
-
-
-def run(capsys, *arguments, status=0):
-    with pytest.raises(SystemExit) as ended:
-        main(["evaluate", *map(str, arguments)])
-    printed = capsys.readouterr()
-    assert ended.value.code == status, printed.err
-    return printed.out if status == 0 else printed.err
+from simgrad.runs.systems import Reranking, System
+from tests.evaluation.commands import run
 
 
 def test_embeddings(files, capsys):
@@ -43,15 +21,18 @@ def test_embeddings(files, capsys):
     assert "cross-retrieval rank" in printed
     archive = np.load(files / "a.npz")
     expected = simgrad.evaluate(*(archive[n] for n in archive.files), recalls=(3,))
-    assert json.loads(table.read_text()) == pytest.approx(expected.to_dict())
-    assert f"rsum {expected.rsum:.1f}" in printed
+    written = json.loads(table.read_text())
+    assert {n: written[n] for n in expected.to_dict()} == pytest.approx(expected.to_dict())
+    assert written["intervals"]["rsum"][0] < expected.rsum < written["intervals"]["rsum"][1]
+    line = next(line.split() for line in printed.splitlines() if line.startswith("rsum"))
+    assert line[1] == f"{expected.rsum:.1f}"
     assert np.array_equal(Ranks.load(ranks).t2i, expected.ranks.t2i)
     assert "ranks kept" in run(capsys, ranks)
 
 
 def test_similarities(files, capsys):
     same = run(capsys, files / "a.npy", "--captions-per-image", 5)
-    assert same == run(capsys, files / "a.npz")
+    assert same == run(capsys, files / "a.npz").replace("a.npz", "a.npy")
 
 
 def test_two_systems(files, capsys):
@@ -68,7 +49,9 @@ def test_two_systems(files, capsys):
 def test_three_systems_and_seeds(files, capsys):
     a, b, c = (files / f"{n}.npz" for n in "abc")
     assert "p (Holm)" in run(capsys, a, b, c)
-    assert "over seeds and images" in run(capsys, f"{a},{c}", f"{b},{b}")
+    printed = run(capsys, f"{a},{c}", f"{b},{b}")
+    assert "over seeds" in printed
+    assert "mean of 2 seeds" in run(capsys, f"{a},{c}")
 
 
 def test_an_ensemble(files, capsys):
@@ -87,8 +70,7 @@ def test_reranking_by_a_second_scorer(files, capsys, monkeypatch):
         "x-vlm",
         systems.Matrix(whole),
         np.repeat(np.arange(40), 5),
-        second_scorer=lambda pairs: other[pairs[:, 0], pairs[:, 1]],
-        candidates=200,
+        reranking=Reranking(lambda pairs: other[pairs[:, 0], pairs[:, 1]], 200),
     )
     monkeypatch.setattr("simgrad.cli.evaluate.open_system", lambda *a, **k: system)
     output = files / "m.json"
@@ -100,10 +82,10 @@ def test_reranking_by_a_second_scorer(files, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["absent"], "no such run or file"),
+        (["absent"], "no such run, checkpoint or file"),
         (["a.npy"], "--captions-per-image (5 here"),
         (["a.npy", "--captions-per-image", "4"], "40 images with 4 captions each would be 160"),
-        (["a.npz", "--protocol", "coco-1k"], "coco-1k is defined for 5,000 images"),
+        (["a.npz", "--protocol", "coco-1k"], "coco-1k is defined for 5,000"),
         (["a.npz", "--protocol", "coco"], "no protocol 'coco'"),
         (["a.npz", "--coco", "True"], "COCO's image and caption ids"),
         (["a.npz", "--judgments", "."], "--judgments needs a run"),
@@ -111,7 +93,7 @@ def test_reranking_by_a_second_scorer(files, capsys, monkeypatch):
         (["a.npz", "--rerank", "5"], "no second scorer"),
         (["bad.npz"], "not a readable .npz"),
         (["half.npz"], "needs the arrays 'images' and 'texts'"),
-        (["note.txt"], "give a run's folder"),
+        (["note.txt"], "give the folder of a run"),
         ([], "evaluate what?"),
     ],
 )
@@ -128,3 +110,17 @@ def test_kept_ranks_cannot_be_ranked_anew(files, capsys):
     run(capsys, files / "a.npz", "--ranks", ranks)
     assert "cannot be ranked anew" in run(capsys, ranks, "--protocol", "coco-5k", status=2)
     assert "no similarities" in run(capsys, ranks, "--ensemble", "True", status=2)
+
+
+def test_names_of_files_never_steer_the_terminal(files, capsys):
+    """Neither as markup nor as escape sequences, whether it works or not."""
+    hostile = files / "a[/b]\x1b[31m\x07.npz"
+    hostile.parent.mkdir()  # a slash makes a folder "a[" of it
+    hostile.write_bytes((files / "a.npz").read_bytes())
+    for printed in (
+        run(capsys, hostile),
+        run(capsys, hostile, files / "b.npz"),
+        run(capsys, files / "no[/b]\x1b[31m", status=2),
+    ):
+        assert "[/b]" in printed
+        assert printed.replace("\n", "").isprintable()

@@ -93,7 +93,7 @@ def test_human_judgments(tmp_path):
     scores = [similarities[i, c] for i, c, _ in judged]
     ratings = np.array([r for _, _, r in judged])
     assert found["expert_pairs"] == 4
-    assert found["expert_pairs_others"] == 3
+    assert found["expert_others_pairs"] == 3
     assert found["expert_spearman"] == pytest.approx(
         stats.spearmanr(scores, ratings.mean(1)).statistic
     )

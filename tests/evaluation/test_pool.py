@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from simgrad.evaluation import counting
-from simgrad.evaluation.counting import count
+from simgrad.evaluation import rivals
 from simgrad.evaluation.pool import Pool
+from simgrad.evaluation.rivals import count_rivals
 from simgrad.evaluation.scores import Blocks, Embeddings, Matrix
 from simgrad.evaluation.truth import Truth, truth_positions
 
@@ -44,7 +44,7 @@ SOURCES = {
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("undecided", [0, 10**6])  # 0: guesses do not help, all is counted again
 def test_pool_is_each_truth_alone(source, undecided, monkeypatch):
-    monkeypatch.setattr(counting, "_UNDECIDED", undecided)
+    monkeypatch.setattr(rivals, "_UNDECIDED", undecided)
     scores = SOURCES[source](*coarse())
     pairing = np.random.default_rng(1).permutation(np.arange(CAPTIONS) % IMAGES)
     own = np.arange(IMAGES)[:, None] == pairing
@@ -54,7 +54,7 @@ def test_pool_is_each_truth_alone(source, undecided, monkeypatch):
         for way, matrix in 2 * [("i2t", own), ("t2i", own.T)]
     ]
     pool = Pool.of(scores, pairing, truths)
-    alone = count(scores, torch.from_numpy(pairing))
+    alone = count_rivals(scores, torch.from_numpy(pairing))
     for name in ("own", "i2t", "t2i", "i2t_tied", "t2i_tied"):
         assert torch.equal(getattr(pool.counts, name), getattr(alone, name)), name
     assert (alone.i2t_tied > 0).sum() > IMAGES / 2

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 import simgrad
 from simgrad.core.errors import InputError
-from simgrad.evaluation import PROTOCOLS, Ranks, metrics_of
+from simgrad.evaluation import PROTOCOLS, Ranks, evaluate_reranked, metrics_of
 from simgrad.evaluation.protocols import Protocol
+from simgrad.evaluation.scores import Matrix
 
 # Ten images, one caption each, five folds of two images. Scores within a fold:
 #   fold 0: both right in both directions
@@ -110,3 +112,37 @@ def test_only_the_first_five_captions():
 def test_the_wrong_number_of_images_is_refused(name):
     with pytest.raises(InputError, match=f"{name} is defined for"):
         simgrad.evaluate_similarities(np.eye(10), np.arange(10), protocol=name)
+
+
+def test_fewer_captions_than_a_protocol_needs_are_refused():
+    pairing = np.repeat(np.arange(1000), 5)
+    few = np.delete(pairing, [12, 4000])
+    with pytest.raises(InputError, match=r"needs 5 captions.* image 2 \(and 1 more\) has 4"):
+        PROTOCOLS["flickr30k-1k"].check(1000, few)
+    PROTOCOLS["flickr30k-1k"].check(1000, pairing)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("all", "every image and caption given"),
+        ("flickr30k-1k", "1,000 test images of Flickr30k, 5 captions each"),
+        ("coco-5k", "5,000 test images of COCO, 5 captions each"),
+        ("coco-1k", "5,000 test images of COCO, 5 captions each, mean over 5 folds of 1,000"),
+    ],
+)
+def test_a_protocol_says_what_it_is(name, words):
+    assert str(PROTOCOLS[name]) == words
+
+
+def test_a_second_scorer_under_a_protocol():
+    """It is asked about rows of all the data, whatever fold they are ranked in."""
+    whole = torch.from_numpy(similarities())
+    reranked = evaluate_reranked(
+        Matrix(torch.zeros(10, 10)), np.arange(10), lambda p: whole[p[:, 0], p[:, 1]], 10,
+        protocol=FIVE, image_ids=[f"{i}.jpg" for i in range(10)],
+    )  # fmt: skip
+    assert reranked.ranks.i2t.tolist() == _I2T
+    assert reranked.ranks.t2i.tolist() == _T2I
+    assert reranked.ranks.image_ids[3] == "3.jpg"
+    assert "The first 10 of every query were scored again" in reranked.used

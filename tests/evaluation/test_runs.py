@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 import torch
 
 import simgrad
-from simgrad.cli.program import main
 from simgrad.evaluation.scores import Embeddings
 from simgrad.runs.judging import evaluate_judgments
+from simgrad.runs.run import Run
+from tests.evaluation.commands import ask, run
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +41,6 @@ def runs(tmp_path_factory):
     return folder
 
 
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(["evaluate", *map(str, arguments)])
-    printed = capsys.readouterr()
-    assert ended.value.code == 0, printed.err
-    return printed.out
-
-
 @pytest.mark.parametrize("name", ["a", "sets"])
 def test_a_run_evaluated_anew_agrees_with_what_it_kept(runs, capsys, tmp_path, name):
     assert "ranks kept by the run" in run(capsys, runs / name)
@@ -54,9 +48,9 @@ def test_a_run_evaluated_anew_agrees_with_what_it_kept(runs, capsys, tmp_path, n
     options = ("--protocol", "all", "--device", "cpu", "--output", output, "--ranks", ranks)
     printed = run(capsys, runs / name, *options)
     assert "protocol all: images 0-19" in printed
-    kept = json.loads((runs / name / "test.json").read_text())
+    kept = Run.open(runs / name).test
     again = json.loads(output.read_text())
-    assert again == pytest.approx({key: kept[key] for key in again})
+    assert {key: again[key] for key in kept} == pytest.approx(kept)
     assert simgrad.evaluation.Ranks.load(ranks).image_ids[0] != "0"  # named as the data names them
 
 
@@ -72,6 +66,68 @@ def test_the_truth_of_scenes(runs, capsys, tmp_path):
     found = json.loads(output.read_text())
     assert found["true_pairs"] > 100  # 20 images with five captions each, and others that fit
     assert found["i2t_truth_r10"] >= found["i2t_r10"]
+
+
+@pytest.fixture
+def checkpoint(runs, tmp_path):
+    """A model and its tokenizer without a recipe or data, as `simgrad import` writes them."""
+    shutil.copytree(runs / "a" / "best", tmp_path / "imported")
+    return tmp_path / "imported"
+
+
+DATA = "scenes(train=60, val=20, test=20, features=global)"
+
+
+def test_a_checkpoint_is_evaluated_like_a_run(runs, checkpoint, capsys, tmp_path):
+    output = tmp_path / "m.json"
+    run(capsys, checkpoint, "--data", DATA, "--device", "cpu", "--output", output)
+    written = json.loads(output.read_text())
+    kept = Run.open(runs / "a").test
+    assert {name: written[name] for name in kept} == pytest.approx(kept)
+    printed = run(capsys, runs / "b", checkpoint, "--data", DATA, "--device", "cpu", "--truth")
+    assert "B: imported" in printed
+    assert "i2t_truth_r1" in printed
+
+
+def test_a_run_on_other_data(runs, capsys):
+    other = DATA.replace("test=20", "test=12")
+    assert "images 0-11 (12)" in run(capsys, runs / "a", "--data", other, "--device", "cpu")
+
+
+def test_a_checkpoint_mines_and_counts_like_a_run(runs, checkpoint, capsys, tmp_path):
+    where = ("--data", DATA, "--device", "cpu")
+    ask(capsys, "mine", checkpoint, *where, "--depth", "5", "--output", tmp_path / "one")
+    ask(capsys, "mine", runs / "a", "--device", "cpu", "--depth", "5", "--output", tmp_path / "two")
+    for name in ("i2t.npy", "t2i.npy"):
+        one, two = (np.load(tmp_path / folder / name) for folder in ("one", "two"))
+        assert np.array_equal(one, two)
+    objective = Run.open(runs / "a").recipe.objective
+    counted = ask(capsys, "cocos", checkpoint, *where, "--objective", objective, "--batch", 32)
+    same = ask(capsys, "cocos", runs / "a", "--device", "cpu", "--objective", objective)
+    figures = [line.split()[1:] for line in counted.splitlines() if line.startswith("imported")]
+    assert figures
+    assert figures == [line.split()[1:] for line in same.splitlines() if line.startswith("a ")]
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        ("evaluate", (), "name a data set with --data"),
+        ("mine", (), "name a data set with --data"),
+        ("cocos", ("--data", DATA), "with --objective"),
+        ("evaluate", ("--data", DATA.replace("global", "regions")), "reads features of shape"),
+        ("evaluate", ("--data", "nowhere"), "nowhere"),
+    ],
+)
+def test_what_a_checkpoint_needs_is_said(checkpoint, capsys, command, options, message):
+    assert message in ask(capsys, command, checkpoint, *options, status=2)
+
+
+def test_a_checkpoint_without_a_vocabulary(checkpoint, capsys):
+    description = json.loads((checkpoint / "model.json").read_text())
+    (checkpoint / "model.json").write_text(json.dumps({**description, "tokenizer": None}))
+    told = ask(capsys, "evaluate", checkpoint, "--data", DATA, status=2)
+    assert "import it again with --vocabulary" in told
 
 
 FLICKR8K = Path(

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 
 import simgrad
-from simgrad.evaluation import counting, rank_blocks
-from simgrad.evaluation.counting import count
+from simgrad.evaluation import rank_blocks
+from simgrad.evaluation import rivals as counting
 from simgrad.evaluation.duplicates import first_identical
+from simgrad.evaluation.rivals import count_rivals
 from simgrad.evaluation.scores import Embeddings, Scores
 
 
@@ -61,7 +62,7 @@ def test_duplicates_tie_wherever_they_stand(rows):
     images = torch.cat([images, images[::2]])  # every second image occurs again, far away
     captions = torch.cat([captions, captions[::3][::2].repeat(1, 1)])
     pairing = torch.cat([torch.arange(303) // 3, torch.arange(101, 152)])
-    counts = count(Embeddings(images, captions), pairing, rows)
+    counts = count_rivals(Embeddings(images, captions), pairing, rows)
     doubled = torch.isin(pairing, torch.cat([torch.arange(0, 101, 2), torch.arange(101, 152)]))
     # A caption of a doubled image has its double as a rival of equal score; the others have none.
     assert torch.equal(counts.t2i_tied, doubled.long())
@@ -74,9 +75,9 @@ def test_block_size_does_not_matter():
     images, captions, pairing = pairs(97, 4, noise=0.2)
     captions[50] = captions[7]
     images[90] = images[3]
-    whole = count(Embeddings(images, captions), pairing)
+    whole = count_rivals(Embeddings(images, captions), pairing)
     for rows in (1, 10, 96, 97):
-        part = count(Embeddings(images, captions), pairing, rows)
+        part = count_rivals(Embeddings(images, captions), pairing, rows)
         assert torch.equal(part.i2t, whole.i2t)
         assert torch.equal(part.t2i, whole.t2i)
         assert torch.equal(part.i2t_tied, whole.i2t_tied)
@@ -99,8 +100,8 @@ class Clueless(Embeddings):
 @pytest.mark.parametrize("kind", [Misled, Clueless])
 def test_a_bad_guess_costs_time_not_truth(kind):
     images, captions, pairing = pairs(50, 5, noise=0.3)
-    right = count(Embeddings(images, captions), pairing, 13)
-    assert torch.equal(count(kind(images, captions), pairing, 13).t2i, right.t2i)
+    right = count_rivals(Embeddings(images, captions), pairing, 13)
+    assert torch.equal(count_rivals(kind(images, captions), pairing, 13).t2i, right.t2i)
 
 
 def test_too_many_close_calls(monkeypatch):
@@ -109,9 +110,9 @@ def test_too_many_close_calls(monkeypatch):
     images = F.normalize(1 + 1e-4 * torch.randn(60, 64))
     captions = F.normalize(1 + 1e-4 * torch.randn(120, 64))
     pairing = torch.arange(120) // 2
-    kept = count(Embeddings(images, captions), pairing, 16)
+    kept = count_rivals(Embeddings(images, captions), pairing, 16)
     monkeypatch.setattr(counting, "_UNDECIDED", 10)
-    again = count(Embeddings(images, captions), pairing, 16)
+    again = count_rivals(Embeddings(images, captions), pairing, 16)
     assert torch.equal(kept.t2i, again.t2i)
     assert torch.equal(kept.t2i_tied, again.t2i_tied)
     blocks = Embeddings(images, captions).blocks(16)

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
 import simgrad
 from simgrad.core.errors import InputError
@@ -10,12 +13,13 @@ from simgrad.evaluation import (
     compare,
     compare_many,
     compare_seeds,
+    estimates,
     holm,
     intervals,
     metrics_of,
 )
 from simgrad.evaluation.protocols import Protocol
-from simgrad.evaluation.resampling import shares
+from simgrad.evaluation.resampling import _Medians, shares
 
 IMAGES, CAPTIONS = 120, 2
 PAIRING = np.repeat(np.arange(IMAGES), CAPTIONS)
@@ -192,6 +196,58 @@ def test_medians_by_drawing_outright():
     outright = np.quantile(drawn, [0.025, 0.975])
     assert low == pytest.approx(outright[0], abs=3)
     assert high == pytest.approx(outright[1], rel=0.15)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 30), st.sampled_from([1, 3, 60]))
+def test_medians_of_drawn_images_are_exact(seed, images, levels):
+    """Whatever the spread of the values: only those near the middle are counted."""
+    random = np.random.default_rng(seed)
+    owner = np.concatenate([np.arange(images), random.integers(0, images, images)])
+    values = random.integers(1, 1 + levels, len(owner)).astype(float)
+    weights = random.multinomial(images, np.full(images, 1 / images), size=8).astype(float)
+    found = _Medians(values, owner, images).of(weights)
+    for times, median in zip(weights.astype(int), found, strict=True):
+        assert median == np.floor(np.median(np.repeat(values, times[owner])))
+
+
+def test_intervals_of_several_seeds_cover_at_about_the_stated_rate():
+    """Both are drawn: the images and the seeds of each system."""
+    random = np.random.default_rng(7)
+    many = random.normal(1.0, 1.0, 20_000)
+    pairing = np.repeat(np.arange(len(many)), CAPTIONS)
+    # The mean over seeds of a metric, over the gains that seeds are drawn from.
+    gains = stats.norm.ppf((np.arange(20) + 0.5) / 20, scale=0.3)
+    right = np.mean([metrics_of(ranks_of(many, random, g, pairing)).rsum for g in gains])
+    trials, covered = 100, 0
+    for trial in range(trials):
+        random = np.random.default_rng(trial)
+        images = hardness(random)
+        runs = [ranks_of(images, random, 0.3 * random.normal()) for _ in range(3)]
+        found = estimates(ranks=runs, level=0.9)["rsum"]
+        assert found.mean == pytest.approx(np.mean(found.values))
+        covered += found.low <= right <= found.high
+    assert 80 <= covered <= 98  # chance leaves that once in a thousand times
+
+
+def test_estimates_know_what_they_do_not_know():
+    random = np.random.default_rng(0)
+    runs = [ranks_of(hardness(random), random) for _ in range(2)]
+    tables = [
+        {**metrics_of(run).to_dict(), "of_a_stranger": float(i)} for i, run in enumerate(runs)
+    ]
+    one = estimates(tables[:1])
+    assert (one["rsum"].low, one["rsum"].deviation) == (None, None)  # no ranks, no seeds
+    assert estimates(tables[:1], runs[:1])["of_a_stranger"].low is None
+    assert estimates(tables[:1], runs[:1])["rsum"].low == intervals(runs[0])["rsum"][0]
+    both = estimates(tables)
+    assert both["rsum"].low < both["rsum"].mean < both["rsum"].high  # of seeds alone
+    assert both["of_a_stranger"].values == (0.0, 1.0)
+    whole = estimates(tables, runs)
+    assert whole["i2t_medr"].low <= whole["i2t_medr"].mean <= whole["i2t_medr"].high
+    assert whole["i2t_r1"].low >= 0  # a metric ends where it ends
+    assert estimates([{"rsum": 1.0}, {}])["rsum"].low is None
+    assert estimates([]) == {}
 
 
 def test_other_queries_are_refused():

@@ -10,10 +10,17 @@ import pytest
 
 from simgrad.cli.study import show
 from simgrad.core.errors import InputError
+from simgrad.evaluation import Estimate
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.study import Study
-from simgrad.studies.table import Cell, Table, TableRow, build_table, number, write_tables
+from simgrad.studies.table import (
+    StudyTable,
+    TableRow,
+    build_table,
+    number,
+    write_tables,
+)
 from simgrad.studies.worker import work
 from simgrad.training import Run
 
@@ -56,13 +63,13 @@ def test_every_run_is_done_once(done: Study) -> None:
 
 def test_printed_figures_stand_under_their_names(capsys: pytest.CaptureFixture[str]) -> None:
     names = ("i2t_r1", "i2t_map5_hits", "t2i_r1", "rsum")  # as published: not recalls first
-    ours: dict[str, Cell] = {name: (float(i), None) for i, name in enumerate(names, 11)}
-    theirs: dict[str, Cell] = {name: (float(i), None) for i, name in enumerate(names, 21)}
+    ours = {name: Estimate(float(i)) for i, name in enumerate(names, 11)}
+    theirs = {name: (float(i), None) for i, name in enumerate(names, 21)}
     row = TableRow("a", "", 1, ours, frozenset(), False, None, theirs)
-    show(Table("t", "", names, (row,), "published (f30k)"))
+    show(StudyTable("t", "", names, (row,), "published (f30k)"))
     _, ways, kinds, first, second = capsys.readouterr().out.splitlines()
     assert ways.split() == ["i2t", "t2i"]
-    assert kinds.split() == ["R@1", "R@1", "i2t", "map5", "hits", "rsum"]
+    assert kinds.split() == ["R@1", "R@1", "i2t", "mAP@5", "over", "hits", "rsum"]
     assert first.split() == ["a", "11.0", "13.0", "12.000", "14.0"]
     assert second.split() == ["published", "(f30k)", "21.0", "23.0", "22.000", "24.0"]
 
@@ -72,7 +79,7 @@ def test_a_table_names_the_data_of_published_numbers(tmp_path: Path) -> None:
     published = {"table": "bleeker_table1.csv", "where": {"dataset": "f30k"}}
     study = Study.create(plan(grid={}, rows=rows, published=published), tmp_path)
     write_tables(build_table(study), tmp_path)
-    assert "|   published (f30k) | 30.8" in (tmp_path / "table.md").read_text()
+    assert "| published (f30k) | 30.8" in (tmp_path / "table.md").read_text()
     with pytest.raises(InputError, match="published: where"):
         plan(published={"where": "f30k"})
 
@@ -90,11 +97,15 @@ def test_the_table_says_what_the_runs_say(done: Study) -> None:
     table = build_table(done)
     for row in table.rows:
         values = [run.test["rsum"] for run in done.groups[row.label]]
-        assert row.cells["rsum"][0] == pytest.approx(sum(values) / 2)
+        cell = row.cells["rsum"]
+        assert cell.mean == pytest.approx(sum(values) / 2)
+        assert cell.low is not None
+        assert cell.high is not None
+        assert cell.low < cell.mean < cell.high
     assert [row.baseline for row in table.rows] == [True, False]
     difference = table.rows[1].difference
     assert difference is not None
-    gap = table.rows[1].cells["rsum"][0] - table.rows[0].cells["rsum"][0]
+    gap = table.rows[1].cells["rsum"].mean - table.rows[0].cells["rsum"].mean
     assert difference.difference == pytest.approx(gap)
 
 
@@ -103,9 +114,24 @@ def test_table_files(done: Study, tmp_path: Path) -> None:
     write_tables(table, tmp_path)
     rows = list(csv.DictReader((tmp_path / "table.csv").open(encoding="utf-8")))
     assert {r["label"] for r in rows} == {"triplet", "nt-xent"}
+    assert {r["metric"] for r in rows if float(r["low"]) <= float(r["mean"])} >= {"rsum"}
     assert len(json.loads((tmp_path / "table.json").read_text())["rows"]) == 2
     assert "| triplet |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "\\toprule" in (tmp_path / "table.tex").read_text(encoding="utf-8")
+
+
+def test_labels_of_strangers_leave_a_table_whole(tmp_path: Path) -> None:
+    """They run nothing in LaTeX, in a spreadsheet or on the terminal."""
+    rows = [{"label": "=HYPERLINK(1) & \\input{x}\n| [/b] \x1b[31m"}, {"label": "plain"}]
+    study = Study.create(plan(grid={}, rows=rows, claim="half [/b] a claim"), tmp_path)
+    write_tables(build_table(study), tmp_path)
+    show(build_table(study))
+    assert "\n'=HYPERLINK(1)" in (tmp_path / "table.csv").read_text()
+    tex = (tmp_path / "table.tex").read_text()
+    assert "\\input" not in tex.replace("\\textbackslash{}input", "")
+    assert "=HYPERLINK(1) \\&" in tex
+    table = [line for line in (tmp_path / "table.md").read_text().splitlines() if "|" in line]
+    assert len(table) == 4
 
 
 def test_a_study_is_extended_by_seeds_and_never_changed(done: Study) -> None:

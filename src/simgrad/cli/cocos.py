@@ -1,7 +1,7 @@
 """`simgrad cocos`: what contributes to the gradient."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -23,6 +23,10 @@ def cocos(
     epsilon: float = 0.01,
     released: bool = False,
     compare: str | None = None,
+    objective: str | None = None,
+    data: str | None = None,
+    features: str | None = None,
+    batch: int | None = None,
     split: str = "train",
     batches: int | None = None,
     top: int = 10,
@@ -36,12 +40,16 @@ def cocos(
     counts for every objective.
 
     Args:
-        runs: run folders.
+        runs: run folders, or imported checkpoints (with --data and --objective).
         epsilon: weights above this count (paper: 0.01).
         released: only the published way of counting, indexing artefacts included.
         compare: an objective; instead of counting, show the pairs of one batch that it and the
             run's objective weigh most differently.
-        split: which split of the run's data.
+        objective: count this objective instead of the run's own.
+        data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
+        features: folder written by `simgrad features` for that data.
+        batch: pairs in a batch; as the run was trained, or 128 for a checkpoint, if left out.
+        split: which split of the data.
         batches: only so many batches; all if left out.
         top: with --compare, how many pairs.
         output: write the figures to this .json, .csv or .parquet file.
@@ -49,25 +57,23 @@ def cocos(
     """
     if not runs:
         raise InputError("name at least one run folder.")
+    where: dict[str, Any] = {"data": data, "features": features, "split": split, "device": device}
+    where |= {"objective": objective, "batch": batch}
     if compare is not None:
-        _compare(runs, compare, split, top, output, device)
+        _compare(runs, compare, top, output, where)
         return
-
-    counted = [
-        count_run(run, epsilon=epsilon, split=split, batches=batches, device=device) for run in runs
-    ]
+    counted = [count_run(run, epsilon=epsilon, batches=batches, **where) for run in runs]
     print_counts(counted, released_only=released)
     if output is not None:
         write_rows(output, [row for run in counted for row in run.rows()])
 
 
 def _compare(
-    runs: tuple[str, ...], other: str, split: str, top: int, output: Path | None, device: str
+    runs: tuple[str, ...], other: str, top: int, output: Path | None, where: dict[str, Any]
 ) -> None:
-
     results = []
     for run in runs:
-        data = RunBatches(run, split=split, batches=1, device=device)
+        data = RunBatches(run, batches=1, **where)
         batch = next(iter(data))
         result = compare(
             data.objective,
@@ -82,7 +88,7 @@ def _compare(
         print_table(
             ("queries", "image", "pair is", "similarity", "first", "second", "caption"),
             result.table(captions, names),
-            title=f"{data.run.name}: first {result.first}, second {result.second}; "
+            title=f"{data.name}: first {result.first}, second {result.second}; "
             "share of each one's gradient, + pushes apart",
         )
         for direction in ("i2t", "t2i"):
@@ -90,6 +96,6 @@ def _compare(
                 f"{direction}: {100 * result.overlap[direction]:.0f}% of the gradient falls on the "
                 f"same pairs (cosine {result.cosine[direction]:.2f})"
             )
-        results.append({"run": data.run.name, **result.to_dict()})
+        results.append({"run": data.name, **result.to_dict()})
     if output is not None:
         write_json(output, results)

@@ -1,6 +1,5 @@
 """`simgrad datasets`: look at a data set and its problems."""
 
-import sys
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from simgrad.core.console import console, print_table
+from simgrad.core.console import console, print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Declaration, Parameter, print_value
 from simgrad.data.base import Dataset, Split
@@ -107,10 +106,10 @@ def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give --output."
         ) from None
-    print(
+    say(
         f"{target}: leaves out {count:,} of {len(problems):,} problems; give it as --skip to "
         "`simgrad features`, `train` and `datasets`, or as skip= in Python.",
-        file=sys.stderr,
+        stderr=True,
     )
 
 
@@ -168,7 +167,7 @@ def _sizes(found: Found) -> dict[str, Any] | None:
 
 def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
     out = console()
-    out.print(dataset.name, style="bold", markup=False, end="")
+    out.print(dataset.name, style="bold", end="")
     out.print(f": layout {dataset.layout}\n")
     rows = []
     for name, split in dataset.splits.items():
@@ -197,7 +196,7 @@ def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
         shown += f"width {low}-{high}, height {short}-{tall}"
         out.print(f"pictures    {shown} ({sizes['looked_at']:,} looked at)")
     for note in (*dataset.notes, *found.notes):
-        out.print(f"note        {note}", markup=False)
+        out.print(f"note        {note}")
     repeated = ", ".join(f"{n:,} in {split}" for split, n in found.repeated.items() if n)
     if repeated:
         out.print(f"note        captions that repeat another of their image: {repeated}")
@@ -229,7 +228,7 @@ def _print_problems(problems: list[Problem], everything: bool, path: str) -> Non
     for problem in shown:
         # The data's own folder is known to whoever named it; without it lines fit.
         text = str(problem).replace(path.rstrip("/") + "/", "")
-        out.print(f"  {text}", markup=False)
+        out.print(f"  {text}")
     if len(shown) < len(problems):
         out.print(f"  ... and {len(problems) - len(shown):,} more; --all prints them.")
     if any(problem.skippable for problem in problems):

@@ -1,12 +1,12 @@
 """`simgrad demo`: six objectives, two seeds each, on the embedded world, in a few minutes."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from simgrad.cli.report import report as write_report
 from simgrad.cli.study import adapt, conclude
 from simgrad.cli.tables import print_general
+from simgrad.core.console import say
 from simgrad.runs.counting import count_run
 from simgrad.studies.engine import run_local
 from simgrad.studies.plan import plan_from_dict
@@ -58,7 +58,7 @@ def demo(*, output: str = "demo", seeds: int | None = None, report: bool = True)
     """
     plan = adapt(plan_from_dict(DEMO, "demo"), None, None, None, False, seeds, None)
     made = Study.create(plan, output)
-    print(f"{plan.title}: {len(plan.runs())} runs in {output}", file=sys.stderr)
+    say(f"{plan.title}: {len(plan.runs())} runs in {output}", stderr=True)
     run_local(made)
     conclude(made)
     _show_counts(made)

@@ -10,6 +10,7 @@ from simgrad.analysis.closedness import verdicts
 from simgrad.analysis.drawing import save_figure, triplet_diagram
 from simgrad.analysis.pair_drawing import pair_weight_diagram
 from simgrad.cli.tables import print_verdicts, write_rows
+from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.runs.run import Run
@@ -60,11 +61,11 @@ def diagram(
     else:
         part = "weights" if kind == "triplet" else "triplet"
         figure = triplet_diagram(objectives, part=part, run=run, low=low, high=high)
-    print(f"wrote {save_figure(figure, output or Path('diagram.png'))}")
+    say(f"wrote {save_figure(figure, output or Path('diagram.png'))}")
     if data is not None:
         ask = diagrams.pair_curves if kind == "pairs" else diagrams.triplet_field
         write_json(data, [ask(spec, low=start, high=high).to_dict() for spec in objectives])
-        print(f"wrote {data}")
+        say(f"wrote {data}")
 
 
 def _integrability(objectives: tuple[str, ...], output: Path | None) -> None:

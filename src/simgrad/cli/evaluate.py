@@ -6,18 +6,16 @@ from typing import Annotated
 
 import tyro
 
-from simgrad.cli import printing
+from simgrad.cli.printing import Evaluated, Evaluation, check_output, list_metrics
 from simgrad.core.errors import InputError
-from simgrad.core.files import write_json
 from simgrad.evaluation.coco import evaluate_coco
 from simgrad.evaluation.evaluator import evaluate_scores
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.evaluation.scores import Average, Scores
-from simgrad.evaluation.uncertainty import compare, compare_many, compare_seeds, intervals
 from simgrad.runs.judging import evaluate_judgments, evaluate_truth
-from simgrad.runs.systems import System, open_system
+from simgrad.runs.systems import System, open_pair, open_system
 
 
 def evaluate(
@@ -25,11 +23,16 @@ def evaluate(
         tuple[str, ...],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="[RUN|FILE ...]", help_behavior_hint=""),
-    ],
+    ] = (),
     *,
-    protocol: str | None = None,
-    split: str = "test",
+    images: tuple[str, ...] = (),
+    texts: tuple[str, ...] = (),
+    image_of_caption: Path | None = None,
     captions_per_image: int | None = None,
+    data: str | None = None,
+    features: str | None = None,
+    split: str = "test",
+    protocol: str | None = None,
     recalls: tuple[int, ...] = (1, 5, 10),
     normalise: bool = False,
     ensemble: bool = False,
@@ -38,20 +41,28 @@ def evaluate(
     truth: bool = False,
     coco: bool = False,
     level: float = 0.95,
+    names: tuple[str, ...] = (),
     ranks: Path | None = None,
     output: Path | None = None,
+    metrics: bool = False,
     device: str = "auto",
 ) -> None:
-    """Metrics of one system with intervals; of two, the difference, its interval and p.
+    """Metrics of one system with intervals; of several, the differences, their intervals and p.
 
     Args:
-        systems: run folders, embeddings.npz (arrays images, texts, image_of_caption),
-            similarities.npy (images x captions) or ranks.parquet. With commas between them, runs
-            are seeds of one system: A1,A2,A3 B1,B2,B3.
+        systems: run folders, imported checkpoints (with --data), files of embeddings (arrays
+            images, texts, image_of_caption), of similarities (images x captions) or of ranks; .npz,
+            .npy, .safetensors, .parquet. With commas between them they are seeds of one system:
+            A1,A2,A3 B1,B2,B3.
+        images: embeddings of images in a file of their own, one file for each system.
+        texts: the embeddings of captions that belong to them.
+        image_of_caption: file with the row of each caption's image, for files that do not say.
+        captions_per_image: the same where it is even: image i has captions i*K to i*K+K-1.
+        data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
+        features: folder written by `simgrad features` for that data.
+        split: which split of the data.
         protocol: all, flickr8k-1k, flickr30k-1k, coco-5k or coco-1k (mean of five folds). Left
             out, a run's test ranks are read where they were kept, and everything given is used.
-        split: which split of a run's data.
-        captions_per_image: for files without image_of_caption: image i has captions i*K to i*K+K-1.
         recalls: the K of R@K, beside 1, 5 and 10.
         normalise: scale embeddings to length 1 first.
         ensemble: evaluate the mean of the systems' similarities instead of comparing them.
@@ -61,42 +72,82 @@ def evaluate(
         truth: count every caption that is true of an image, where the data knows (scenes).
         coco: CxC and ECCV Caption too; the data must name COCO's ids.
         level: of the confidence intervals.
-        ranks: write per-query ranks to this .parquet file.
-        output: write all metrics to this .json file.
+        names: what to call the systems in tables, in their order.
+        ranks: write per-query ranks of the first system to this .parquet file.
+        output: write everything to this .json, .csv, .md, .tex or .html file.
+        metrics: list the metrics there are, and stop.
         device: auto, cpu, cuda or cuda:N.
     """
-    if not systems:
-        raise InputError("evaluate what? Give a run's folder or a file; see --help.")
+    if metrics:
+        list_metrics()
+        return
+    if output is not None:
+        check_output(output)
     if protocol is not None:
         find_protocol(protocol)
     special = ensemble or rerank is not None or judgments is not None or truth or coco
-    kept = protocol is None and not special
-    opened = [
-        [
-            open_system(
-                name,
-                split=split,
-                captions_per_image=captions_per_image,
-                normalise=normalise,
-                device=device,
-                stored=kept,
-            )
-            for name in group.split(",")
-        ]
-        for group in systems
-    ]
+
+    def open_one(name: str) -> System:
+        return open_system(
+            name,
+            data=data,
+            features=features,
+            split=split,
+            image_of_caption=image_of_caption,
+            captions_per_image=captions_per_image,
+            normalise=normalise,
+            device=device,
+            stored=protocol is None and not special,
+        )
+
+    opened = [[open_one(name) for name in group.split(",")] for group in systems]
+    for first, second in _pairs(images, texts):
+        pair = open_pair(
+            first,
+            second,
+            image_of_caption=image_of_caption,
+            captions_per_image=captions_per_image,
+            normalise=normalise,
+            device=device,
+        )
+        opened.append([pair])
+    if not opened:
+        raise InputError("evaluate what? Give a run's folder, a file, or --images and --texts.")
     if ensemble:
         opened = [[_average([system for group in opened for system in group])]]
-    found = [[_measure(s, protocol, recalls, rerank) for s in group] for group in opened]
-    _print(systems if not ensemble else ["ensemble"], found, level)
-    extra = _graded(opened[0][0], judgments, truth, coco, recalls)
-    if extra:
-        printing.print_values("graded truth", extra)
-    first = found[0][0]
+    labels = _labels(names, len(opened))
+    found = []
+    for label, group in zip(labels, opened, strict=True):
+        runs = tuple(_measure(system, protocol, recalls, rerank) for system in group)
+        graded = _graded(group[0], judgments, truth, coco, recalls)
+        name = label if names else ",".join(system.name for system in group)
+        found.append(Evaluated(label, name, runs, level, graded))
+    result = Evaluation(tuple(found), level)
     if ranks is not None:
-        first.ranks.save(ranks)
+        found[0].runs[0].ranks.save(ranks)
     if output is not None:
-        write_json(output, first.to_dict() | extra)
+        result.write(output)
+    result.print()
+
+
+def _pairs(images: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:
+    if len(images) != len(texts):
+        raise InputError(
+            f"--images names {len(images)} files and --texts {len(texts)}: a system needs one of "
+            "each."
+        )
+    return list(zip(images, texts, strict=True))
+
+
+def _labels(names: Sequence[str], count: int) -> list[str]:
+    if names and (len(names) != count or len(set(names)) != count):
+        raise InputError(f"--names: {count} different names are needed, not {', '.join(names)}.")
+    return list(names) or [_letter(i) for i in range(count)]
+
+
+def _letter(i: int) -> str:
+    """A to Z, then A2 to Z2, ..."""
+    return chr(ord("A") + i % 26) + (str(i // 26 + 1) if i >= 26 else "")
 
 
 def _average(systems: Sequence[System]) -> System:
@@ -127,12 +178,18 @@ def _measure(
         return metrics_of(system.ranks, recalls, f"ranks kept by the run: {number}.")
     scores = _scores(system)
     if rerank is not None:
-        if system.second_scorer is None:
+        if system.reranking is None:
             raise InputError(f"{system.name}: this model has no second scorer to re-rank with.")
-        if protocol not in (None, "all"):
-            raise InputError("re-ranking is done over all images and captions: --protocol all.")
-        k = rerank or system.candidates or 128
-        return evaluate_reranked(scores, system.pairing, system.second_scorer, k, recalls=recalls)
+        return evaluate_reranked(
+            scores,
+            system.pairing,
+            system.reranking.scores,
+            rerank or system.reranking.candidates,
+            protocol=protocol or "all",
+            recalls=recalls,
+            image_ids=system.image_ids,
+            caption_ids=system.caption_ids,
+        )
     return evaluate_scores(
         scores,
         system.pairing,
@@ -173,29 +230,3 @@ def _number(text: str) -> int:
     if not digits.isdigit():
         raise InputError(f"'{text}' does not end in a number of COCO's.")
     return int(digits)
-
-
-def _print(names: Sequence[str], found: Sequence[Sequence[Metrics]], level: float) -> None:
-    print(found[0][0].used)
-    if len(found) == 1:
-        for metrics in found[0]:
-            printing.print_metrics(metrics, intervals(metrics.ranks, level=level), level)
-            printing.print_cross_ranks([metrics.ranks])
-        return
-    groups = [[metrics.ranks for metrics in group] for group in found]
-    labels = [chr(ord("A") + i) for i in range(len(names))]
-    for label, name in zip(labels, names, strict=True):
-        print(f"{label}: {name}")
-    for label, other in zip(labels[1:], groups[1:], strict=True):
-        single = len(groups[0]) == len(other) == 1
-        table = (
-            compare(groups[0][0], other[0], level=level)
-            if single
-            else compare_seeds(groups[0], other, level=level)
-        )
-        printing.print_comparison(labels[0], label, table, level, seeds=not single)
-    if len(groups) == 2 and len(groups[0]) == len(groups[1]) == 1:
-        printing.print_cross_ranks([groups[0][0], groups[1][0]])
-    if len(groups) > 2:
-        table = compare_many(dict(zip(labels, groups, strict=True)), labels[0])
-        printing.print_many(labels[0], table, level)

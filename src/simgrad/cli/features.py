@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from simgrad.core.console import print_table, progress
+from simgrad.core.console import print_table, progress, say
 from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
@@ -80,9 +80,9 @@ def features(
         finish(folder / f"{name}.npy")
     print_table(["split", "images", "each", "on disk", "images/s"], rows)
     if limit is None:
-        print(f"\n{folder}: ready. Use it with --features {folder}")
+        say(f"\n{folder}: ready. Use it with --features {folder}")
     else:
-        print(f"\n{folder}: a try with --limit; training needs the features of all images.")
+        say(f"\n{folder}: a try with --limit; training needs the features of all images.")
 
 
 def _split(dataset: Dataset, name: str, job: Job, folder: Path, limit: int | None) -> list[str]:

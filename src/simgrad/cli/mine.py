@@ -5,38 +5,45 @@ from typing import Annotated
 
 import tyro
 
-from simgrad.core.console import print_table
+from simgrad.core.console import print_table, say
 from simgrad.mining.aoq import write_candidates
 from simgrad.mining.candidates import Candidates
-from simgrad.runs.mining import mine_run
-from simgrad.runs.run import Run
+from simgrad.runs.mining import mine_trained
+from simgrad.runs.trained import open_trained
 
 
 def mine(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
+    data: str | None = None,
+    features: str | None = None,
     output: str | None = None,
     depth: int = 300,
     skip: int = 0,
     relative_margin: float | None = None,
     truth: bool = False,
     aoq: str | None = None,
+    device: str = "auto",
 ) -> None:
     """Find the hardest negatives of every training image and caption.
 
     Args:
-        run: the run whose best checkpoint scores the training set.
+        run: the run whose best checkpoint scores the training set, or an imported checkpoint.
+        data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
+        features: folder written by `simgrad features` for that data.
         output: folder for the lists; RUN/candidates if left out.
         depth: how many to keep for each image and caption.
         skip: leave out so many of the very hardest, where false negatives are.
         relative_margin: leave out candidates more similar than this share of the own pair.
         truth: leave out captions that are true of the image, where the data knows (scenes).
         aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
+        device: auto, cpu, cuda or cuda:N.
     """
-
-    source = Run.open(run)
-    folder = Path(output) if output else source.path / "candidates"
-    mine_run(source, folder, depth, skip=skip, relative_margin=relative_margin, use_truth=truth)
+    trained = open_trained(run, data=data, features=features, device=device)
+    folder = Path(output) if output else trained.path / "candidates"
+    mine_trained(
+        trained, folder, depth, skip=skip, relative_margin=relative_margin, use_truth=truth
+    )
     found = Candidates.load(folder)
     rows = [("images", *found.i2t.shape), ("captions", *found.t2i.shape)]
     print_table(("queries", "number", "candidates each"), rows)
@@ -46,4 +53,4 @@ def mine(
         print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
     if aoq:
         write_candidates(folder, aoq, found.i2t, found.t2i)
-    print(f"in {folder}; use them with `candidates: {folder}` in a recipe")
+    say(f"in {folder}; use them with `candidates: {folder}` in a recipe")

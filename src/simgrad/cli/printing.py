@@ -1,141 +1,228 @@
-"""How `simgrad evaluate` prints what it found."""
+"""What `simgrad evaluate` found: as tables for the terminal and for papers, and as data."""
 
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from simgrad.core.console import print_table
-from simgrad.evaluation.crossrank import compare_cross_ranks, cross_ranks, histogram
-from simgrad.evaluation.metrics import DIRECTIONS, Metrics
-from simgrad.evaluation.ranks import Ranks
-from simgrad.evaluation.uncertainty import Difference
-
-_LABELS = {
-    "average_recall": "average recall",
-    "medr": "median rank",
-    "meanr": "mean rank",
-    "mrr": "MRR",
-    "map5": "mAP@5",
-    "map5_hits": "mAP@5 over hits",
-    "map_at_r": "mAP@R",
-    "rprecision": "R-precision",
-}
-# What a comparison prints: the numbers that papers do.
-HEADLINES = (
-    *(f"{d}_r{k}" for d in DIRECTIONS for k in (1, 5, 10)),
-    "rsum",
-    "i2t_map5",
-    "i2t_map_at_r",
-    "i2t_meanr",
-    "t2i_meanr",
+from simgrad.core.console import print_table, say
+from simgrad.core.errors import InputError
+from simgrad.core.files import write_json
+from simgrad.core.tables import TEXT_SUFFIXES, Strong, Table, write_csv, write_tables
+from simgrad.evaluation import (
+    METRICS,
+    Comparison,
+    Estimate,
+    Metrics,
+    compare_cross_ranks,
+    compare_with,
+    cross_ranks,
+    estimates,
+    headlines,
+    histogram,
+    metric_of,
 )
+from simgrad.evaluation.comparison import signed
+from simgrad.evaluation.tables import interval_text, metrics_table, p_text
+
+OUTPUTS = (".json", ".csv", *TEXT_SUFFIXES)
 
 
-def figure(name: str, value: float) -> str:
-    """Percentages and ranks with one decimal, shares with three."""
-    small = ("mrr", "map", "rprecision", "ndcg", "kendall", "spearman")
-    if any(part in name for part in small):
-        return f"{value:.3f}"
-    return (
-        f"{value:.0f}" if name.endswith(("medr", "ties", "pairs", "approved")) else f"{value:.1f}"
-    )
+@dataclass(frozen=True)
+class Evaluated:
+    """One system: a run, or several seeds."""
+
+    label: str  # A, B, ...; or the name it was given
+    name: str  # where it came from
+    runs: tuple[Metrics, ...]
+    level: float
+    graded: dict[str, float] = field(default_factory=dict)  # by people, or by another truth
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """Every metric, with its interval."""
+        tables = [run.to_dict() for run in self.runs]
+        return estimates(tables, [run.ranks for run in self.runs], level=self.level)
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {name: one.mean for name, one in self.estimates.items()}
+
+    @property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        found = self.estimates.items()
+        return {n: (e.low, e.high) for n, e in found if e.low is not None and e.high is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The metrics by name, and what else there is to know."""
+        seeds = {"seeds": len(self.runs)} if len(self.runs) > 1 else {}
+        about = {"name": self.name, "used": self.runs[0].used, **seeds}
+        return {**self.values, **self.graded, "intervals": self.bounds, **about}
 
 
-def print_metrics(
-    metrics: Metrics, bounds: Mapping[str, tuple[float, float]], level: float
-) -> None:
-    """Both directions side by side, with intervals."""
-    values = metrics.to_dict()
-    recalls = [n.removeprefix("i2t_") for n in values if n.startswith("i2t_r") and n[5:].isdigit()]
-    rows = []
-    for name in [*recalls, *_LABELS]:
-        label = _LABELS.get(name, f"R@{name[1:]}")
-        row = [label]
-        for direction in DIRECTIONS:
-            key = f"{direction}_{name}"
-            row += [figure(key, values[key]), _interval(key, bounds)]
-        rows.append(row)
-    percent = f"{100 * level:g}%"
-    print_table(("", "image -> text", percent, "text -> image", percent), rows)
-    print(f"rsum {values['rsum']:.1f} {_interval('rsum', bounds)}")
-    ties = int(values["ties"])
-    print(f"{ties:,} queries have a tie at their rank, counted against the model.")
+@dataclass(frozen=True)
+class Evaluation:
+    """All systems; the others are compared with the first."""
 
+    systems: tuple[Evaluated, ...]
+    level: float
 
-def _interval(name: str, bounds: Mapping[str, tuple[float, float]]) -> str:
-    if name not in bounds:
-        return ""
-    return f"[{figure(name, bounds[name][0])}, {figure(name, bounds[name][1])}]"
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        """By label."""
+        if len(self.systems) < 2:
+            return {}
+        runs = {system.label: list(system.runs) for system in self.systems}
+        return compare_with(runs, self.systems[0].label, level=self.level)
 
+    def tables(self) -> list[Table]:
+        """What is printed, and written to .md, .tex and .html files."""
+        if len(self.systems) == 1:
+            one = self.systems[0]
+            title = one.name if len(one.runs) == 1 else f"{one.name}: mean of {len(one.runs)} seeds"
+            found = [metrics_table(one.values, one.bounds, level=self.level, title=title)]
+        else:
+            found = [self._overview(), *(c.table() for c in self.comparisons.values())]
+        return [*found, *self._cross_ranks(), *self._graded()]
 
-def print_comparison(
-    first: str,
-    second: str,
-    table: Mapping[str, Difference],
-    level: float,
-    *,
-    seeds: bool,
-) -> None:
-    """One row per headline number: both systems, difference, interval, p."""
-    rows = []
-    for name in HEADLINES:
-        d = table[name]
-        rows.append(
-            [
-                name,
-                figure(name, d.first),
-                figure(name, d.second),
-                f"{d.difference:+.3f}" if "map" in name else f"{d.difference:+.2f}",
-                f"[{figure(name, d.low)}, {figure(name, d.high)}]",
-                printed_p(d.p),
+    def _overview(self) -> Table:
+        """A row for each system, as papers print them, and how its rsum differs from the first."""
+        names = [n for n in headlines() if all(n in s.estimates for s in self.systems)]
+        first = self.systems[0].label
+        percent = f"{100 * self.level:g}%"
+        columns = ("", *(metric_of(n).heading for n in names), f"rsum - {first}", percent, "p")
+        best = {n: metric_of(n).best(s.values[n] for s in self.systems) for n in names}
+        rows = []
+        for system in self.systems:
+            row = [
+                system.label if system.label == system.name else f"{system.label}: {system.name}"
             ]
+            for n in names:
+                text = metric_of(n).format(system.values[n])
+                row.append(Strong(text) if system.values[n] == best[n] else text)
+            if system.label in self.comparisons:
+                gap = self.comparisons[system.label]["rsum"]
+                interval = interval_text(metric_of("rsum"), (gap.low, gap.high))
+                row += [signed(gap), interval, p_text(gap.corrected)]
+            rows.append((*row, *[""] * (len(columns) - len(row))))
+        corrected = len(self.systems) > 2
+        notes = ("p after Holm's correction for the number of systems.",) if corrected else ()
+        return Table(columns, tuple(rows), self.systems[0].runs[0].used, notes)
+
+    def _cross_ranks(self) -> list[Table]:
+        """The histogram of cross-retrieval ranks, where there is one run of each."""
+        ranks = [system.runs[0].ranks for system in self.systems if len(system.runs) == 1]
+        title = "cross-retrieval rank of the true pairs"
+        if len(self.systems) == len(ranks) == 1:
+            counts = histogram(cross_ranks(ranks[0]))
+            row = ("pairs", *(f"{count:,}" for count in counts.values()))
+            return [Table(("rank", *counts), (row,), title)]
+        if len(self.systems) == len(ranks) == 2:
+            a, b = (system.label for system in self.systems)
+            found = compare_cross_ranks(ranks[0], ranks[1])
+            names = tuple(found.first)
+            rows = (
+                (a, *(f"{found.first[n]:,}" for n in names)),
+                (b, *(f"{found.second[n]:,}" for n in names)),
+                (f"{b} - {a}", *(f"{found.second[n] - found.first[n]:+,}" for n in names)),
+            )
+            note = (
+                f"{b} ranks {found.better:,} pairs better, {found.worse:,} worse, "
+                f"{found.same:,} the same."
+            )
+            return [Table(("rank", *names), rows, title, (note,))]
+        return []
+
+    def _graded(self) -> list[Table]:
+        names = list(dict.fromkeys(name for system in self.systems for name in system.graded))
+        if not names:
+            return []
+        rows = tuple(
+            (n, *(metric_of(n).format(s.graded.get(n, float("nan"))) for s in self.systems))
+            for n in names
         )
-    difference = f"{second} - {first}"
-    print_table(("metric", first, second, difference, f"{100 * level:g}%", "p"), rows)
-    if seeds:
-        print("p and intervals: hierarchical bootstrap over seeds and images.")
-    else:
-        print("p: paired permutation test over images; intervals: paired bootstrap over images.")
+        heads = [system.label for system in self.systems] if len(self.systems) > 1 else ["value"]
+        return [Table(("graded truth", *heads), rows)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs: one system's metrics; or all systems, and the others against the first."""
+        if len(self.systems) == 1:
+            return self.systems[0].to_dict()
+        return {
+            "systems": {system.label: system.to_dict() for system in self.systems},
+            "comparisons": [
+                {"first": one.names[0], "second": one.names[1], "level": one.level,
+                 "method": one.method, "metrics": one.to_dict()}
+                for one in self.comparisons.values()
+            ],
+        }  # fmt: skip
+
+    def records(self) -> list[dict[str, Any]]:
+        """For spreadsheets: one record for each system and metric."""
+        found = []
+        for system in self.systems:
+            versus = self.comparisons.get(system.label)
+            for name, one in system.estimates.items():
+                gap = None if versus is None else versus.get(name)
+                against = self.systems[0].label if gap is not None else None
+                difference = {
+                    "difference": getattr(gap, "difference", None),
+                    "difference_low": getattr(gap, "low", None),
+                    "difference_high": getattr(gap, "high", None),
+                    "p": getattr(gap, "p", None),
+                    "p_holm": getattr(gap, "p_holm", None),
+                }
+                found.append(
+                    {"system": system.label, "name": system.name, "seeds": len(system.runs),
+                     "metric": name, "value": one.mean, "std": one.deviation, "low": one.low,
+                     "high": one.high, "against": against, **difference}
+                )  # fmt: skip
+        return found
+
+    def print(self) -> None:
+        """On the terminal."""
+        for system in self.systems:
+            if len(self.systems) > 1 and system.label != system.name:
+                say(f"{system.label}: {system.name}")
+        if len(self.systems) == 1:
+            say(self.systems[0].runs[0].used)
+        for table in self.tables():
+            say("")
+            print_table(table.columns, table.rows, title=table.title or None)
+            say(*table.notes)
+
+    def write(self, path: Path) -> None:
+        """By the suffix: .json, .csv, .md, .tex or .html."""
+        if path.suffix == ".json":
+            write_json(path, self.to_dict())
+        elif path.suffix == ".csv":
+            write_csv(path, self.records())
+        else:
+            write_tables(path, self.tables())
 
 
-def print_many(baseline: str, table: Mapping[str, Difference], level: float) -> None:
-    """Several systems against one, p corrected for their number."""
-    rows = [
-        [
-            name,
-            f"{d.second:.1f}",
-            f"{d.difference:+.2f}",
-            f"[{d.low:.1f}, {d.high:.1f}]",
-            printed_p(d.p),
-            printed_p(d.p_holm if d.p_holm is not None else d.p),
-        ]
-        for name, d in table.items()
-    ]
-    print(f"\nrsum against {baseline}")
-    print_table(("system", "rsum", "difference", f"{100 * level:g}%", "p", "p (Holm)"), rows)
+def check_output(path: Path) -> None:
+    """Before anything is computed."""
+    if path.suffix not in OUTPUTS:
+        raise InputError(f"{path}: results are written as {', '.join(OUTPUTS)}; name one of these.")
 
 
-def print_cross_ranks(systems: Sequence[Ranks]) -> None:
-    """The histogram of cross-retrieval ranks, of one system or of two."""
-    print("\ncross-retrieval rank of the true pairs")
-    if len(systems) == 1:
-        counts = histogram(cross_ranks(systems[0]))
-        print_table(tuple(counts), [[f"{count:,}" for count in counts.values()]])
-        return
-    found = compare_cross_ranks(systems[0], systems[1])
-    names = tuple(found.first)
-    rows = [
-        ["A", *(f"{found.first[n]:,}" for n in names)],
-        ["B", *(f"{found.second[n]:,}" for n in names)],
-        ["B - A", *(f"{found.second[n] - found.first[n]:+,}" for n in names)],
-    ]
-    print_table(("rank", *names), rows)
-    print(f"B ranks {found.better:,} pairs better, {found.worse:,} worse, {found.same:,} the same.")
-
-
-def print_values(title: str, values: Mapping[str, float]) -> None:
-    """A plain list."""
-    print_table((title, "value"), [(name, figure(name, v)) for name, v in values.items()])
-
-
-def printed_p(p: float) -> str:
-    """p with as many digits as mean something."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+def list_metrics() -> None:
+    """Every declared metric, yours among them."""
+    rows = []
+    for declared in METRICS:
+        at = declared.parameters[0].default if declared.parameters else (None,)
+        one = declared.factory(at[0])
+        name = declared.name.replace("{k}", "K")
+        ways = [f"i2t_{name}", f"t2i_{name}"] if one.directions and one.each else []
+        ways += [name] if one.both or one.each is None else []
+        ks = f" (K = {', '.join(map(str, at))})" if declared.parameters and one.each else ""
+        best = "–" if one.each is None else one.better
+        rows.append((", ".join(ways), best, f"{declared.description}{ks}"))
+    print_table(("metric", "better", "what it is"), rows)
+    say(
+        "",
+        "i2t_: an image looks for its captions; t2i_: a caption looks for its image. Names without "
+        "a direction are of both. --recalls adds more K of R@K.",
+        "One of your own: a file that declares it, `simgrad --with FILE.py`; docs/evaluation.md.",
+    )

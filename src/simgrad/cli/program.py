@@ -11,6 +11,7 @@ from pathlib import Path
 
 import simgrad
 from simgrad.cli.options import complete_flags, registry
+from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file
 
@@ -60,28 +61,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.showwarning = _warn
             sys.exit(_run(rest))
     except InputError as error:
-        print(f"simgrad: {_plain(str(error))}", file=sys.stderr)
+        say(f"simgrad: {error}", stderr=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("simgrad: stopped.", file=sys.stderr)
+        say("simgrad: stopped.", stderr=True)
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:  # a disk, a socket, a permission: not a mistake of the program
         where = f"{error.filename}: " if error.filename else ""
-        print(f"simgrad: {_plain(f'{where}{error.strerror or error}')}.", file=sys.stderr)
+        say(f"simgrad: {where}{error.strerror or error}.", stderr=True)
         sys.exit(2)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     """What a warning says, without the line of code that it comes from."""
-    print(f"simgrad: {_plain(str(message))}", file=sys.stderr)
-
-
-def _plain(text: str) -> str:
-    """Names from files can hold anything; nothing in them may steer the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    say(f"simgrad: {message}", stderr=True)
 
 
 def _run(rest: list[str]) -> int:

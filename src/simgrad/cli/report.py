@@ -5,6 +5,7 @@ from typing import Annotated
 
 import tyro
 
+from simgrad.core.console import say
 from simgrad.report.build import Format, write_report
 
 
@@ -37,4 +38,4 @@ def report(
     path = write_report(targets, output, format, batches=batches, pictures=pictures, device=device)
     size = path.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
-    print(f"{path} ({shown})")
+    say(f"{path} ({shown})")

@@ -88,9 +88,9 @@ def _print(searcher: "Searcher", results: "Results", thumbnails: bool) -> None:
         what, hits = f"{results.searched_captions:,} captions", results.captions
         hits = hits or results.images
     head = f"{results.query}: best of {what}, {1000 * results.seconds:.1f} ms"
-    out.print(head, style="bold", markup=False)
+    out.print(head, style="bold")
     for note in results.notes:
-        out.print(f"({note})", style="dim", markup=False)
+        out.print(f"({note})", style="dim")
     if searcher.folder is not None and searcher.folder.skipped:
         names = ", ".join(list(searcher.folder.skipped)[:3])
         out.print(f"({len(searcher.folder.skipped)} unreadable pictures left out: {names})")
@@ -105,11 +105,9 @@ def _print(searcher: "Searcher", results: "Results", thumbnails: bool) -> None:
 def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None) -> None:
 
     mark = {True: " ✓", False: "", None: ""}[hit.right]
-    console().print(
-        f"{hit.rank:>3}  {hit.score:.3f}  {_plain(hit.name)}{mark}", markup=False, soft_wrap=True
-    )
+    console().print(f"{hit.rank:>3}  {hit.score:.3f}  {hit.name}{mark}", soft_wrap=True)
     if hit.captions:
-        console().print(f"            {_plain(hit.captions[0])}", style="dim", markup=False)
+        console().print(f"            {hit.captions[0]}", style="dim")
     if how is not None:
         picture = _picture(searcher, hit.row)
         if picture is not None:
@@ -127,8 +125,3 @@ def _picture(searcher: "Searcher", row: int) -> "Image | None":
         return None if pictures is None else pictures.picture(row)
     except InputError:
         return None
-
-
-def _plain(text: str) -> str:
-    """Names and captions come from files: control characters stay out of the terminal."""
-    return "".join(c if c.isprintable() else "�" for c in text)

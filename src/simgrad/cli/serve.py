@@ -50,7 +50,7 @@ def serve(
     lab = Lab(paths or find_paths(Path()), device=device)
     listening = listen(host, port)
     place = access.url(host, listening.getsockname()[1])
-    console(stderr=True).print(f"simgrad lab page: {place}\nCtrl-C stops it.", markup=False)
+    console(stderr=True).print(f"simgrad lab page: {place}\nCtrl-C stops it.")
     settings: dict[str, Any] = {"log_level": "warning", "server_header": False}
     # Clients often give up an idle connection after 5 seconds; a server that does so at the same
     # moment cuts a request off now and then.

@@ -1,19 +1,27 @@
 """`simgrad study`: many runs, one table."""
 
 import dataclasses
-import sys
 from math import nan
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from simgrad.core.console import console, print_table
+from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
+from simgrad.core.tables import Strong
+from simgrad.evaluation import Estimate, metric_of
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.plan import Plan, read_plan
 from simgrad.studies.study import Study
-from simgrad.studies.table import Table, build_table, header, number, significance, write_tables
+from simgrad.studies.table import (
+    StudyTable,
+    build_table,
+    header,
+    number,
+    significance,
+    write_tables,
+)
 
 
 def study(
@@ -62,7 +70,7 @@ def study(
         _print_plan(chosen)
         return
     made = Study.create(chosen, folder)
-    print(f"{chosen.title}: {len(chosen.runs())} runs in {folder}", file=sys.stderr)
+    say(f"{chosen.title}: {len(chosen.runs())} runs in {folder}", stderr=True)
     if engine == "ray":
         run_ray(made, processes)
     else:
@@ -104,18 +112,17 @@ def conclude(made: Study) -> None:
     table = build_table(made)
     write_tables(table, made.path)
     show(table)
-    print(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
+    say(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
     broken = failures(made)
     for name, reason in broken:
-        print(f"not finished: {name}: {reason}", file=sys.stderr)
+        say(f"not finished: {name}: {reason}", stderr=True)
     if broken:
         raise InputError(f"{len(broken)} runs are not finished; the same command goes on.")
 
 
-def show(table: Table) -> None:
+def show(table: StudyTable) -> None:
     """The table on a terminal of 80 columns: recalls, then what differs from the baseline."""
-    out = console()
-    recalls = [m for m in table.metrics if header(m).count("R@")]
+    recalls = [m for m in table.metrics if metric_of(m).label.startswith("R@")]
     rest = [m for m in table.metrics if m not in recalls]
     metrics = [*recalls, *rest]
     head = ["", *(header(m).replace(" R", "\nR") for m in recalls), *map(header, rest)]
@@ -123,16 +130,17 @@ def show(table: Table) -> None:
     for row in table.rows:
         cells = []
         for metric in metrics:
-            mean, std = row.cells.get(metric, (nan, None))
-            text = number((mean, std if metric == "rsum" else None), metric)
-            cells.append(f"[bold]{text}[/bold]" if metric in row.best else text)
+            cell = row.cells.get(metric, Estimate(nan))
+            # There is room for one deviation: that of the sum.
+            text = number(cell if metric == "rsum" else (cell.mean, None), metric)
+            cells.append(Strong(text) if metric in row.best else text)
         rows.append([row.label, *cells])
         if row.published:
             there = [number((row.published.get(m, (nan, None))[0], None), m) for m in metrics]
             rows.append([f"  {table.published}", *there])
     print_table(head, rows, title=table.title)
     if table.claim:
-        out.print(f"\nThe paper: {table.claim}")
+        say(f"\nThe paper: {table.claim}")
     versus = [
         (r.label, "baseline" if r.baseline else significance(r.difference) or "–", r.seeds)
         for r in table.rows

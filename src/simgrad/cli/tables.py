@@ -10,7 +10,8 @@ from simgrad.analysis.counting import DIRECTIONS, GENERAL
 from simgrad.analysis.published import Family, published_rows
 from simgrad.core.console import print_table
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, atomic_write, write_json
+from simgrad.core.files import atomic_path, write_json
+from simgrad.core.tables import write_csv
 from simgrad.runs.counting import RunCounts
 
 Summary = dict[str, dict[str, tuple[float, float]]]
@@ -115,11 +116,6 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         with atomic_path(path) as temporary:
             pq.write_table(pa.Table.from_pylist(list(rows)), temporary)
     elif path.suffix == ".csv":
-        import csv
-
-        with atomic_write(path) as file:
-            writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(path, rows)
     else:
         raise InputError(f"{path}: data are written as .json, .csv or .parquet.")

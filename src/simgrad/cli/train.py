@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import tyro
 
-from simgrad.core.console import print_table
+from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.core.spec import print_value
+from simgrad.evaluation import headlines, metric_of
 from simgrad.runs.recipe import Recipe, read_recipe
 from simgrad.runs.run import INFO, LOCK, RECIPE, Run
 from simgrad.training.rounds import train as run_training
@@ -100,14 +101,12 @@ def summarise(run: Run) -> None:
     """What a person wants to know when training ends."""
     info, test = run.info, run.test
     if info["status"] != "finished":
-        print(f"{info['status']} at step {info['steps']}; the same command goes on from there.")
+        say(f"{info['status']} at step {info['steps']}; the same command goes on from there.")
         return
-    columns = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
     if test:
-        head = [c.replace("_r", " R@") for c in columns]
-        row = [f"{test[c]:.1f}" for c in columns]
-        print_table(
-            ("test split", *head, "rsum"), [(run.recipe.objective, *row, f"{test['rsum']:.1f}")]
-        )
+        shown = [metric_of(name) for name in headlines() if name in test]
+        row = [one.format(test[one.name]) for one in shown]
+        head = [one.heading for one in shown]
+        print_table(("test split", *head), [(run.recipe.objective, *row)])
     best = info["best"]
-    print(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")
+    say(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")

@@ -1,4 +1,8 @@
-"""What commands print: tables that read well at 80 columns and in a pipe, and progress bars."""
+"""What commands print: tables that read well at 80 columns and in a pipe, and progress bars.
+
+Labels, captions and file names come from files, and may hold anything. Nothing that is printed
+through here is read as markup, and no character in it steers the terminal.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,21 +14,39 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TextColumn,
+    ProgressColumn,
+    Task,
     TimeRemainingColumn,
 )
 from rich.table import Table
 from rich.text import Text
 
+from simgrad.core.tables import Strong
+from simgrad.core.text import plain
+
 T = TypeVar("T")
 _GAP = 2  # between columns
 
 
+class _Plain(Console):
+    """Prints text as it is: brackets are brackets, and escape sequences are shown, not obeyed."""
+
+    def render_str(self, text: str, *, style: Any = "", **_: Any) -> Text:
+        return Text(plain(text), style=style)
+
+
 def console(stderr: bool = False) -> Console:
-    """A console that never wraps tables in a pipe."""
+    """A console that never wraps tables in a pipe, and never obeys what it prints."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 100_000
-    return Console(file=stream, width=width, highlight=False, soft_wrap=not stream.isatty())
+    return _Plain(file=stream, width=width, highlight=False, soft_wrap=not stream.isatty())
+
+
+def say(*lines: str, stderr: bool = False) -> None:
+    """Print lines of text, whatever names from files are in them."""
+    stream = sys.stderr if stderr else sys.stdout
+    for line in lines:
+        print(plain(line), file=stream, flush=stderr)
 
 
 def print_table(
@@ -35,18 +57,18 @@ def print_table(
     On a terminal that is too narrow texts are wrapped; where that is not enough, the columns come
     in parts, one below the other.
     """
-    rows = [[str(cell) for cell in row] for row in rows]
+    rows = [[cell if isinstance(cell, str) else str(cell) for cell in row] for row in rows]
     out = console()
     sizes = [_sizes(name, [row[i] for row in rows]) for i, name in enumerate(columns)]
     best, least = sizes[0]
     sizes[0] = best, max(least, min(best, out.width // 2))  # names of rows stay in one line
     for number, part in enumerate(_parts([least for _, least in sizes], out.width)):
         table = Table(title_justify="left", box=None, pad_edge=False, header_style="bold")
-        table.title = Text(title, style="italic") if title and number == 0 else None
+        table.title = Text(plain(title), style="italic") if title and number == 0 else None
         widths = _fit([sizes[i] for i in part], out.width)
         for i, width in zip(part, widths, strict=True):
             justify: JustifyMethod = "right" if _numeric([row[i] for row in rows]) else "left"
-            table.add_column(Text(columns[i]), justify=justify, width=width, overflow="fold")
+            table.add_column(_text(columns[i]), justify=justify, width=width, overflow="fold")
         for row in rows:
             table.add_row(*(_text(row[i]) for i in part))
         out.width = max(out.width, sum(widths) + _GAP * (len(widths) - 1))
@@ -57,7 +79,7 @@ def print_table(
 
 def _sizes(name: str, cells: Sequence[str]) -> tuple[int, int]:
     """How wide a column is best, and at least: words are kept whole, and so are figures."""
-    texts = [_text(cell).plain for cell in cells]
+    name, texts = plain(name), [plain(cell) for cell in cells]
     kept = texts if _numeric(cells) else [word for text in texts for word in text.split()]
     lines = [*name.split("\n"), *(line for text in texts for line in text.split("\n"))]
     return max(map(cell_len, lines)), max(map(cell_len, [*name.split(), *kept]), default=0)
@@ -90,15 +112,12 @@ def _numeric(cells: Sequence[str]) -> bool:
 
 
 def _is_figure(text: str) -> bool:
-    bare = _text(text).plain.strip()
+    bare = text.strip()
     return bare[:1].isdigit() or bare[:2] in {"–", "-", "±"} or bare[:1] in "+-<≥≤~.—"
 
 
 def _text(cell: str) -> Text:
-    """`[bold]12.3[/bold]` is bold; any other bracket stands for itself: captions have them too."""
-    if cell.startswith("[bold]") and cell.endswith("[/bold]"):
-        return Text(cell[6:-7], style="bold")
-    return Text(cell)
+    return Text(plain(cell), style="bold" if isinstance(cell, Strong) else "")
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
@@ -114,14 +133,21 @@ def track(items: Iterable[T], description: str, total: int | None = None) -> Ite
             bar.advance(task)
 
 
+class _Description(ProgressColumn):
+    """What is under way, as plain text."""
+
+    def render(self, task: Task) -> Text:
+        return Text(plain(task.description))
+
+
 def progress() -> Progress:
     """A progress bar on standard error, so that a pipe gets the table alone."""
     return Progress(
-        TextColumn("{task.description}"),
+        _Description(),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=_Plain(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),  # else blank lines in a pipe
     )

@@ -90,7 +90,7 @@ class Registry(Generic[T]):
         """Class decorator: declare a dataclass, whose fields are its parameters."""
 
         def add(cls: type[Any]) -> type[Any]:
-            self._add(Declaration(name, cls, paper, description, _parameters(cls)))
+            self.add(Declaration(name, cls, paper, description, _parameters(cls)))
             cls.name = name
             return cls
 
@@ -100,9 +100,10 @@ class Registry(Generic[T]):
         """Another name for a declared thing with some parameters fixed."""
         base = self[of]
         rest = tuple(p for p in base.parameters if p.name not in preset)
-        self._add(Declaration(name, base.factory, paper, description, rest, tuple(preset.items())))
+        self.add(Declaration(name, base.factory, paper, description, rest, tuple(preset.items())))
 
-    def _add(self, declaration: Declaration[T]) -> None:
+    def add(self, declaration: Declaration[T]) -> None:
+        """Add a declaration."""
         if declaration.name in self._declared:
             raise InputError(f"the {self.kind} '{declaration.name}' is declared twice.")
         self._declared[declaration.name] = declaration

@@ -1,45 +1,57 @@
 """Evaluation: ranks, metrics and protocols of the field, exact, with uncertainty.
 
-`evaluate`, `evaluate_similarities` and `rank_blocks` are for models of any origin; the modules
-beside them hold one idea each.
+`evaluate`, `evaluate_similarities` and `rank_blocks` are for models of any origin, `compare` for
+what they return; the modules beside them hold one idea each. This room knows arrays alone.
 """
 
-from simgrad.evaluation.crossrank import compare_cross_ranks, cross_ranks, histogram
-from simgrad.evaluation.ensembles import evaluate_ensemble
-from simgrad.evaluation.evaluator import evaluate, evaluate_similarities, rank_blocks
-from simgrad.evaluation.metrics import DESCRIPTIONS, Metrics, metrics_of
-from simgrad.evaluation.protocols import PROTOCOLS
-from simgrad.evaluation.ranks import Ranks
-from simgrad.evaluation.rerank import evaluate_reranked
-from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
-from simgrad.evaluation.uncertainty import (
-    Difference,
+from simgrad.evaluation.comparing import (
     compare,
     compare_many,
     compare_seeds,
+    compare_with,
     holm,
-    intervals,
 )
+from simgrad.evaluation.comparison import Comparison, Difference
+from simgrad.evaluation.crossrank import compare_cross_ranks, cross_ranks, histogram
+from simgrad.evaluation.declared import METRICS, Metric, check_metric, headlines, metric, metric_of
+from simgrad.evaluation.ensembles import evaluate_ensemble
+from simgrad.evaluation.evaluator import evaluate, evaluate_similarities, rank_blocks
+from simgrad.evaluation.metrics import Metrics, metrics_of
+from simgrad.evaluation.protocols import PROTOCOLS
+from simgrad.evaluation.ranks import Positions, Ranks
+from simgrad.evaluation.rerank import evaluate_reranked
+from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
+from simgrad.evaluation.uncertainty import Estimate, estimates, intervals
 
 __all__ = [
-    "DESCRIPTIONS",
+    "METRICS",
     "PROTOCOLS",
+    "Comparison",
     "Difference",
+    "Estimate",
+    "Metric",
     "Metrics",
+    "Positions",
     "Ranks",
     "Truth",
+    "check_metric",
     "compare",
     "compare_cross_ranks",
     "compare_many",
     "compare_seeds",
+    "compare_with",
     "cross_ranks",
+    "estimates",
     "evaluate",
     "evaluate_ensemble",
     "evaluate_reranked",
     "evaluate_similarities",
+    "headlines",
     "histogram",
     "holm",
     "intervals",
+    "metric",
+    "metric_of",
     "metrics_of",
     "ndcg",
     "rank_blocks",

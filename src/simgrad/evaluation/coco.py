@@ -12,10 +12,12 @@ import numpy as np
 import torch
 
 from simgrad.core.errors import InputError
+from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.evaluation.evaluator import evaluate_scores
-from simgrad.evaluation.metrics import DIRECTIONS, HEADLINE_RECALLS, metrics_of, summary
+from simgrad.evaluation.metrics import metrics_of, summary
 from simgrad.evaluation.pool import Pool
-from simgrad.evaluation.ranks import ranks_from_counts
+from simgrad.evaluation.ranks import ranks_from_rivals
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
 from simgrad.evaluation.scores import Scores
 from simgrad.evaluation.truth import Truth
 
@@ -58,7 +60,7 @@ def evaluate_coco(
     }
     pool = Pool.of(scores, pairing, [(way, truth) for (_, way), truth in truths.items()])
     ids = ([str(i) for i in ordered_images], [str(c) for c in ordered_captions])
-    found = metrics_of(ranks_from_counts(pool.counts, pairing, *ids), recalls).to_dict()
+    found = metrics_of(ranks_from_rivals(pool.counts, pairing, *ids), recalls).to_dict()
     values |= {f"coco_5k_{key}": value for key, value in found.items()}
     for (name, direction), truth in truths.items():
         found = summary(pool.positions(truth, direction), recalls)

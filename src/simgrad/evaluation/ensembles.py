@@ -5,8 +5,9 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation.evaluator import embedding_scores, evaluate_scores
-from simgrad.evaluation.metrics import HEADLINE_RECALLS, Metrics
+from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import Protocol
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
 from simgrad.evaluation.scores import Average, Matrix, Scores, as_floats
 
 

@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -10,10 +11,11 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.counting import count
-from simgrad.evaluation.metrics import HEADLINE_RECALLS, Metrics, metrics_of
-from simgrad.evaluation.protocols import Protocol, find_protocol, folds_of
-from simgrad.evaluation.ranks import Integers, join_folds, ranks_from_counts
+from simgrad.evaluation.metrics import Metrics, metrics_of
+from simgrad.evaluation.protocols import Fold, Protocol, find_protocol
+from simgrad.evaluation.ranks import Integers, Ranks, join_folds, ranks_from_rivals
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
+from simgrad.evaluation.rivals import count_rivals
 from simgrad.evaluation.scores import Blocks, Embeddings, Matrix, Scores, SimilarityBlock, as_floats
 
 
@@ -105,23 +107,35 @@ def evaluate_scores(
     image_ids: Sequence[str] | None = None,
     caption_ids: Sequence[str] | None = None,
     rows: int | None = None,
+    rank: "RankFold | None" = None,
 ) -> Metrics:
-    """What all of the above end in."""
+    """What all of the above end in; `rank` ranks one fold, by counting if left out."""
     pairing = check_pairing(image_of_caption, scores.num_images, scores.num_captions)
     image_ids = _check_ids(image_ids, scores.num_images, "image_ids")
     caption_ids = _check_ids(caption_ids, scores.num_captions, "caption_ids")
-    folds, used = folds_of(find_protocol(protocol), scores.num_images, pairing)
+    chosen = find_protocol(protocol)
+    folds = chosen.fold(scores.num_images, pairing)
     ranks = []
     for fold in folds:
         part = scores
         whole = len(fold.images) == scores.num_images and len(fold.captions) == len(pairing)
         if not whole:
             part = scores.select(torch.from_numpy(fold.images), torch.from_numpy(fold.captions))
-        counts = count(part, torch.from_numpy(fold.image_of_caption), rows)
+        found = (rank or partial(_count, rows=rows))(part, fold)
         # Named while a GPU still counts.
         ids = _names(image_ids, fold.images), _names(caption_ids, fold.captions)
-        ranks.append(ranks_from_counts(counts, fold.image_of_caption, *ids))
-    return metrics_of(ranks[0] if len(ranks) == 1 else join_folds(ranks), recalls, used)
+        ranks.append(found(*ids))
+    joined = ranks[0] if len(ranks) == 1 else join_folds(ranks)
+    return metrics_of(joined, recalls, chosen.used(folds, len(pairing)))
+
+
+Named = Callable[[Sequence[str], Sequence[str]], Ranks]  # ids of images and captions -> ranks
+RankFold = Callable[[Scores, Fold], Named]
+
+
+def _count(scores: Scores, fold: Fold, rows: int | None) -> Named:
+    counts = count_rivals(scores, torch.from_numpy(fold.image_of_caption), rows)
+    return partial(ranks_from_rivals, counts, fold.image_of_caption)
 
 
 def embedding_scores(

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats
+from simgrad.evaluation.declared import Floats
 from simgrad.evaluation.ranks import Integers
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
 from simgrad.evaluation.scores import Scores
 from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
 
@@ -34,7 +35,7 @@ def agreement_with_experts(
     others = image_of_caption[captions] != images
     if others.sum() > 1:
         rest = agreement(similarities[others], ratings[others])
-        values |= {f"expert_{k}_others": v for k, v in rest.items()}
+        values |= {f"expert_others_{k}": v for k, v in rest.items()}
     truth = Truth.of(images, captions, ratings.mean(axis=1) - 1)  # 1 is "unrelated"
     values["i2t_expert_ndcg10"] = ndcg(scores, truth, 10)
     values["t2i_expert_ndcg10"] = ndcg(scores.transposed(), truth.transposed(), 10)

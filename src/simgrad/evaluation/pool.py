@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from simgrad.evaluation.counting import Counts, count
 from simgrad.evaluation.ranks import Booleans, Integers, Positions, places
+from simgrad.evaluation.rivals import Rivals, count_rivals
 from simgrad.evaluation.scores import Scores
 from simgrad.evaluation.truth import NEVER, Truth
 
@@ -25,7 +25,7 @@ from simgrad.evaluation.truth import NEVER, Truth
 class Pool:
     """Pairs that the pairing or another truth names, ordered by key."""
 
-    counts: Counts  # of the pairing
+    counts: Rivals  # of the pairing
     width: int  # captions
     keys: Integers  # (pairs,) image * width + caption
     scores: npt.NDArray[Any]  # (pairs,)
@@ -41,7 +41,7 @@ class Pool:
         named = [_keys(truth, direction, width) for direction, truth in truths]
         others = np.setdiff1d(np.concatenate([own[:0], *named]), own)
         images, captions = (torch.from_numpy(x) for x in np.divmod(others, width))
-        counts = count(scores, torch.from_numpy(image_of_caption), others=(images, captions))
+        counts = count_rivals(scores, torch.from_numpy(image_of_caption), others=(images, captions))
         assert counts.others is not None
         keys = np.concatenate([own, others])
         order = np.argsort(keys)

@@ -1,6 +1,7 @@
 """Protocols by name: which images and captions are ranked against which.
 
-Published numbers are comparable only under one protocol. Each of these says what it used.
+Published numbers are comparable only under one protocol. Each of these says in words what it is,
+refuses data that it is not made for, and tells what it used.
 """
 
 import itertools
@@ -13,29 +14,6 @@ from simgrad.evaluation.ranks import Integers
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """One way to evaluate."""
-
-    name: str
-    description: str
-    images: int | None = None  # how many images it is defined for; None: any
-    captions: int | None = None  # only the first so many captions of each image; None: all
-    folds: int = 1  # consecutive folds, ranked each on its own and averaged
-
-
-PROTOCOLS = {
-    p.name: p
-    for p in (
-        Protocol("all", "every image and caption given"),
-        Protocol("flickr8k-1k", "the 1,000 test images of Flickr8k", 1000, 5),
-        Protocol("flickr30k-1k", "the 1,000 test images of Flickr30k", 1000, 5),
-        Protocol("coco-5k", "the 5,000 test images of COCO together", 5000, 5),
-        Protocol("coco-1k", "COCO's 5,000 test images in five consecutive folds", 5000, 5, 5),
-    )
-}
-
-
-@dataclass(frozen=True)
 class Fold:
     """The rows and columns of one fold."""
 
@@ -44,39 +22,101 @@ class Fold:
     image_of_caption: Integers  # (captions,) counted within the fold
 
 
+@dataclass(frozen=True)
+class Protocol:
+    """One way to evaluate."""
+
+    name: str
+    what: str  # the images it is about
+    images: int | None = None  # how many they are; None: any number
+    captions: int | None = None  # of each image, the first so many; None: all
+    folds: int = 1  # consecutive folds, ranked each on its own and averaged
+    hint: str = ""  # where to find them
+
+    def __str__(self) -> str:
+        """In words: `5,000 test images of COCO, 5 captions each, mean over 5 folds of 1,000`."""
+        parts = [self.what if self.images is None else f"{self.images:,} {self.what}"]
+        if self.captions is not None:
+            parts.append(f"{self.captions} captions each")
+        if self.folds > 1:
+            size = "" if self.images is None else f" of {self.images // self.folds:,}"
+            parts.append(f"mean over {self.folds} folds{size}")
+        return ", ".join(parts)
+
+    def check(self, num_images: int, image_of_caption: Integers) -> None:
+        """Refuse data that the protocol is not made for."""
+        if self.images is not None and num_images != self.images:
+            raise InputError(
+                f"the protocol {self.name} is defined for {self}{self.hint}; there are "
+                f"{num_images:,} images. Use --protocol all, or give that split."
+            )
+        if num_images < self.folds:
+            raise InputError(f"{self.folds} folds of {num_images} images cannot be made.")
+        if self.captions is not None:
+            counts = np.bincount(image_of_caption, minlength=num_images)
+            few = np.flatnonzero(counts < self.captions)
+            if len(few):
+                more = f" (and {len(few) - 1:,} more)" if len(few) > 1 else ""
+                raise InputError(
+                    f"the protocol {self.name} needs {self.captions} captions of every image; "
+                    f"image {few[0]}{more} has {counts[few[0]]}. Use --protocol all."
+                )
+
+    def fold(self, num_images: int, image_of_caption: Integers) -> list[Fold]:
+        """The folds of some data, which is checked first."""
+        self.check(num_images, image_of_caption)
+        kept = _first_captions(image_of_caption, self.captions)
+        edges = np.linspace(0, num_images, self.folds + 1).astype(int)
+        image, folds = image_of_caption[kept], []
+        for start, stop in itertools.pairwise(edges):
+            captions = kept[(image >= start) & (image < stop)]
+            folds.append(Fold(np.arange(start, stop), captions, image_of_caption[captions] - start))
+        return folds
+
+    def used(self, folds: list[Fold], num_captions: int) -> str:
+        """Which images and captions the folds hold, of so many captions."""
+        parts = []
+        for fold in folds:
+            images, captions = fold.images, fold.captions
+            parts.append(
+                f"images {images[0]:,}-{images[-1]:,} ({len(images):,}), "
+                f"captions {captions.min():,}-{captions.max():,} ({len(captions):,})"
+            )
+        line = f"protocol {self.name}: "
+        if len(folds) > 1:
+            line += f"mean over {len(folds)} folds, each ranked on its own: "
+        line += "; ".join(parts)
+        left_out = num_captions - sum(len(fold.captions) for fold in folds)
+        if left_out:
+            line += f"; {left_out:,} captions beyond an image's first {self.captions} left out"
+        return line + "."
+
+
+_TESTALL = " (precomputed files call that split 'testall')"
+PROTOCOLS = {
+    p.name: p
+    for p in (
+        Protocol("all", "every image and caption given"),
+        Protocol("flickr8k-1k", "test images of Flickr8k", 1000, 5),
+        Protocol("flickr30k-1k", "test images of Flickr30k", 1000, 5),
+        Protocol("coco-5k", "test images of COCO", 5000, 5, hint=_TESTALL),
+        Protocol("coco-1k", "test images of COCO", 5000, 5, 5, _TESTALL),
+    )
+}
+
+
 def find_protocol(protocol: str | Protocol) -> Protocol:
     """A protocol by its name."""
     if isinstance(protocol, Protocol):
         return protocol
     if protocol not in PROTOCOLS:
         names = ", ".join(PROTOCOLS)
-        raise InputError(f"there is no protocol '{protocol}'; there are: {names}.")
+        raise InputError(f"there is no protocol '{protocol[:60]}'; there are: {names}.")
     return PROTOCOLS[protocol]
 
 
-def folds_of(
-    protocol: Protocol, num_images: int, image_of_caption: Integers
-) -> tuple[list[Fold], str]:
-    """The folds of a protocol, and in words what they hold."""
-    if protocol.images is not None and num_images != protocol.images:
-        hint = " (the published split is called 'testall')" if protocol.images == 5000 else ""
-        raise InputError(
-            f"the protocol {protocol.name} is defined for {protocol.images:,} images{hint}, "
-            f"not {num_images:,}. Use --protocol all, or give the split it names."
-        )
-    if num_images < protocol.folds:
-        raise InputError(f"{protocol.folds} folds of {num_images} images cannot be made.")
-    kept = _first_captions(image_of_caption, protocol.captions)
-    edges = np.linspace(0, num_images, protocol.folds + 1).astype(int)
-    folds = []
-    for start, stop in itertools.pairwise(edges):
-        image = image_of_caption[kept]
-        captions = kept[(image >= start) & (image < stop)]
-        folds.append(Fold(np.arange(start, stop), captions, image_of_caption[captions] - start))
-    return folds, _describe(protocol, folds, len(image_of_caption) - len(kept))
-
-
 def _first_captions(image_of_caption: Integers, limit: int | None) -> Integers:
+    """The rows of each image's first captions."""
     rows = np.arange(len(image_of_caption))
     if limit is None:
         return rows
@@ -85,20 +125,3 @@ def _first_captions(image_of_caption: Integers, limit: int | None) -> Integers:
     turn = np.empty_like(rows)
     turn[order] = rows - begin[image_of_caption[order]]
     return rows[turn < limit]
-
-
-def _describe(protocol: Protocol, folds: list[Fold], left_out: int) -> str:
-    parts = []
-    for fold in folds:
-        images, captions = fold.images, fold.captions
-        parts.append(
-            f"images {images[0]:,}-{images[-1]:,} ({len(images):,}), "
-            f"captions {captions.min():,}-{captions.max():,} ({len(captions):,})"
-        )
-    line = f"protocol {protocol.name}: "
-    if len(folds) > 1:
-        line += f"mean over {len(folds)} folds, each ranked on its own: "
-    line += "; ".join(parts)
-    if left_out:
-        line += f"; {left_out:,} captions beyond an image's first {protocol.captions} left out"
-    return line + "."

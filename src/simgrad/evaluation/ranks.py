@@ -5,6 +5,7 @@ Ranks count from 1. A rival with an equal score stands before the true item.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path
-from simgrad.evaluation.counting import Counts
+from simgrad.evaluation.columns import has_columns, read_columns, write_columns
+from simgrad.evaluation.rivals import Rivals
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -26,27 +27,43 @@ class Positions:
     offsets: Integers  # (queries + 1,) query q has places offsets[q] to offsets[q + 1]
     places: Integers  # (true pairs,) rising within a query, from 1
 
-    @property
+    tied: Booleans | None = None  # (queries,) whether a tie made the best place worse, if known
+
+    def __len__(self) -> int:
+        """How many queries there are."""
+        return len(self.offsets) - 1
+
+    @cached_property
     def sizes(self) -> Integers:
-        """How many true items each query has."""
+        """(queries,) how many true items each query has."""
         return np.diff(self.offsets)
 
-    @property
+    @cached_property
     def best(self) -> Integers:
-        """(queries,) the best place."""
+        """(queries,) the place of the best true item."""
         return self.places[self.offsets[:-1]]
 
-    @property
-    def turns(self) -> Integers:
-        """(true pairs,) 1 for a query's best item, 2 for its second, ..."""
-        return np.arange(len(self.places)) - np.repeat(self.offsets[:-1], self.sizes) + 1
+    @cached_property
+    def precision(self) -> npt.NDArray[np.float64]:
+        """(true pairs,) the share of true items down to each of them."""
+        turns = np.arange(len(self.places)) - np.repeat(self.offsets[:-1], self.sizes) + 1
+        return turns / self.places
+
+    @cached_property
+    def within_size(self) -> Booleans:
+        """(true pairs,) whether it is among the first R, R the number of true items."""
+        return self.places <= np.repeat(self.sizes, self.sizes)
+
+    def total(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """(queries,) the sum over each query's true items of a value for each pair."""
+        return np.add.reduceat(values.astype(np.float64), self.offsets[:-1])
 
     @staticmethod
-    def of(query: Integers, places: Integers) -> "Positions":
+    def of(query: Integers, places: Integers, tied: Booleans | None = None) -> "Positions":
         """Group places by query; queries are numbered without gaps."""
         order = _order(query, places)
         sizes = np.bincount(query)
-        return Positions(np.concatenate([[0], np.cumsum(sizes)]), places[order])
+        return Positions(np.concatenate([[0], np.cumsum(sizes)]), places[order], tied)
 
 
 @dataclass(frozen=True)
@@ -63,15 +80,13 @@ class Ranks:
     i2t_tied: Booleans  # (images,) a rival has the score of the best caption
     t2i_tied: Booleans  # (captions,) a rival has the score of the own image
 
-    @property
-    def i2t_positions(self) -> Positions:
-        """Places of all captions of each image."""
-        return Positions.of(self.image_of_caption, self.caption_rank)
-
-    @property
-    def t2i_positions(self) -> Positions:
-        """Places of each caption's image."""
-        return Positions(np.arange(len(self.t2i) + 1), self.t2i)
+    @cached_property
+    def positions(self) -> dict[str, Positions]:
+        """By direction: places of all captions of each image, and of each caption's image."""
+        return {
+            "i2t": Positions.of(self.image_of_caption, self.caption_rank, self.i2t_tied),
+            "t2i": Positions(np.arange(len(self.t2i) + 1), self.t2i, self.t2i_tied),
+        }
 
     @property
     def ties(self) -> int:
@@ -80,9 +95,6 @@ class Ranks:
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file: one row for each caption."""
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-
         image = self.image_of_caption
         columns: dict[str, Any] = {
             "image": image.astype(np.int32),
@@ -94,43 +106,65 @@ class Ranks:
             "i2t_tied": self.i2t_tied[image],
             "t2i_tied": self.t2i_tied,
         }
-        with atomic_path(path) as temporary:
-            parquet.write_table(arrow.table(columns), temporary)
+        write_columns(path, columns)
 
     @staticmethod
     def load(path: str | Path) -> "Ranks":
-        """Read what `save` wrote."""
-        import pyarrow as arrow
-        import pyarrow.parquet as parquet
-
-        if not Path(path).is_file():
-            raise InputError(f"{path}: there is no such file.")
+        """Read what `save` wrote; a file that was damaged is refused."""
+        columns = read_columns(path, _COLUMNS, "a file of ranks that simgrad wrote")
         try:
-            table = parquet.read_table(path)
-            values = {name: table[name].to_numpy() for name in _NUMBERS}
-            image_ids, caption_ids = (table[name].to_pylist() for name in _TEXTS)
-        except (arrow.ArrowException, KeyError, OSError) as error:
+            image, fold, caption_rank, t2i = (
+                columns[name].astype(np.int64) for name in ("image", "fold", "i2t", "t2i")
+            )
+            tied = {name: columns[name].astype(bool) for name in ("i2t_tied", "t2i_tied")}
+        except (ValueError, TypeError) as error:
             raise InputError(f"{path}: not a file of ranks that simgrad wrote ({error}).") from None
-        image = values["image"].astype(np.int64)
-        if not len(image) or len(np.unique(image)) != image.max() + 1 or image.min() < 0:
-            raise InputError(f"{path}: the column 'image' does not number the images from 0.")
+        if not len(image) or image.min() < 0 or len(np.unique(image)) != image.max() + 1:
+            raise InputError(f"{path}: damaged: the column 'image' does not number them from 0.")
         first = np.unique(image, return_index=True)[1]
-        caption_rank = values["i2t"].astype(np.int64)
-        return Ranks(
+        ranks = Ranks(
             i2t=Positions.of(image, caption_rank).best,
-            t2i=values["t2i"].astype(np.int64),
+            t2i=t2i,
             caption_rank=caption_rank,
             image_of_caption=image,
-            image_ids=tuple(image_ids[i] for i in first),
-            caption_ids=tuple(caption_ids),
-            fold=values["fold"].astype(np.int64)[first],
-            i2t_tied=values["i2t_tied"].astype(bool)[first],
-            t2i_tied=values["t2i_tied"].astype(bool),
+            image_ids=tuple(map(str, columns["image_id"][first].tolist())),
+            caption_ids=tuple(map(str, columns["caption_id"].tolist())),
+            fold=fold[first],
+            i2t_tied=tied["i2t_tied"][first],
+            t2i_tied=tied["t2i_tied"],
         )
+        for name in ("image_id", "fold", "i2t_tied"):  # said once for each caption of an image
+            values = columns[name]
+            if not np.array_equal(values[first][image], values):
+                raise InputError(f"{path}: damaged: captions of one image differ in '{name}'.")
+        ranks.check(str(path))
+        return ranks
+
+    @staticmethod
+    def recognises(path: Path) -> bool:
+        """Whether a file has the columns of ranks."""
+        return has_columns(path, _COLUMNS)
+
+    def check(self, where: str) -> None:
+        """Refuse ranks that no ranking can have; `where` names their file."""
+        if self.fold.min() < 0 or self.fold.max() >= len(self.fold):
+            raise InputError(f"{where}: damaged: 'fold' is not a number of folds.")
+        images = np.bincount(self.fold)[self.fold[self.image_of_caption]]
+        captions = np.bincount(self.fold[self.image_of_caption])[self.fold[self.image_of_caption]]
+        for name, ranks, most in (("t2i", self.t2i, images), ("i2t", self.caption_rank, captions)):
+            wrong = np.flatnonzero((ranks < 1) | (ranks > most))
+            if len(wrong):
+                row = int(wrong[0])
+                raise InputError(
+                    f"{where}, row {row}: damaged: rank {ranks[row]} in '{name}' of a list of "
+                    f"{most[row]:,}."
+                )
+        places = np.stack([self.image_of_caption, self.caption_rank])
+        if np.unique(places, axis=1).shape[1] < len(self.t2i):
+            raise InputError(f"{where}: damaged: two captions of one image have the same rank.")
 
 
-_NUMBERS = ("image", "fold", "i2t", "t2i", "i2t_tied", "t2i_tied")
-_TEXTS = ("image_id", "caption_id")
+_COLUMNS = ("image", "image_id", "caption_id", "fold", "i2t", "t2i", "i2t_tied", "t2i_tied")
 
 
 def places(
@@ -161,8 +195,8 @@ def _order(query: Integers, values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     return np.argsort(key, kind="stable")
 
 
-def ranks_from_counts(
-    counts: Counts,
+def ranks_from_rivals(
+    counts: Rivals,
     image_of_caption: Integers,
     image_ids: Sequence[str],
     caption_ids: Sequence[str],

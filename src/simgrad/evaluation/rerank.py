@@ -4,7 +4,7 @@ For each query the first k candidates of the fast ranking are scored again, and 
 places among themselves. What stands below k stays there.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,13 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.counting import count_rows
-from simgrad.evaluation.evaluator import check_pairing
-from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats, Metrics, metrics_of
+from simgrad.evaluation.declared import Floats
+from simgrad.evaluation.evaluator import Named, evaluate_scores
+from simgrad.evaluation.metrics import Metrics
+from simgrad.evaluation.protocols import Fold, Protocol
 from simgrad.evaluation.ranks import Booleans, Integers, Positions, Ranks, places
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
+from simgrad.evaluation.rivals import count_rows
 from simgrad.evaluation.scores import Scores
 
 # (pairs, 2) of image row and caption row -> (pairs,) scores, higher = better
@@ -28,30 +31,50 @@ def evaluate_reranked(
     score_pairs: ScorePairs,
     k: int,
     *,
+    protocol: str | Protocol = "all",
     recalls: Iterable[int] = HEADLINE_RECALLS,
+    image_ids: Sequence[str] | None = None,
+    caption_ids: Sequence[str] | None = None,
 ) -> Metrics:
     """Metrics after the first k of every query, in both directions, were scored again."""
     if k < 1:
         raise InputError(f"re-ranking needs at least one candidate, not {k}.")
-    pairing = check_pairing(image_of_caption, scores.num_images, scores.num_captions)
-    captions = np.arange(len(pairing))
-    caption_rank, i2t_tied = _rerank(scores, pairing, captions, score_pairs, k)
-    t2i, t2i_tied = _rerank(
-        scores.transposed(), captions, pairing, lambda pairs: score_pairs(pairs.flip(1)), k
+
+    def rank(part: Scores, fold: Fold) -> Named:
+        def again(pairs: Tensor) -> Tensor:  # rows of the fold -> rows of all
+            image, caption = pairs.cpu().numpy().T
+            rows = np.stack([fold.images[image], fold.captions[caption]], axis=1)
+            return score_pairs(torch.from_numpy(rows))
+
+        pairing = fold.image_of_caption
+        captions = np.arange(len(pairing))
+        caption_rank, i2t_tied = _rerank(part, pairing, captions, again, k)
+        t2i, t2i_tied = _rerank(
+            part.transposed(), captions, pairing, lambda pairs: again(pairs.flip(1)), k
+        )
+        return lambda images, captions: Ranks(
+            i2t=Positions.of(pairing, caption_rank).best,
+            t2i=t2i,
+            caption_rank=caption_rank,
+            image_of_caption=pairing,
+            image_ids=tuple(images),
+            caption_ids=tuple(captions),
+            fold=np.zeros(len(i2t_tied), dtype=np.int64),
+            i2t_tied=i2t_tied,
+            t2i_tied=t2i_tied,
+        )
+
+    found = evaluate_scores(
+        scores,
+        image_of_caption,
+        protocol=protocol,
+        recalls=recalls,
+        image_ids=image_ids,
+        caption_ids=caption_ids,
+        rank=rank,
     )
-    ranks = Ranks(
-        i2t=Positions.of(pairing, caption_rank).best,
-        t2i=t2i,
-        caption_rank=caption_rank,
-        image_of_caption=pairing,
-        image_ids=tuple(str(i) for i in range(scores.num_images)),
-        caption_ids=tuple(str(i) for i in captions),
-        fold=np.zeros(scores.num_images, dtype=np.int64),
-        i2t_tied=i2t_tied,
-        t2i_tied=t2i_tied,
-    )
-    used = f"all images and captions; the first {k} of every query scored again."
-    return metrics_of(ranks, recalls, used)
+    found.used = f"{found.used} The first {k} of every query were scored again."
+    return found
 
 
 @torch.no_grad()

@@ -1,12 +1,13 @@
 """What resampling needs: the share of each image in each metric, and draws of images."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from simgrad.evaluation.metrics import DIRECTIONS, HEADLINE_RECALLS, Floats, per_query
-from simgrad.evaluation.ranks import Booleans, Integers, Ranks, split_folds
+from simgrad.evaluation.declared import DIRECTIONS, Floats, Metric, always, per_query
+from simgrad.evaluation.metrics import over_both
+from simgrad.evaluation.ranks import Integers, Ranks, split_folds
 
 STEP = 500  # resamples at a time: bounds the memory
 
@@ -25,32 +26,36 @@ class Shares:
 
 
 def shares(ranks: Ranks, *, linear: bool = False) -> Shares:
-    """Split every metric that is a mean over queries, and their sums, into images.
+    """Split every metric that is a mean over queries into images.
 
     A draw of images may hold more captions than there were; a mean over captions then divides by
     that other number. `linear` puts this, to first order, into the shares. It changes nothing
     where all images have equally many captions.
     """
-    columns: dict[str, Floats] = {}
+    chosen = [one for one in always() if one.combine == "mean"]
+    columns: dict[tuple[str, str], Floats] = {}  # (direction, metric) -> (images,)
     folds = split_folds(ranks)
     for number, fold in zip(np.unique(ranks.fold), folds, strict=True):
         rows = np.flatnonzero(ranks.fold == number)
-        sizes = np.bincount(fold.image_of_caption, minlength=len(rows)) / len(fold.t2i)
-        for name, each in per_query(fold.i2t_positions).items():
-            column = columns.setdefault(f"i2t_{name}", np.zeros(len(ranks.i2t)))
-            column[rows] = each / len(each) / len(folds)
-        for name, each in per_query(fold.t2i_positions).items():
-            column = columns.setdefault(f"t2i_{name}", np.zeros(len(ranks.i2t)))
-            summed = np.bincount(fold.image_of_caption, weights=each) / len(each)
-            if linear:
-                summed = summed - each.mean() * (sizes - 1 / len(rows))
-            column[rows] = summed / len(folds)
-    six = np.stack([columns[f"{d}_r{k}"] for d in DIRECTIONS for k in HEADLINE_RECALLS])
-    for index, direction in enumerate(DIRECTIONS):
-        columns[f"{direction}_average_recall"] = six[3 * index : 3 * index + 3].mean(axis=0)
-    columns["average_recall"] = six.mean(axis=0)
-    columns["rsum"] = six.sum(axis=0)
-    return Shares(tuple(columns), np.stack(list(columns.values()), axis=1))
+        for way, image in _images(fold).items():
+            sizes = np.bincount(image, minlength=len(rows)) / len(image)
+            for name, each in per_query(fold.positions[way], chosen).items():
+                part = np.bincount(image, weights=each, minlength=len(rows)) / len(each)
+                if linear:
+                    part = part - each.mean() * (sizes - 1 / len(rows))
+                column = columns.setdefault((way, name), np.zeros(len(ranks.i2t)))
+                column[rows] = part / len(folds)
+    single = [one for one in chosen if one.directions]
+    named = {f"{w}_{one.name}": columns[w, one.name] for w in DIRECTIONS for one in single}
+    for one in chosen:
+        if one.both is not None:
+            named[one.name] = over_both(one, [columns[w, one.name] for w in DIRECTIONS])
+    return Shares(tuple(named), np.stack(list(named.values()), axis=1))
+
+
+def _images(ranks: Ranks) -> dict[str, Integers]:
+    """By direction, the image of each query."""
+    return {"i2t": np.arange(len(ranks.i2t)), "t2i": ranks.image_of_caption}
 
 
 def draw_images(ranks: Ranks, resamples: int, seed: int) -> Iterator[Floats]:
@@ -68,30 +73,68 @@ def draw_images(ranks: Ranks, resamples: int, seed: int) -> Iterator[Floats]:
         yield weights
 
 
-def draw_medians(ranks: Ranks, direction: str, resamples: int, seed: int) -> Floats:
-    """(resamples,) median ranks, as `medr` defines them, averaged over folds."""
-    values = ranks.i2t if direction == "i2t" else ranks.t2i
-    image = np.arange(len(ranks.i2t)) if direction == "i2t" else ranks.image_of_caption
-    folds = np.unique(ranks.fold)
-    order = {f: _sorted_queries(values, ranks.fold[image] == f) for f in folds}
-    chunks = []
+def draw_medians(ranks: Ranks, resamples: int, seed: int) -> dict[str, Floats]:
+    """(resamples,) of every metric that is a median, averaged over folds."""
+    medians = [
+        (f"{way}_{one.name}", _folds_of_medians(ranks, way, one))
+        for one in always()
+        for way in DIRECTIONS
+        if one.combine == "median"
+    ]
+    drawn: dict[str, list[Floats]] = {name: [] for name, _ in medians}
     for weights in draw_images(ranks, resamples, seed):
-        medians = []
-        for fold in folds:
-            queries = order[fold]
-            total = np.cumsum(weights[:, image[queries]], axis=1)
-            middle = [_at(total, values[queries], half) for half in (0.5, 0.5 + 1e-9)]
-            medians.append(np.floor((middle[0] + middle[1]) / 2))
-        chunks.append(np.mean(medians, axis=0))
-    return np.concatenate(chunks)
+        for name, folds in medians:
+            found = [fold.of(weights[:, rows]) for rows, fold in folds]
+            drawn[name].append(np.mean(found, axis=0))
+    return {name: np.concatenate(parts) for name, parts in drawn.items()}
 
 
-def _sorted_queries(values: Integers, chosen: Booleans) -> Integers:
-    queries = np.flatnonzero(chosen)
-    return queries[np.argsort(values[queries], kind="stable")]
+def _folds_of_medians(ranks: Ranks, way: str, one: Metric) -> Sequence[tuple[Integers, "_Medians"]]:
+    made = []
+    for number, fold in zip(np.unique(ranks.fold), split_folds(ranks), strict=True):
+        rows = np.flatnonzero(ranks.fold == number)
+        each = per_query(fold.positions[way], [one])[one.name]
+        made.append((rows, _Medians(each, _images(fold)[way], len(rows))))
+    return made
 
 
-def _at(total: Floats, values: Integers, half: float) -> Floats:
-    """The value at which the running count passes this share of all."""
-    wanted = total[:, -1:] * half
-    return np.asarray(values[(total < wanted - 1e-12).sum(axis=1)], dtype=np.float64)
+class _Medians:
+    """Medians of queries whose images are drawn.
+
+    The median of a draw is a value near that of all: only those few are counted, for all draws by
+    one matrix product. Were a draw to leave that window, all values are looked at.
+    """
+
+    def __init__(self, values: Floats, image: Integers, images: int) -> None:
+        self.values, self.image, self.images = values, image, images
+        self.sizes = np.bincount(image, minlength=images)
+        self.levels, self.place = np.unique(values, return_inverse=True)
+        below = np.cumsum(np.bincount(self.place)) / len(values)
+        middle = np.bincount(image[values <= np.median(values)], minlength=images)
+        spread = np.sqrt(np.sum((middle - middle.sum() / len(values) * self.sizes) ** 2))
+        reach = 6 * spread / len(values) + 1e-9
+        self.first = int(np.searchsorted(below, 0.5 - reach))
+        self.last = min(int(np.searchsorted(below, 0.5 + reach)), len(self.levels) - 1)
+
+    def of(self, weights: Floats) -> Floats:
+        """(draws, images) how often each image is drawn -> (draws,), rounded down."""
+        twice = 2 * (weights @ self._counted())  # (draws, levels) queries up to each level
+        total = (weights @ self.sizes)[:, None]
+        below = self.first > 0 and (twice[:, 0] >= total[:, 0]).any()
+        above = self.last + 1 < len(self.levels) and (twice[:, -1] <= total[:, 0]).any()
+        if below or above:
+            self.first, self.last = 0, len(self.levels) - 1
+            return self.of(weights)
+        levels = self.levels[self.first : self.last + 1]
+        low, high = (twice >= total).argmax(axis=1), (twice > total).argmax(axis=1)
+        middle: Floats = np.floor((levels[low] + levels[high]) / 2)
+        return middle
+
+    def _counted(self) -> Floats:
+        """(images, levels) how many queries of each image have at most each value."""
+        width = self.last + 1 - self.first
+        near = self.place <= self.last
+        column = np.maximum(self.place[near] - self.first, 0)
+        key = self.image[near] * width + column
+        table = np.bincount(key, minlength=self.images * width).reshape(self.images, width)
+        return np.cumsum(table, axis=1, dtype=np.float64)

@@ -11,9 +11,11 @@ import numpy.typing as npt
 import torch
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.counting import count_rows
-from simgrad.evaluation.metrics import HEADLINE_RECALLS, Floats, summary
+from simgrad.evaluation.declared import Floats
+from simgrad.evaluation.metrics import summary
 from simgrad.evaluation.ranks import Integers, Positions, places
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
+from simgrad.evaluation.rivals import count_rows
 from simgrad.evaluation.scores import Scores
 
 NEVER = 1 << 60  # the place of a true item that is not among the candidates

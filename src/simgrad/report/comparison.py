@@ -2,13 +2,11 @@
 
 import math
 
+from simgrad.evaluation import Estimate, metric_of
+from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.report.blocks import Cell, Column, Paragraph, Row, Section, Table
 from simgrad.report.material import Material, System
-from simgrad.report.standings import Estimate, Standing, corrected, printed_p, signed
-from simgrad.studies.table import decimals
-
-_WAYS = {"i2t": "image → text", "t2i": "text → image"}
-_LOW_IS_GOOD = ("medr", "meanr")
+from simgrad.report.standings import Standing, printed_p, signed
 
 
 def comparison(material: Material, found: list[Standing]) -> Section | None:
@@ -32,11 +30,8 @@ def comparison(material: Material, found: list[Standing]) -> Section | None:
 
 
 def _column(metric: str) -> Column:
-    way, _, rest = metric.partition("_")
-    if way not in _WAYS:
-        return Column(metric.replace("_", " "))
-    label = f"R@{rest[1:]}" if rest[:1] == "r" and rest[1:].isdigit() else rest.replace("_", " ")
-    return Column(label, over=_WAYS[way])
+    record = metric_of(metric)
+    return Column(record.label, over=DIRECTIONS.get(record.direction, ""))
 
 
 def _rows(
@@ -66,32 +61,30 @@ def _leads(standing: Standing, system: System, metric: str) -> bool:
     known = {label: n[metric].mean for label, n in standing.numbers.items() if metric in n}
     if len(known) < 2 or system.label not in known:
         return False
-    best = min(known.values()) if metric.endswith(_LOW_IS_GOOD) else max(known.values())
-    return known[system.label] == best
+    return known[system.label] == metric_of(metric).best(known.values())
 
 
 def _number(estimate: Estimate | None, metric: str, strong: bool) -> Cell:
     if estimate is None or math.isnan(estimate.mean):
         return Cell("–")
-    digits = decimals(metric)
-    note = ""
+    record, note = metric_of(metric), ""
     if estimate.low is not None and estimate.high is not None:
-        note = f"{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
-    return Cell(f"{estimate.mean:.{digits}f}", note, strong)
+        note = f"{record.format(estimate.low)}–{record.format(estimate.high)}"
+    return Cell(record.format(estimate.mean), note, strong)
 
 
 def _published(value: tuple[float, float | None] | None, metric: str) -> Cell:
     if value is None:
         return Cell("–")
-    (mean, deviation), digits = value, decimals(metric)
-    return Cell(f"{mean:.{digits}f}", f"± {deviation:.{digits}f}" if deviation is not None else "")
+    (mean, deviation), record = value, metric_of(metric)
+    return Cell(record.format(mean), "" if deviation is None else f"± {record.format(deviation)}")
 
 
 def _difference(standing: Standing, system: System) -> Cell:
     gap = standing.against_baseline.get(system.label)
     if gap is None:
         return Cell("–" if system is not standing.baseline else "")
-    p = corrected(gap)
+    p = gap.corrected
     note = f"{signed(gap.low)} to {signed(gap.high)}\n{printed_p(p)}"
     return Cell(signed(gap.difference), note, strong=p < 0.05)
 

@@ -16,7 +16,7 @@ from simgrad.report.blocks import (
 )
 from simgrad.report.charts import Interval, interval_chart
 from simgrad.report.material import Material, System
-from simgrad.report.standings import Standing, corrected, printed_p, signed
+from simgrad.report.standings import Standing, printed_p, signed
 
 _SURE = 0.05
 _MOST_MISSING = 12
@@ -78,7 +78,7 @@ def _sentence(material: Material, standing: Standing) -> Words:
     sure = f" {_certainty(gap)}{seeds}."
     differences = standing.against_best
     rest = [s for s in standing.order[1:] if s.label in differences]
-    tied = [s for s in rest if corrected(differences[s.label]) >= _SURE]
+    tied = [s for s in rest if differences[s.label].corrected >= _SURE]
     base = _base(standing, key)
     if not tied:
         return [key(best), " wins with ", figure, f": {lead} above ", key(second), sure, *base]
@@ -102,7 +102,7 @@ def _base(standing: Standing, key: Callable[[System], Key]) -> list[Inline]:
 
 def _certainty(gap: Difference) -> str:
     low, high = (f"{x:.1f}".replace("-", "−") for x in (gap.low, gap.high))
-    return f"(95% interval {low} to {high}, {printed_p(corrected(gap))})"
+    return f"(95% interval {low} to {high}, {printed_p(gap.corrected)})"
 
 
 def _seeds(system: System) -> str:
@@ -148,7 +148,7 @@ def _difference_figure(
     for system in standing.order:
         gap = standing.against_baseline.get(system.label)
         if gap is not None:
-            note = f"{signed(gap.difference)}, {printed_p(corrected(gap))}"
+            note = f"{signed(gap.difference)}, {printed_p(gap.corrected)}"
             colour = material.colour(system)
             rows.append(
                 Interval(system.short, colour, gap.difference, gap.low, gap.high, note=note)

@@ -1,5 +1,6 @@
 """What a report is about: systems, each run with one or several seeds, in comparable groups."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -8,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation import Ranks
+from simgrad.evaluation import Ranks, headlines, metric_of
 from simgrad.report.svg import LIGHT
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import RANKS, RECIPE, Run
 from simgrad.studies.plan import slug
 from simgrad.studies.study import PLAN, RUNS, Study
 
-METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 # What may differ between runs of one setting: the seed, and where and how they were run.
 _NOT_THE_SETTING = ("seed", "device", "workers", "graphs", "checkpoint_seconds", "tensorboard")
 _MOST_RUNS = 2000
@@ -67,8 +67,10 @@ class System:
         found = []
         for run, history in ((run, run.history) for run in self.runs):
             if history:
+                values = [entry["val"] for entry in history]
                 select = run.recipe.select
-                found.append(dict(max(history, key=lambda e: e["val"].get(select, -1.0))["val"]))
+                best = metric_of(select).best(v.get(select, math.nan) for v in values)
+                found.append(dict(next((v for v in values if v.get(select) == best), values[-1])))
         return found
 
 
@@ -166,7 +168,7 @@ def collect(targets: Sequence[str | Path]) -> Material:
     if not titles:
         titles = [runs[0].name if len(runs) == 1 else f"{len(runs)} runs"]
     claim = studies[0].plan.claim if len(studies) == 1 and not runs else ""
-    metrics = studies[0].plan.metrics if len(studies) == 1 else METRICS
+    metrics = studies[0].plan.metrics if len(studies) == 1 else headlines()
     found = Material(" · ".join(titles), claim, tuple(_distinct(systems)), metrics, paths)
     if len(studies) == 1 and studies[0].plan.published:
         found = replace(found, source=_source(studies[0].plan.published))

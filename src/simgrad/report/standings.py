@@ -1,90 +1,22 @@
 """How sure the numbers are: an interval for every cell, and each system against two others.
 
-An interval covers both sources of chance: which images were in the test split, and which seeds were
-drawn. The image with all its captions is the unit. Variances add, and Student's t with
-Welch-Satterthwaite degrees of freedom turns them into an interval. Differences are tested by
-`simgrad.evaluation.compare_many`, paired over the same images and corrected by Holm.
+Both come from `simgrad.evaluation`: `estimates` for intervals, `compare_many` for differences,
+paired over the same images and corrected by Holm.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean, stdev
-
-import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation import Difference, Ranks, compare_many
-from simgrad.evaluation.resampling import shares
+from simgrad.evaluation import Difference, Estimate, compare_many
+from simgrad.evaluation import estimates as estimates_of
 from simgrad.report.material import Material, System
 
-LEVEL = 0.95
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """One metric of one system."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    values: tuple[float, ...]  # one for each run
-
-    @property
-    def deviation(self) -> float | None:
-        """Standard deviation over seeds."""
-        return stdev(self.values) if len(self.values) > 1 else None
-
-
-def estimates(system: System, split: str) -> dict[str, Estimate]:
+def estimates(system: System, split: str) -> Mapping[str, Estimate]:
     """Every metric of a system, with an interval where one can be had."""
-    tables = system.values(split)
-    if not tables:
-        return {}
-    images = _image_variances(system.ranks) if split == "test" else {}
-    found = {}
-    for name in tables[0]:
-        values = tuple(float(t[name]) for t in tables if name in t)
-        mean, reach = fmean(values), _reach(values, images.get(name))
-        top = 600.0 if name == "rsum" else 100.0 if "_r" in name[:5] else math.inf
-        low = None if reach is None else max(0.0, mean - reach)
-        high = None if reach is None else min(top, mean + reach)
-        found[name] = Estimate(mean, low, high, values)
-    return found
-
-
-def _image_variances(ranks: Sequence[Ranks]) -> dict[str, tuple[float, int]]:
-    """metric -> variance of its mean over seeds that is due to the choice of images, images."""
-    if not ranks or any(len(r.i2t) != len(ranks[0].i2t) for r in ranks):
-        return {}
-    parts = [shares(r, linear=True) for r in ranks]
-    each = np.mean([part.values for part in parts], axis=0)  # (images, metrics) adds up to metrics
-    variance = np.zeros(each.shape[1])
-    for fold in np.unique(ranks[0].fold):
-        rows = each[ranks[0].fold == fold]
-        if len(rows) < 2:
-            return {}
-        variance += len(rows) * rows.var(axis=0, ddof=1)
-    return {n: (float(v), len(each)) for n, v in zip(parts[0].names, variance, strict=True)}
-
-
-def _reach(values: Sequence[float], images: tuple[float, int] | None) -> float | None:
-    """Half the width of the interval."""
-    from scipy import stats
-
-    parts = []
-    if len(values) > 1:
-        parts.append((stdev(values) ** 2 / len(values), len(values) - 1))
-    if images is not None:
-        parts.append((images[0], images[1] - 1))
-    total = math.fsum(variance for variance, _ in parts)
-    if not parts:
-        return None
-    if total == 0:
-        return 0.0
-    freedom = total**2 / math.fsum(variance**2 / df for variance, df in parts)
-    return float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(total)
+    return estimates_of(system.values(split), system.ranks if split == "test" else ())
 
 
 @dataclass(frozen=True)
@@ -93,7 +25,7 @@ class Standing:
 
     group: str
     systems: tuple[System, ...]
-    numbers: dict[str, dict[str, Estimate]]  # label -> metric -> estimate
+    numbers: Mapping[str, Mapping[str, Estimate]]  # label -> metric -> estimate
 
     @cached_property
     def order(self) -> list[System]:
@@ -153,11 +85,6 @@ def standings(material: Material) -> list[Standing]:
         Standing(name, tuple(systems), {s.label: estimates(s, material.split) for s in systems})
         for name, systems in material.groups.items()
     ]
-
-
-def corrected(difference: Difference) -> float:
-    """p after Holm's correction."""
-    return difference.p if difference.p_holm is None else difference.p_holm
 
 
 def signed(value: float) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from simgrad.evaluation import metric_of
+from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.report.blocks import (
     Block,
     Cell,
@@ -25,8 +27,7 @@ from simgrad.report.material import Material, System
 Entry = dict[str, Any]
 Reader = Callable[[Entry], float | None]
 _MOST_POINTS = 160  # along one line: more cannot be seen
-_DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
-_VALIDATION = {"rsum": "rsum", "i2t_r1": "image → text R@1", "t2i_r1": "text → image R@1"}
+_VALIDATION = ("rsum", "i2t_r1", "t2i_r1")
 _ATTENTION = {
     "effective": ("effective number of negatives", "How many negatives share a query's push."),
     "hardest_share": ("share on the hardest negative, %", "Of a query's push."),
@@ -58,7 +59,7 @@ def training(material: Material) -> Section | None:
     selected = sorted({s.runs[0].recipe.select for s in shown})
     figures = []
     for name in dict.fromkeys([*_VALIDATION, *selected]):
-        title = f"validation {_VALIDATION.get(name, name)}"
+        title = f"validation {metric_of(name).title}"
         figures.append(_figure(material, shown, f"curve-{name}", title, _validated(name)))
     losses = [
         _figure(material, [system], f"loss-{i}", f"loss · {system.short}", _loss)
@@ -140,7 +141,7 @@ def _averaged(name: str) -> Reader:
     factor = 100.0 if name.endswith("share") else 1.0
 
     def read(entry: Entry) -> float | None:
-        values = [entry.get("attention", {}).get(d, {}).get(name) for d in _DIRECTIONS]
+        values = [entry.get("attention", {}).get(d, {}).get(name) for d in DIRECTIONS]
         known = [float(v) for v in values if v is not None]
         return factor * fmean(known) if known else None
 
@@ -153,7 +154,7 @@ def _recorded(history: Sequence[Entry]) -> bool:
 
 def _last(material: Material, shown: Sequence[System]) -> Table:
     rows = []
-    for direction, way in _DIRECTIONS.items():
+    for direction, way in DIRECTIONS.items():
         rows.append(Row([Cell(way)], "group"))
         for system in shown:
             ends = [h[-1]["attention"] for h in system.histories if _recorded(h[-1:])]

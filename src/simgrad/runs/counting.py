@@ -22,8 +22,8 @@ from simgrad.objectives import Objective, Offline
 from simgrad.objectives import objective as read
 from simgrad.runs.encoding import encode_source
 from simgrad.runs.outside import draw_of, offline_similarities
-from simgrad.runs.prepare import pick_device, source_of
 from simgrad.runs.run import Run
+from simgrad.runs.trained import open_trained
 
 # A judged caption describes an image if experts found at most minor errors, or a crowd's majority.
 _DESCRIBES = {"expert": 2 / 3, "crowd": 0.5}
@@ -54,35 +54,49 @@ class RunBatches:
         split: str = "train",
         batches: int | None = None,
         device: str = "auto",
+        data: str | None = None,
+        features: str | None = None,
+        objective: str | None = None,
+        batch: int | None = None,
     ) -> None:
-
-        self.run = Run.open(run)
-        recipe = self.recipe = dataclasses.replace(self.run.recipe, augment=None)
-        self.objective = read(recipe.objective)
-        self.device = pick_device(device)
-        loaded = self.run.load(str(self.device))
-        learned = loaded.extra.get("objective") or {}  # temperatures as they were then
-        try:
-            self.objective.load_state_dict({k: torch.tensor(v) for k, v in learned.items()})
-        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        trained = open_trained(run, data=data, features=features, device=device)
+        if trained.run is None and objective is None:
             raise InputError(
-                f"{self.run.path}: what it learned beside the model is not of its recipe's "
-                f"objective, {self.objective} ({str(error).splitlines()[-1].strip()[:100]})."
-            ) from None
+                f"{trained.path} is a checkpoint without a recipe: name an objective to count, "
+                "with --objective."
+            )
+        self.name, self.path, self.device = trained.name, trained.path, trained.device
+        self.model = trained.model
+        own = trained.recipe
+        recipe = self.recipe = dataclasses.replace(
+            own, augment=None, objective=objective or own.objective, batch=batch or own.batch
+        )
+        self.objective = read(recipe.objective)
+        if objective is None:
+            self._relearn(trained.loaded.extra.get("objective") or {})
         self.objective.to(self.device)
-        self.model = loaded.model.eval()
-        self.split = self.run.dataset().split(split)
-        self.source = source_of(self.split, loaded.tokenizer, self.model, self.device, recipe)
+        self.split = trained.split(split)
+        self.source = trained.source(self.split)
         sampler = Sampler(recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed)
         self.indices: list[IndexBatch] = sampler.epoch(self.split, 0)[:batches]
         if self.objective.needs_offline:
             self.indices = self._draw(self.indices)
 
+    def _relearn(self, learned: dict[str, Any]) -> None:
+        """Temperatures as they were then."""
+        try:
+            self.objective.load_state_dict({k: torch.tensor(v) for k, v in learned.items()})
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{self.path}: what it learned beside the model is not of its recipe's "
+                f"objective, {self.objective} ({str(error).splitlines()[-1].strip()[:100]})."
+            ) from None
+
     def _draw(self, indices: list[Any]) -> list[Any]:
 
         if self.recipe.candidates is None or self.split.name != "train":
             raise InputError(
-                f"{self.run.path}: {self.objective} weighs mined negatives, which exist for the "
+                f"{self.path}: {self.objective} weighs mined negatives, which exist for the "
                 "train split of a run with `candidates`."
             )
         draw = draw_of(self.recipe, self.split)
@@ -189,12 +203,16 @@ def count_run(
     split: str = "train",
     batches: int | None = None,
     device: str = "auto",
+    **where: Any,
 ) -> RunCounts:
-    """COCOS over a run's training set at its best checkpoint."""
-    data = RunBatches(run, split=split, batches=batches, device=device)
-    counts = RunCounts(data.run.name, data.objective, CocosAccumulator(), CocosAccumulator())
+    """COCOS over a run's training set at its best checkpoint, or with an imported checkpoint.
+
+    Further options are those of `RunBatches`.
+    """
+    data = RunBatches(run, split=split, batches=batches, device=device, **where)
+    counts = RunCounts(data.name, data.objective, CocosAccumulator(), CocosAccumulator())
     as_pairs = data.recipe.positives == "pairs"
-    for batch in track(data, f"counting {data.run.name}", len(data)):
+    for batch in track(data, f"counting {data.name}", len(data)):
         S: Tensor = batch.square if as_pairs else batch.similarities
         positives = None if as_pairs else batch.image_of_caption
         truth, known = data.truth(batch)

@@ -15,8 +15,9 @@ from simgrad.data.base import Split
 from simgrad.data.batches import Source, Transform, in_order
 from simgrad.evaluation.duplicates import first_identical
 from simgrad.evaluation.evaluator import embedding_scores, evaluate_scores
-from simgrad.evaluation.metrics import HEADLINE_RECALLS, Metrics
+from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import Protocol
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
 from simgrad.evaluation.scores import Scores, as_floats, check_block
 from simgrad.models.base import Encoded, RetrievalModel
 

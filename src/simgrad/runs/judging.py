@@ -11,7 +11,7 @@ from simgrad.evaluation.judgments import (
     retrieval_by_crowd,
     retrieval_by_meaning,
 )
-from simgrad.evaluation.metrics import HEADLINE_RECALLS
+from simgrad.evaluation.retrieval import HEADLINE_RECALLS
 from simgrad.evaluation.scores import Scores
 
 

@@ -12,13 +12,18 @@ from simgrad.mining.candidates import Candidates
 from simgrad.mining.mine import mine, mine_similarities, which_are_true, without
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.models.checkpoint import weights_hash
-from simgrad.runs.encoding import encode_source
-from simgrad.runs.prepare import building, pick_device, source_of
 from simgrad.runs.run import Run
+from simgrad.runs.trained import Trained, open_trained
 
 
-def mine_run(
-    source: Run,
+def mine_run(source: Run, folder: Path, depth: int, **options: Any) -> Path:
+    """`mine_trained` with a run's best model."""
+    trained = open_trained(source, device=source.recipe.device)
+    return mine_trained(trained, folder, depth, **options)
+
+
+def mine_trained(
+    trained: Trained,
     folder: Path,
     depth: int,
     *,
@@ -27,12 +32,11 @@ def mine_run(
     relative_margin: float | None = None,
     use_truth: bool = False,
 ) -> Path:
-    """Mine the train split with a run's best model; lists of the same weights are kept."""
-    device = pick_device(source.recipe.device)
-    with building:  # its weights are drawn before they are read
-        loaded = source.load(str(device))
+    """Mine the train split with a trained model; lists of the same weights and data are kept."""
+    data = dataset or trained.dataset
     wanted: dict[str, Any] = {
-        "weights": weights_hash(loaded.model),
+        "weights": weights_hash(trained.model),
+        "data": data.fingerprint(),
         "depth": depth,
         "skip": skip,
         "relative_margin": relative_margin,
@@ -44,12 +48,11 @@ def mine_run(
             there = Candidates.load(folder).info
             if all(there.get(key) == value for key, value in wanted.items()):
                 return folder
-        split = (dataset or source.dataset()).split("train")
+        split = trained.fitting(data.split("train"))
         with torch.no_grad():
-            batches = source_of(split, loaded.tokenizer, loaded.model, device, source.recipe)
-            images, captions = encode_source(loaded.model, batches)
+            images, captions = trained.encode(split)
             found = mine_encoded(
-                loaded.model,
+                trained.model,
                 images,
                 captions,
                 split,

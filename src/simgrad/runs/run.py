@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any
 
 import simgrad
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json
+from simgrad.core.files import read_json, write_json
 from simgrad.data.base import Dataset
-from simgrad.evaluation import Ranks
+from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Loaded, load
 from simgrad.runs.recipe import Recipe, read_recipe
 
@@ -91,11 +92,8 @@ class Run:
 
     @property
     def test(self) -> dict[str, float]:
-        """Metrics of the best checkpoint on the test split."""
-        path = self.path / TEST
-        found = _mapping(path) if path.is_file() else {}
-        _require_numbers(path, found)
-        return found
+        """Metrics of the best checkpoint on the test split; none before it was tested."""
+        return read_test(self.path / TEST)
 
     def ranks(self) -> "Ranks":
         """Per-query ranks on the test split."""
@@ -110,6 +108,33 @@ class Run:
     def dataset(self) -> "Dataset":
         """The data it was trained on."""
         return self.recipe.dataset()
+
+
+def write_test(folder: Path, metrics: Metrics) -> None:
+    """Keep what a test found: the ranks, and the metrics with a checksum."""
+    metrics.ranks.save(folder / RANKS)
+    values = metrics.to_dict()
+    write_json(folder / TEST, {**values, _CHECKSUM: _checksum(values)})
+
+
+def read_test(path: Path) -> dict[str, float]:
+    """The metrics of a test; those of earlier versions have no checksum."""
+    found = _mapping(path) if path.is_file() else {}
+    _require_numbers(path, found)
+    expected = found.pop(_CHECKSUM, None)
+    if expected is not None and expected != _checksum(found):
+        raise InputError(
+            f"{path}: damaged: its numbers are not those that were written. Copy it again; "
+            f"`simgrad evaluate {path.parent} --protocol all` tests the run anew."
+        )
+    return found
+
+
+_CHECKSUM = "checksum"
+
+
+def _checksum(values: dict[str, float]) -> int:
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
 def _mapping(path: Path) -> dict[str, Any]:

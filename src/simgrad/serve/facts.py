@@ -8,11 +8,14 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import held
-from simgrad.runs.run import HISTORY, INFO, LOCK, TEST, Run
+from simgrad.core.tables import Table
+from simgrad.evaluation import intervals
+from simgrad.evaluation.tables import metrics_table
+from simgrad.runs.run import HISTORY, INFO, LOCK, RANKS, TEST, Run
 from simgrad.serve import schemas
 from simgrad.serve.lab import Lab
 from simgrad.studies.study import Study
-from simgrad.studies.table import Table, build_table, significance
+from simgrad.studies.table import StudyTable, build_table, significance
 
 _MOST_POINTS = 500  # evaluations of a curve
 Stamp = tuple[tuple[int, int], ...]
@@ -100,6 +103,20 @@ def run_detail(lab: Lab, name: str) -> schemas.RunDetail:
     )
 
 
+def tested(run: Run) -> Table | None:
+    """The test metrics with intervals; None before the run has been tested."""
+    return _tested(run.path, stamp([run.path / TEST, run.path / RANKS]))
+
+
+@lru_cache(maxsize=64)
+def _tested(path: Path, _: Stamp) -> Table | None:
+    run = Run(path)
+    if not run.test:
+        return None
+    kept = (path / RANKS).is_file()
+    return metrics_table(run.test, intervals(run.ranks()) if kept else None)
+
+
 def splits(lab: Lab, run: Run) -> list[str]:
     """The splits of a run's data; none where the data is no longer there."""
     try:
@@ -128,14 +145,14 @@ def study_summary(lab: Lab, name: str) -> schemas.StudySummary:
     )
 
 
-def table(study: Study) -> Table:
+def table(study: Study) -> StudyTable:
     """The study's table, computed when a run has finished since."""
     files = [path / name for path, _ in study.jobs() for name in (INFO, TEST)]
     return _table(study.path, stamp(files))
 
 
 @lru_cache(maxsize=32)
-def _table(path: Path, _: Stamp) -> Table:
+def _table(path: Path, _: Stamp) -> StudyTable:
     return build_table(Study.open(path))
 
 
@@ -152,7 +169,7 @@ def study_detail(lab: Lab, name: str) -> schemas.StudyDetail:
             label=row.label,
             seeds=row.seeds,
             baseline=row.baseline,
-            cells=cells(row.cells),
+            cells=cells({m: (c.mean, c.deviation) for m, c in row.cells.items()}),
             published=cells(row.published),
             against_baseline=significance(row.difference),
         )

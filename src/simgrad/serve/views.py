@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import simgrad
+from simgrad.evaluation import headlines, metric_of
 from simgrad.serve import bench, charts, facts, schemas
 from simgrad.serve.api import MOST_RUNS, Id, Runs, Service, SplitName, Top, picture_address
 from simgrad.serve.lab import Lab
@@ -65,7 +66,9 @@ def routes(service: Service, app: FastAPI) -> APIRouter:
     @router.get("/runs/{run}")
     async def run_page(request: Request, run: Id) -> HTMLResponse:
         detail = await disk.run(facts.run_detail, lab, run)
-        return page("run.html", request, run=detail, charts=run_charts(detail.history))
+        tested = await disk.run(facts.tested, lab.run(run))
+        drawn = run_charts(detail.history)
+        return page("run.html", request, run=detail, charts=drawn, tested=tested)
 
     @router.get("/studies/{study}")
     async def study_page(request: Request, study: Id) -> HTMLResponse:
@@ -128,9 +131,9 @@ def routes(service: Service, app: FastAPI) -> APIRouter:
 def run_charts(history: list[dict[str, Any]]) -> list[charts.Chart]:
     """Loss, recalls and attention over epochs."""
     recall = [
-        charts.Line(f"{way} R@{k}", charts.curve(history, "val", f"{way}_r{k}"))
-        for way in ("i2t", "t2i")
-        for k in (1, 5, 10)
+        charts.Line(metric_of(name).heading, charts.curve(history, "val", name))
+        for name in headlines()
+        if metric_of(name).direction and metric_of(name).bounds == (0, 100)
     ]
     effective = [
         charts.Line(way, charts.curve(history, "attention", way, "effective"))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from simgrad.core.console import progress
+from simgrad.core.console import progress, say
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import from_dict
 from simgrad.runs.run import Run
@@ -147,7 +147,7 @@ def _say(count: int, total: int, run: Run) -> None:
     value = run.test.get("rsum")
     score = "" if value is None else f"  test rsum {value:.1f}"
     seconds = run.info.get("seconds", 0)
-    print(f"[{count}/{total}] {run.name}{score}  {seconds:.0f} s", file=sys.stderr, flush=True)
+    say(f"[{count}/{total}] {run.name}{score}  {seconds:.0f} s", stderr=True)
 
 
 def failures(study: Study) -> list[tuple[str, str]]:

@@ -22,11 +22,11 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.data.transforms import named
+from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe, from_dict, read_yaml
 
-_METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 _MOST = 10_000  # rows of a table
 _KEYS = (
     "title", "claim", "recipe", "rows", "grid", "seeds", "baseline", "published", "metrics",
@@ -52,7 +52,7 @@ class Plan:
     base: Recipe
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
-    metrics: tuple[str, ...] = _METRICS
+    metrics: tuple[str, ...] = dataclasses.field(default_factory=headlines)
     claim: str = ""  # what the paper says about it, in one sentence
     published: dict[str, Any] = field(default_factory=dict)  # {table: file, where: {column: value}}
 
@@ -173,7 +173,7 @@ def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
             raise InputError(f"{where}: two rows are called '{label[:80]}'.")
     published = _mapping(values.get("published", {}), f"{where}: published")
     _mapping(published.get("where", {}), f"{where}: published: where")
-    metrics = values.get("metrics", _METRICS)
+    metrics = values.get("metrics", headlines())
     if not isinstance(metrics, (list, tuple)) or not all(isinstance(m, str) for m in metrics):
         raise InputError(f"{where}: metrics is a list of names.")
     plan = Plan(

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from simgrad.core.console import progress
+from simgrad.core.console import progress, say
 from simgrad.runs.recipe import Recipe
 
 
@@ -71,4 +71,4 @@ class Display:
         if self.bar is not None:
             self.bar.console.print(text)
         else:
-            print(text, file=sys.stderr, flush=True)
+            say(text, stderr=True)

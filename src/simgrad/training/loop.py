@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock, write_json
+from simgrad.core.files import lock
 from simgrad.data.base import Dataset
 from simgrad.data.sampling import IndexBatch, Sampler
 from simgrad.models import save
@@ -307,9 +307,15 @@ class _Training:
             split = self.it.dataset.split("test")
             source = source_of(split, self.it.tokenizer, best.model, self.it.device, self.recipe)
             images, captions = encode_source(best.model, source)
-            metrics = evaluate_encoded(best.model, images, captions, split.image_of_caption)
-            metrics.ranks.save(self.folder / run.RANKS)
-            write_json(self.folder / run.TEST, metrics.to_dict())
+            metrics = evaluate_encoded(
+                best.model,
+                images,
+                captions,
+                split.image_of_caption,
+                image_ids=split.image_names,
+                caption_ids=split.caption_ids,
+            )
+            run.write_test(self.folder, metrics)
         self._describe("finished")
         state.forget(self.folder / run.LAST)
 

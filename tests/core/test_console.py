@@ -1,12 +1,15 @@
 """Tables: whole figures at any width, nothing trailing in a pipe, brackets as they are."""
 
+import io
 import sys
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
 
 from simgrad.core import console
-from simgrad.core.console import print_table
+from simgrad.core.console import print_table, say
+from simgrad.core.tables import Strong
 
 
 @pytest.fixture
@@ -60,12 +63,55 @@ def test_headers_give_way_before_figures_do(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_brackets_from_data_stand_for_themselves(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("[/red] a [dim]dog", "[bold]1.5[/bold]"), ("[bold]", "2.5")]
-    print_table(("caption", "score [x]"), rows, title="of [/this]")
+    rows = [("[/red] a [dim]dog", Strong("1.5")), ("[bold]x[/bold]", "2.5")]
+    print_table(("caption", "score [/x]"), rows, title="of [/this]")
     printed = lines(capsys)
     assert printed[0] == "of [/this]"
+    assert printed[1].split() == ["caption", "score", "[/x]"]
     assert printed[2].split() == ["[/red]", "a", "[dim]dog", "1.5"]
-    assert printed[3].split() == ["[bold]", "2.5"]
+    assert printed[3].split() == ["[bold]x[/bold]", "2.5"]
+
+
+# Colours, a bell, a window's title, a C1 control, a line that overwrites itself, reversed text.
+HOSTILE = "a\x1b[31mb\x07c\x1b]0;title\x07d\x9b2Je\rf\u202eg[/b]h[link=x]"
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        say,
+        lambda text: say(text, stderr=True),
+        lambda text: console.console().print(text, style="bold"),
+        lambda text: console.console(stderr=True).print(text),
+        lambda text: print_table((text, text), [(text, Strong(text))], title=text),
+    ],
+)
+def test_nothing_printed_steers_the_terminal(
+    capsys: pytest.CaptureFixture[str], show: Callable[[str], None]
+) -> None:
+    show(HOSTILE)
+    out, err = capsys.readouterr()
+    printed = (out + err).replace("\n", "")
+    assert "[/b]h[link=x]" in printed  # markup is not read
+    assert "\\x1b[31m" in printed  # what cannot be printed is spelled out
+    assert printed.isprintable()
+
+
+def test_a_progress_bar_shows_any_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", screen)
+    with console.progress() as bar:
+        bar.update(bar.add_task("start", total=2), completed=1, description=HOSTILE)
+        bar.refresh()
+    assert "a\\x1b[31mb" in screen.getvalue()
+    assert "]0;title\x07" not in screen.getvalue()
+
+
+def test_other_scripts_are_left_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "می\u200cخواهم 犬\u3000と猫 👩\u200d🌾 naïve\u00a0word"
+    say(text)
+    assert lines(capsys) == [text]
 
 
 def test_a_table_without_rows_is_its_head(capsys: pytest.CaptureFixture[str]) -> None:

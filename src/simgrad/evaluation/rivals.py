@@ -31,7 +31,7 @@ _STRIP = 100
 
 
 @dataclass(frozen=True)
-class Counts:
+class Rivals:
     """What one pass over the similarities yields; everything else follows from it."""
 
     own: Tensor  # (captions,) score of each caption with its own image
@@ -39,11 +39,11 @@ class Counts:
     t2i: Tensor  # (captions,) other images that the caption scores at least as high
     i2t_tied: Tensor  # (images,) of the rivals of its best caption, those with an equal score
     t2i_tied: Tensor  # (captions,) of its rivals, those with an equal score
-    others: "OtherCounts | None" = None
+    others: "OtherRivals | None" = None
 
 
 @dataclass(frozen=True)
-class OtherCounts:
+class OtherRivals:
     """The same for pairs of an image and another image's caption."""
 
     scores: Tensor  # (pairs,)
@@ -52,12 +52,12 @@ class OtherCounts:
 
 
 @torch.no_grad()
-def count(
+def count_rivals(
     scores: Scores,
     image_of_caption: Tensor,
     rows: int | None = None,
     others: tuple[Tensor, Tensor] | None = None,
-) -> Counts:
+) -> Rivals:
     """Count the rivals of every true pair, in both directions; `rows` images at a time.
 
     `others`, (images, captions), are pairs to count in the same pass.
@@ -91,8 +91,8 @@ def count(
                 own.read(strip, first, blank=True)
                 for column in columns:
                     column.count(strip)
-    more = None if others is None else OtherCounts(exact[1], groups[1].rivals, columns[1].rivals)
-    return Counts(own.own, own.rivals, columns[0].rivals, own.tied, columns[0].tied, more)
+    more = None if others is None else OtherRivals(exact[1], groups[1].rivals, columns[1].rivals)
+    return Rivals(own.own, own.rivals, columns[0].rivals, own.tied, columns[0].tied, more)
 
 
 @torch.no_grad()
@@ -126,7 +126,7 @@ class _Rows:
         sizes = np.bincount(rows, minlength=num_rows)
         begin = np.concatenate([[0], np.cumsum(sizes)])
         self.offsets = begin.tolist()
-        turn = np.arange(len(rows)) - begin[rows[order]]  # the how-manieth of its row
+        turn = np.arange(len(rows)) - begin[rows[order]]  # 0 for the first pair of its row, 1, ...
         by_turn = order[np.argsort(turn, kind="stable")]
         ends = np.cumsum(np.bincount(turn))[:-1]
         # Which pairs are at hand is looked up here: a GPU would be waited for.

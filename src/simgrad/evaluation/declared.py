@@ -1,0 +1,223 @@
+"""What a metric is: a value for each query, how the values become one number, how that is read.
+
+A metric is declared once, here or in a file of your own (`simgrad --with FILE.py`):
+
+    from simgrad.evaluation import metric
+
+    @metric("precision{k}", at=(5,), label="P@{k}", bounds=(0, 1), digits=3,
+            description="share of the first K that are true")
+    def precision(positions, k):
+        return positions.total(positions.places <= k) / k
+
+Everything else follows: `i2t_precision5` and `t2i_precision5` are computed by every evaluation, in
+training too, get intervals and paired tests, and are printed with these digits under this label.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from simgrad.core.errors import InputError
+from simgrad.core.spec import Declaration, Parameter, Registry
+from simgrad.evaluation.ranks import Positions
+
+Floats = npt.NDArray[np.float64]
+# Of one direction: a value for each query; None: these positions do not tell.
+Each = Callable[[Positions], npt.NDArray[Any] | None]
+
+Function = TypeVar("Function", bound=Callable[..., Any] | None)
+
+# Where a metric is shown: in every table; also where systems are compared; in evaluate's table of
+# one system; in files alone.
+Prominence = Literal["headline", "compared", "table", "file"]
+
+DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a system, and how it is read."""
+
+    name: str  # r5; in results with its direction: i2t_r5
+    label: str  # R@5
+    description: str
+    each: Each | None = None  # None: it does not come from ranks
+    combine: Literal["mean", "median", "total"] = "mean"  # of the queries' values
+    both: Literal["sum", "mean"] | None = None  # also one number of both directions
+    directions: bool = True  # False: that number alone
+    digits: int = 1
+    better: Literal["high", "low"] = "high"
+    bounds: tuple[float, float] = (0.0, math.inf)
+    shown: Prominence = "headline"
+    direction: str = ""  # of a name in results: i2t, t2i or neither
+    truth: str = ""  # by which truth, where it is not the pairing: crowd, cxc, ...
+
+    @property
+    def heading(self) -> str:
+        """`i2t R@5`: the label with its direction."""
+        return " ".join(filter(None, (self.direction, self.truth, self.label)))
+
+    @property
+    def title(self) -> str:
+        """`image → text R@5`: the same in words."""
+        return " ".join(filter(None, (DIRECTIONS.get(self.direction), self.truth, self.label)))
+
+    def format(self, value: float) -> str:
+        """A value with its digits."""
+        return "–" if math.isnan(value) else f"{value:.{self.digits}f}"
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best of several systems' values; those that are missing do not count."""
+        known = [value for value in values if not math.isnan(value)]
+        return (max if self.better == "high" else min)(known, default=math.nan)
+
+    def improves(self, new: float, old: float) -> bool:
+        """Whether `new` is the better value."""
+        return new > old if self.better == "high" else new < old
+
+
+METRICS: Registry[Metric] = Registry("metric", "simgrad evaluate --metrics")
+
+
+def metric(
+    name: str,
+    *,
+    label: str,
+    description: str,
+    paper: str = "",
+    at: Sequence[int] = (),
+    combine: Literal["mean", "median", "total"] = "mean",
+    both: Literal["sum", "mean"] | None = None,
+    directions: bool = True,
+    digits: int = 1,
+    better: Literal["high", "low"] = "high",
+    bounds: tuple[float, float] = (0.0, math.inf),
+    shown: Prominence = "headline",
+) -> Callable[[Function], Function]:
+    """Declare a metric: a function from `Positions` to one value for each query.
+
+    `{k}` in the name is a whole number that the function takes as `k`; `at` are those that are
+    always computed. `both` makes one number of both directions too, under the name alone, and
+    `directions=False` that number only. `shown` says how prominently, see `Prominence`.
+    Called with None, it declares a number that does not come from ranks.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*(\{k\}[a-z0-9_]*)?", name) or _split(name)[0]:
+        raise InputError(
+            f"metric '{name}': a name has small letters, digits, _ and at most one {{k}}, and no "
+            "direction (i2t_, t2i_) in front."
+        )
+    if ("{k}" in name) != bool(at) or not (directions or both):
+        raise InputError(
+            f"metric '{name}': {{k}} in the name needs at=(...), and the other way round; and "
+            "directions=False needs both='sum' or 'mean'."
+        )
+
+    def add(function: Function) -> Function:
+        def make(k: int | None = None) -> Metric:
+            each = function if function is None or k is None else partial(function, k=k)
+            return Metric(
+                name.format(k=k), label.format(k=k), description, each, combine, both, directions,
+                digits, better, bounds, shown,
+            )  # fmt: skip
+
+        parameters = (Parameter("k", "int", tuple(at), None, "how far down"),) if at else ()
+        METRICS.add(Declaration(name, make, paper, description, parameters))
+        return function
+
+    return add
+
+
+def always(recalls: Iterable[int] = ()) -> list[Metric]:
+    """The metrics that every evaluation computes, and R@K for more K."""
+    found: dict[str, Metric] = {}
+    for declared in METRICS:
+        ks = declared.parameters[0].default if declared.parameters else (None,)
+        more = recalls if declared.name == RECALL else ()
+        for made in map(declared.factory, sorted({*ks, *more})):
+            if made.each is not None:
+                found[made.name] = made
+    return list(found.values())
+
+
+RECALL = "r{k}"
+
+
+def headlines() -> tuple[str, ...]:
+    """Names, with directions, of what stands in every table: the recalls, their sum, and yours."""
+    chosen = [m for m in always() if m.shown == "headline"]
+    single = [f"{way}_{m.name}" for way in DIRECTIONS for m in chosen if m.directions]
+    return (*single, *(m.name for m in chosen if m.both))
+
+
+def metric_of(name: str) -> Metric:
+    """The record of a name in results: `i2t_r5`, `rsum`, `cxc_t2i_map_at_r`.
+
+    A name that nobody has declared here (a file of results of somebody else's) is described by
+    itself.
+    """
+    way, rest = _split(name)
+    parts = rest.split("_")
+    for start in range(len(parts)):  # the longest declared name at the end
+        known = _declared("_".join(parts[start:]))
+        if known is not None:
+            truth = " ".join(parts[:start])
+            return replace(known, name=name, direction=way, truth=truth)
+    return Metric(name, rest.replace("_", " "), "not declared here", digits=3, direction=way)
+
+
+def check_metric(name: str) -> str:
+    """A name as somebody typed it; an error says which there are."""
+    way, rest = _split(name)
+    known = _declared(rest)
+    if known is None or known.each is None or (not known.directions if way else not known.both):
+        names = [*(f"{w}_{m.name}" for m in always() for w in DIRECTIONS if m.directions),
+                 *(m.name for m in always() if m.both)]  # fmt: skip
+        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise InputError(
+            f"there is no metric '{name[:80]}'.{hint} `{METRICS.command}` lists them all; one of "
+            "your own needs `simgrad --with FILE.py`."
+        )
+    return name
+
+
+def _split(name: str) -> tuple[str, str]:
+    """i2t_r5 -> i2t, r5; cxc_t2i_r5 -> t2i, cxc_r5"""
+    parts = name.split("_")
+    way = next((part for part in parts if part in DIRECTIONS), "")
+    if way:
+        parts.remove(way)
+    return way, "_".join(parts)
+
+
+def _declared(name: str) -> Metric | None:
+    for declared in METRICS:
+        pattern = re.escape(declared.name).replace(r"\{k\}", r"([1-9]\d{0,5})")
+        found = re.fullmatch(pattern, name)
+        if found:
+            return declared.factory(*map(int, found.groups()))
+    return None
+
+
+def per_query(positions: Positions, chosen: Iterable[Metric]) -> dict[str, Floats]:
+    """For each metric the value of each query; left out where these positions do not tell."""
+    found = {}
+    for one in chosen:
+        values = one.each(positions) if one.each is not None else None
+        if values is None:
+            continue
+        values = np.asarray(values, dtype=np.float64)
+        if values.shape != (len(positions),) or not np.isfinite(values).all():
+            raise InputError(
+                f"metric '{one.name}' gave {values.dtype} of shape {values.shape}, or no number: "
+                f"one finite number for each of the {len(positions):,} queries is needed."
+            )
+        found[one.name] = values
+    return found

@@ -1,0 +1,130 @@
+"""A trained model with its data: a run, or an imported checkpoint on data that is named.
+
+Evaluating, mining, counting and searching all begin here, so what works for a run works for a
+checkpoint that `simgrad import` wrote:
+
+    trained = open_trained(FOLDER, data=None, device="auto")
+    split = trained.split("test")
+    images, captions = trained.encode(split)
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simgrad.core.errors import InputError
+from simgrad.data.base import Dataset, Split
+from simgrad.data.batches import Source
+from simgrad.models import Encoded, Loaded, RetrievalModel, load
+from simgrad.models.checkpoint import DESCRIPTION
+from simgrad.runs.encoding import encode_source
+from simgrad.runs.prepare import building, pick_device, source_of
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import BEST, RECIPE, Run
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model in evaluation mode, its tokenizer, and the data it is asked about."""
+
+    path: Path
+    loaded: Loaded
+    device: torch.device
+    recipe: Recipe  # how its data is read; of a checkpoint, the defaults with that data
+    run: Run | None  # None: an imported checkpoint
+    own_data: bool  # the data that the run was trained on, not other data that was named
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def model(self) -> RetrievalModel:
+        return self.loaded.model
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.loaded.tokenizer
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """What it was trained on, or what was named instead."""
+        if self.own_data and self.run is not None:
+            return self.run.dataset()
+        return self.recipe.dataset()
+
+    def split(self, name: str) -> Split:
+        """A split that the model can read; an error says what does not fit."""
+        return self.fitting(self.dataset.split(name))
+
+    def fitting(self, split: Split) -> Split:
+        """A split of any data, or an error where the model cannot read it."""
+        wanted = self.model.inputs
+        if wanted.images != "pixels":
+            has = None if split.features is None else tuple(split.features.shape)
+            if has is None or has[-1] != wanted.image_dimension or len(has) != _AXES[wanted.images]:
+                given = "has no features" if has is None else f"has features of shape {has}"
+                raise InputError(
+                    f"{self.path}: the model reads {wanted.images} of shape {wanted.image_shape}, "
+                    f"but {split.dataset} {given}. Give the data it was made for, or its features "
+                    "with --features."
+                )
+        elif split.pictures is None and split.features is None:
+            raise InputError(f"{self.path}: the model reads pictures; {split.dataset} has none.")
+        return split
+
+    def source(self, split: Split) -> Source:
+        """The batches of a split, as the model reads them."""
+        return source_of(split, self.tokenizer, self.model, self.device, self.recipe)
+
+    def encode(self, split: Split) -> tuple[Encoded, Encoded]:
+        """Every image and caption of a split, encoded once, in the order of their rows."""
+        return encode_source(self.model, self.source(split))
+
+
+_AXES = {"features": 1, "regions": 2}
+
+
+def open_trained(
+    folder: str | Path | Run,
+    *,
+    data: str | None = None,
+    features: str | None = None,
+    device: str = "auto",
+) -> Trained:
+    """Open a run's best checkpoint, or an imported checkpoint, on its data or on `data`.
+
+    `features` is a folder of `simgrad features` for that data.
+    """
+    path = folder.path if isinstance(folder, Run) else Path(folder).expanduser()
+    place = pick_device(device)
+    if (path / RECIPE).is_file():
+        run = Run.open(path)
+        if not (path / BEST / DESCRIPTION).is_file():
+            raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
+        changes = {"data": data, "features": features, "skip": None} if data is not None else {}
+        if features is not None:
+            changes["features"] = features
+        recipe = run.recipe.replace(**changes) if changes else run.recipe
+        with building:  # its weights are drawn before they are read
+            loaded = run.load(str(place))
+        return Trained(path, loaded, place, recipe, run, own_data=not changes)
+    if not (path / DESCRIPTION).is_file():
+        what = "there is no such folder" if not path.exists() else "neither a run nor a checkpoint"
+        raise InputError(f"{path}: {what}.")
+    if data is None:
+        raise InputError(
+            f"{path} is a checkpoint without data of its own: name a data set with --data."
+        )
+    with building:
+        loaded = load(path, device=place)
+    if loaded.tokenizer is None:
+        raise InputError(
+            f"{path}: the checkpoint has no vocabulary, so it cannot read captions; import it "
+            "again with --vocabulary."
+        )
+    recipe = Recipe(data=data, features=features)
+    return Trained(path, loaded, place, recipe, None, own_data=False)
