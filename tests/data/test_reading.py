@@ -209,7 +209,7 @@ def test_a_reader_loads_pillow_alone(files: list[Path]) -> None:
         "import io, json, os, sys; from simgrad.data import reading\n"
         "memory = os.memfd_create('pictures'); os.ftruncate(memory, 4 * 16 * 16 * 3)\n"
         "sys.stdin = io.StringIO(json.dumps({'files': sys.argv[1:], 'least': 16}))\n"
-        "reading._main(str(memory), 'plain', '16')\n"
+        "reading._main(f'/proc/self/fd/{memory}', 'plain', '16')\n"
         "print(*sorted({'PIL', 'numpy', 'torch'} & sys.modules.keys()))"
     )
     command = [sys.executable, "-c", script, *map(str, files[:4])]

@@ -114,7 +114,9 @@ def _extract(folder: Path) -> None:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    return {p.name: sha256(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+    # Not the locks: a killed holder's name may stay in its file.
+    found = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix != ".lock")
+    return {p.name: sha256(p) for p in found}
 
 
 def _mined(folder: Path) -> dict[str, Any]:

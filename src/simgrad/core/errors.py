@@ -1,4 +1,4 @@
-"""The one exception for everything a user can mend."""
+"""What a user can mend, as exceptions: one for all, and kinds of it for who wants to know which."""
 
 
 class InputError(ValueError):
@@ -11,3 +11,11 @@ class InputError(ValueError):
 
 class DiskError(InputError, OSError):
     """A file cannot be written: no space, no permission, a read-only or failing disk."""
+
+
+class NoLocks(DiskError):
+    """The file system does not support locks, so nobody can be kept out."""
+
+
+class Busy(InputError):
+    """Another process holds the lock of what was asked for; wait for it, or take something else."""

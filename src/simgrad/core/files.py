@@ -2,12 +2,12 @@
 
 import contextlib
 import errno
-import fcntl
 import glob
 import hashlib
 import json
 import os
 import re
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,8 +16,12 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from filelock import lock_descriptor, unlock_descriptor
 
-from simgrad.core.errors import DiskError, InputError
+from simgrad.core.errors import Busy, DiskError, InputError, NoLocks
+
+# There an open file can be neither renamed nor removed, and a lock keeps others from its bytes.
+_WINDOWS = os.name == "nt"
 
 # What a disk, not a program, is to blame for; and what a person can do about it.
 _DISK = {
@@ -70,20 +74,34 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         handle, temporary = _own_temporary(path)
         try:
             yield temporary
-            with open(temporary, "rb") as written:
+            with open(temporary, "rb+") as written:
                 os.fsync(written.fileno())
             os.chmod(temporary, _MODE)  # mkstemp makes files private
+            if _WINDOWS:
+                handle = _closed(handle)
             os.replace(temporary, path)
         finally:
+            if _WINDOWS:
+                handle = _closed(handle)
             temporary.unlink(missing_ok=True)
-            os.close(handle)
+            _closed(handle)
+
+
+def _closed(handle: int) -> int:
+    """Close a file handle once; -1 stands for one that is closed."""
+    if handle >= 0:
+        os.close(handle)
+    return -1
 
 
 def _own_temporary(path: Path) -> tuple[int, Path]:
     """A temporary file, locked as long as its handle is open: its writer is alive."""
     while True:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        if _WINDOWS:  # being open is lock enough
+            return handle, Path(name)
+        with contextlib.suppress(OSError):  # without locks it is never swept
+            lock_descriptor(handle)
         if os.fstat(handle).st_nlink:  # else somebody swept it before it was locked
             return handle, Path(name)
         os.close(handle)
@@ -92,9 +110,13 @@ def _own_temporary(path: Path) -> tuple[int, Path]:
 def sweep(folder: str | Path, name: str = "*") -> None:
     """Remove temporary files whose writer was killed, of one file or of a whole folder."""
     for left in Path(folder).glob(f".{name if name == '*' else glob.escape(name)}.*.tmp"):
-        with contextlib.suppress(OSError), open(left, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if _WINDOWS:
+                left.unlink(missing_ok=True)
+                continue
+            with open(left, "rb+") as file:
+                if lock_descriptor(file.fileno(), blocking=False):
+                    left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -151,45 +173,118 @@ def new_array(path: str | Path, shape: tuple[int, ...], dtype: type) -> "np.memm
     with writing(path):
         array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
         with open(path, "rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
+            _take_space(file, os.path.getsize(path))
     return array
+
+
+def _take_space(file: IO[bytes], size: int) -> None:
+    """Have the disk set so many bytes aside: by writing them where there is no other way."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+            return
+        except OSError as error:
+            if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}:
+                raise
+    block = bytes(1 << 20)
+    file.seek(0)
+    head = file.read(len(block))  # what the array wrote about itself
+    file.seek(0)
+    file.write(head)
+    for start in range(len(head), size, len(block)):
+        file.write(block[: size - start])
+
+
+# -- locks
 
 
 @contextlib.contextmanager
 def lock(path: str | Path, *, wait: bool = True, what: str = "it") -> Iterator[None]:
-    """Hold an exclusive lock, released by the system if this process dies."""
-    path = Path(path)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        opened = open(path, "a", encoding="utf-8")  # noqa: SIM115
-    with opened as file:
-        for patience in (0.02, 0.02, None):  # somebody may only be looking, see `held`
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                break
-            except BlockingIOError:
-                if patience is None:
-                    raise InputError(
-                        f"another process is working on {what} (lock {path}): wait for it, or "
-                        "stop it."
-                    ) from None
-                time.sleep(patience)
+    """Hold an exclusive lock, released by the system if this process dies.
+
+    `Busy` if another process holds it and `wait` is false.
+    """
+    handle = _locked(Path(path), wait, what)
+    try:
+        _write_holder(handle)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+        unlock_descriptor(handle)
+        os.close(handle)
+
+
+def _locked(path: Path, wait: bool, what: str) -> int:
+    """A handle that holds the lock."""
+    while True:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
+            _take(handle, path, wait, what)
+            if _WINDOWS or os.fstat(handle).st_nlink:
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # its holder has removed the file: whoever comes now has a new one
+
+
+def _take(handle: int, path: Path, wait: bool, what: str) -> None:
+    try:
+        # Somebody may only be looking, see `held`: a moment later the lock is free.
+        for patience in (0.02, 0.02, 0):
+            if lock_descriptor(handle, blocking=wait):
+                return
+            time.sleep(patience)
+    except OSError as error:
+        raise NoLocks(
+            f"{path}: this disk does not support locks ({error.strerror}), so two processes could "
+            "write the same files. Use a folder on another disk, or mount this one with locks; for "
+            "the cache, set SIMGRAD_CACHE to a folder on a local disk."
+        ) from error
+    raise Busy(
+        f"another process is working on {what} (lock {path}{_holder(handle)}): wait for it, or "
+        "stop it."
+    )
+
+
+def _write_holder(handle: int) -> None:
+    """Who holds the lock, for the message that others get. The first byte is the lock itself."""
+    with contextlib.suppress(OSError):  # a full disk
+        os.ftruncate(handle, 0)
+        os.lseek(handle, 0, os.SEEK_SET)
+        os.write(handle, f"\n{os.getpid()} on {socket.gethostname()}\n".encode())
+
+
+def _holder(handle: int) -> str:
+    try:
+        os.lseek(handle, 1, os.SEEK_SET)
+        told = os.read(handle, 200).decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return f", held by process {told}" if told else ""
 
 
 def held(path: str | Path) -> bool:
     """Whether some process holds this lock."""
+    for patience in (0.01, 0.01, 0):  # somebody else may only be looking, too
+        try:
+            with _opened_to_look(path) as file:
+                if lock_descriptor(file.fileno(), blocking=False):
+                    return False
+        except OSError:  # no such file: nobody ever did; no locks here: nobody can
+            return False
+        time.sleep(patience)
+    return True
+
+
+def _opened_to_look(path: str | Path) -> IO[bytes]:
     try:
-        with open(path, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no such file: nobody ever did
-        return False
-    return False
+        return open(path, "rb+")
+    except PermissionError:
+        return open(path, "rb")  # enough on a local disk
 
 
 def sha256(*parts: bytes | str | Path) -> str:

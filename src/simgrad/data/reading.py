@@ -13,6 +13,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,21 +40,40 @@ class Reader:
     def __init__(self, style: str, size: int, most: int) -> None:
         import torch
 
-        memory = os.memfd_create("pictures")
+        self._file: Path | None = None
+        memory, name = self._memory()
         try:
             os.ftruncate(memory, most * size * size * 3)
             shared = mmap.mmap(memory, 0)
             self._pixels = torch.frombuffer(shared, dtype=torch.uint8).view(most, size, size, 3)
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "simgrad.data.reading", str(memory), style, str(size)],
+                [sys.executable, "-m", "simgrad.data.reading", name, style, str(size)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                pass_fds=(memory,),
+                pass_fds=() if self._file else (memory,),
                 start_new_session=True,  # Ctrl-C is for whoever asked
                 text=True,
             )
+        except BaseException:
+            self._forget()
+            raise
         finally:
             os.close(memory)  # both see it by now
+
+    def _memory(self) -> tuple[int, str]:
+        """Memory that two processes see, and how the other one calls it."""
+        if hasattr(os, "memfd_create"):
+            memory = os.memfd_create("pictures")
+            return memory, f"/proc/self/fd/{memory}"
+        # macOS, Windows: a file, which the system keeps in memory as well as it can.
+        memory, name = tempfile.mkstemp(prefix="simgrad-pictures-")
+        self._file = Path(name)
+        return memory, name
+
+    def _forget(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # Windows: still mapped; the system clears its folder
+                self._file.unlink()
 
     def read(self, files: list[Path], least: int, copy: "Callable[[Tensor], Tensor]") -> "Tensor":
         """(files, 3, size, size) bytes, the three of a pixel side by side."""
@@ -77,6 +97,7 @@ class Reader:
         """End the process."""
         self._child.kill()
         self._child.communicate()
+        self._forget()
 
 
 @contextmanager
@@ -114,8 +135,9 @@ def read_by(
 
 
 def _main(memory: str, style: str, side: str) -> None:
-
-    shared, cut, size = mmap.mmap(int(memory), 0), EVALUATION[style], int(side)
+    with open(memory, "rb+") as file:
+        shared = mmap.mmap(file.fileno(), 0)
+    cut, size = EVALUATION[style], int(side)
     each = size * size * 3
     for line in sys.stdin:
         job, answer = json.loads(line), {}

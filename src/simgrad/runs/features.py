@@ -25,14 +25,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from simgrad.core.cache import cache_folder
+from simgrad.core.cores import cores
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock, new_array, open_array, read_json, sha256, write_json, writing
+from simgrad.core.files import (
+    lock,
+    new_array,
+    open_array,
+    read_json,
+    sha256,
+    write_json,
+    writing,
+)
 from simgrad.data import transforms
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Features, Split
 from simgrad.data.cutting import EVALUATION, open_picture
 from simgrad.data.reading import Died, Readers, read_by, readers
-from simgrad.data.scenes.dataset import cache_folder
 from simgrad.models.checkpoint import weights_hash
 from simgrad.models.networks.backbones import Backbone
 
@@ -92,7 +101,7 @@ def make_job(
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0][:120]
         raise InputError(f"features: cannot compute on '{device}' ({reason}).") from None
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or cores()
     return Job(network, weights_hash(backbone), grid, half, batch, place, workers)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.cache import cache_folder
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, lock, read_json, sweep, write_json
 from simgrad.data.base import Dataset, Split
-from simgrad.data.scenes.dataset import cache_folder
 from simgrad.models import Encoded
 from simgrad.runs.encoding import encode_source
 from simgrad.runs.prepare import source_of

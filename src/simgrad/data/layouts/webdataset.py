@@ -5,7 +5,6 @@ The split is the folder or the first word of a shard's name: train/00000.tar, te
 """
 
 import json
-import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,7 +35,8 @@ class Member:
 
     def read(self) -> bytes:
         with open(self.shard, "rb") as file:
-            data = os.pread(file.fileno(), self.size, self.offset)
+            file.seek(self.offset)
+            data = file.read(self.size)
         if len(data) < self.size:
             raise InputError(f"{self.shard}, member {self.name}: the shard ends too early.")
         return data

@@ -7,7 +7,6 @@ meaning of every caption is known, so `truth` says which captions fit which pict
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from simgrad.core.cache import cache_folder
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, lock, new_array, open_array, sha256
 from simgrad.core.spec import Registry, print_spec, setting
@@ -237,8 +237,3 @@ class SceneFeatures:
         scenes, rng = _block(self._world, self._name, self._scenes, block)
         make = region_features if self._world.features == "regions" else global_features
         return make(scenes, rng, self._world.noise).astype(np.float16)
-
-
-def cache_folder() -> Path:
-    """Where things that can be made again are kept: $SIMGRAD_CACHE or ~/.cache/simgrad."""
-    return Path(os.environ.get("SIMGRAD_CACHE") or Path.home() / ".cache" / "simgrad")
