@@ -52,7 +52,7 @@ def test_where_an_unknown_model_is_said_to_be_listed_it_is(
 ) -> None:
     _, text = said(["train", "--model", "vsepp"], capsys)
     assert "`simgrad train --help` lists them all" in text
-    listed = Recipe.__dataclass_fields__["model"].metadata["description"]
+    listed = Recipe.model_fields["model"].description
     for entry in models:
         if entry.factory.__module__.startswith("simgrad."):
             assert entry.name in listed

@@ -21,7 +21,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
 def test_dry_run(path: Path) -> None:
     plan = read_plan(path)
-    for made in (plan, plan.on_scenes(train=50), plan.fast()):
+    for made in (plan, plan.on_embedded(train=50), plan.fast()):
         names = [name for name, _, _ in made.runs()]
         assert len(set(names)) == len(names)
         for _, _, recipe in made.runs():
@@ -87,7 +87,7 @@ def test_every_model_has_rows() -> None:
 @pytest.mark.parametrize("row", MODELS.rows, ids=lambda row: row.label)
 def test_every_row_takes_a_step(row: Row) -> None:
     """In the sizes and the precision that the recipe gives, on a few scenes."""
-    plan = MODELS.on_scenes(train=12, val=2, test=2).changed(
+    plan = MODELS.on_embedded(train=12, val=2, test=2).changed(
         batch=12, device="cpu", workers=0, min_count=1
     )
     recipe = plan.recipe(next(r for r in plan.rows if r.label == row.label), 0)

@@ -143,7 +143,7 @@ def test_a_failing_run_is_named_and_the_others_finish(tmp_path: Path) -> None:
         ({"seeds": 0}, "seeds"),
         ({"grid": {"objective": []}}, "list of choices"),
         ({"grid": {}}, "needs `rows` or a `grid`"),
-        ({"colour": "red"}, "no 'colour'"),
+        ({"colour": "red"}, "no field 'colour'"),
         ({"grid": {"objective": ["tripet"]}}, "Did you mean 'triplet'"),
         ({"grid": {"learning": [1]}}, "no field 'learning'"),
         ({"rows": [{"label": "a"}, {"label": "a"}]}, "two rows are called 'a'"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from json import dumps
 from math import nan
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,14 +11,17 @@ import tyro
 
 from simgrad.core.console import console, print_table
 from simgrad.core.errors import InputError
+from simgrad.data.opening import EMBEDDED
 from simgrad.studies.engine import failures, run_local, run_ray
-from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.plan import Plan, StudyFile, read_plan
 from simgrad.studies.study import Study
 from simgrad.studies.table import Table, build_table, header, number, significance, write_tables
 
 
 def study(
-    plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")],
+    plan: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY", help_behavior_hint="")
+    ] = None,
     *,
     data: str | None = None,
     features: str | None = None,
@@ -30,6 +34,7 @@ def study(
     processes: int | None = None,
     side_by_side: int | None = None,
     device: str | None = None,
+    schema: bool = False,
 ) -> None:
     """Train a grid of runs and print one table; stopped, the same command goes on.
 
@@ -47,7 +52,13 @@ def study(
         processes: worker processes; as many as help if left out.
         side_by_side: runs that each process packs onto its GPU.
         device: auto, cpu, cuda, ...
+        schema: print the JSON schema of study files, for editors, and train nothing.
     """
+    if schema:
+        print(dumps(StudyFile.model_json_schema(), indent=1))
+        return
+    if plan is None:
+        raise InputError("name a study file or a study folder.")
     path = Path(plan)
     if path.is_dir():
         chosen, folder = Study.open(path).plan, path
@@ -81,8 +92,8 @@ def adapt(
 ) -> Plan:
     if fast:
         plan = plan.fast()
-    if data == "scenes":
-        plan = plan.on_scenes(**({"train": 1000, "val": 200, "test": 200} if fast else {}))
+    if data == EMBEDDED:
+        plan = plan.on_embedded(**({"train": 1000, "val": 200, "test": 200} if fast else {}))
     elif data is not None or features is not None or regions is not None:
         plan = plan.on_data(data or plan.base.data, features, regions)
     if device is not None:

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import re
 import typing
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,16 +24,15 @@ def _options() -> type[Any]:
     """Every field of a recipe as an option that overrides the recipe where it is given."""
     hints = typing.get_type_hints(Recipe)
     fields: list[Any] = []
-    for field in dataclasses.fields(Recipe):
-        if field.name == "second_round":  # fields within a field: in a file only
+    for name, field in Recipe.model_fields.items():
+        if name == "second_round":  # fields within a field: in a file only
             continue
-        kind: Any = hints[field.name]
         text = tyro.conf.arg(
-            help=field.metadata["description"],
+            help=field.description,
             help_behavior_hint=f"(default: {print_value(field.default)})",
         )
-        option: Any = Annotated.__class_getitem__((kind | None, text))  # type: ignore[attr-defined]
-        fields.append((field.name, option, None))
+        option: Any = Annotated.__class_getitem__((hints[name] | None, text))  # type: ignore[attr-defined]
+        fields.append((name, option, None))
     return dataclasses.make_dataclass("Options", fields)
 
 
@@ -47,6 +47,7 @@ def train(
     output: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
     resume: bool = True,
     quiet: bool = False,
+    schema: bool = False,
     options: Annotated[Options, tyro.conf.arg(name="")],  # type: ignore[valid-type]
 ) -> None:
     """Train one model with one objective; killed or stopped, the same command goes on.
@@ -56,8 +57,12 @@ def train(
         output: folder of the run; runs/MODEL-OBJECTIVE-DATA-sSEED if left out.
         resume: go on with a run that is there; False: refuse.
         quiet: print the result alone.
+        schema: print the JSON schema of recipes, for editors, and train nothing.
         options: fields of the recipe, which they override.
     """
+    if schema:
+        print(dumps(Recipe.model_json_schema(), indent=1))
+        return
     base = read_recipe(recipe) if recipe else Recipe()
     given = {k: v for k, v in vars(options).items() if v is not None}
     chosen = base.replace(**given)

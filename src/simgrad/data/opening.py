@@ -7,7 +7,7 @@ from simgrad.data.base import Dataset
 from simgrad.data.feature_folder import attach_features
 from simgrad.data.layouts import registry as layouts
 from simgrad.data.log import Log
-from simgrad.data.scenes.dataset import open_scenes
+from simgrad.data.scenes.dataset import Scenes, open_scenes
 
 
 def open_dataset(
@@ -58,3 +58,11 @@ def open_logged(
     if features is not None:
         dataset = attach_features(dataset, Path(features).expanduser())
     return dataset
+
+
+EMBEDDED = "scenes"  # the name of the embedded world
+
+
+def embedded(reads: str, **sizes: int) -> str:
+    """The spec of an embedded world for what a model reads: global, regions or pixels."""
+    return str(Scenes(features=reads, **sizes))

@@ -12,8 +12,7 @@ from simgrad.evaluation import Ranks
 from simgrad.report.svg import LIGHT
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import RANKS, RECIPE, Run
-from simgrad.studies.plan import slug
-from simgrad.studies.study import PLAN, RUNS, Study
+from simgrad.studies.study import PLAN, Study
 
 METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 # What may differ between runs of one setting: the seed, and where and how they were run.
@@ -192,7 +191,7 @@ def _runs_in(path: Path) -> list[Run]:
 def _of_study(study: Study, several: bool) -> list[System]:
     systems = []
     for row in study.plan.rows:
-        folders = [study.path / RUNS / f"{slug(row.label)}-s{seed}" for seed in study.plan.seeds]
+        folders = study.folders(row)
         runs = tuple(Run(folder) for folder in folders if (folder / RECIPE).is_file())
         group = f"{study.title}: {row.group}".rstrip(": ") if several else row.group
         published = study.published[row.label]

@@ -1,6 +1,5 @@
 """COCOS over a run: its training set at its best checkpoint, in batches as in training."""
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +56,7 @@ class RunBatches:
     ) -> None:
 
         self.run = Run.open(run)
-        recipe = self.recipe = dataclasses.replace(self.run.recipe, augment=None)
+        recipe = self.recipe = self.run.recipe.replace(augment=None)
         self.objective = read(recipe.objective)
         self.device = pick_device(device)
         loaded = self.run.load(str(self.device))

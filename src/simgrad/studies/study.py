@@ -9,10 +9,11 @@ import yaml
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write, sha256
-from simgrad.runs.recipe import Recipe, read_yaml
+from simgrad.core.typed import read_yaml
+from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.papers import published_for
-from simgrad.studies.plan import Plan, Row, plan_from_dict, slug
+from simgrad.studies.plan import Plan, Row, plan_from_dict
 
 PLAN, RUNS = "study.yaml", "runs"
 
@@ -87,9 +88,12 @@ class Study:
         """Finished runs by row of the table."""
         found: dict[str, list[Run]] = {}
         for row in self.plan.rows:
-            paths = [self.path / RUNS / f"{slug(row.label)}-s{s}" for s in self.plan.seeds]
-            found[row.label] = [Run(p) for p in paths if Run(p).finished]
+            found[row.label] = [Run(p) for p in self.folders(row) if Run(p).finished]
         return found
+
+    def folders(self, row: Row) -> list[Path]:
+        """Where the runs of a row are, one for each seed."""
+        return [self.path / RUNS / row.folder(seed) for seed in self.plan.seeds]
 
     @property
     def published(self) -> dict[str, dict[str, tuple[float, float | None]]]:
@@ -104,18 +108,8 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "title": plan.title,
         "claim": plan.claim,
         "recipe": plan.base.to_dict(),
-        "rows": [_row(row) for row in plan.rows],
+        "rows": [row.model_dump(by_alias=True) for row in plan.rows],
         "seeds": list(plan.seeds),
         "published": plan.published,
         "metrics": list(plan.metrics),
-    }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    return {
-        "label": row.label,
-        "group": row.group,
-        "set": row.changes,
-        "baseline": row.baseline,
-        "published": row.published,
     }
