@@ -16,7 +16,7 @@ from simgrad.studies.engine import run_local
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
 from simgrad.training import Run, train
-from simgrad.training.loop import _Training
+from simgrad.training.loop import Training
 from tests.studies.test_study import SMALL, plan
 
 
@@ -56,14 +56,14 @@ def test_a_second_round_goes_on_when_its_first_has_become_a_row_or_is_none_any_m
 
     study = made(before)
     folder, recipe = study.jobs()[0]
-    original = _Training._epoch
+    original = Training._epoch
     with monkeypatch.context() as patched:
 
         def stopped(training: Any, asked_to_stop: Any) -> bool:
-            begun = training.recipe.candidates is not None and training.at["epoch"] == 1
+            begun = training.recipe.candidates is not None and training.progress.epoch == 1
             return not begun and original(training, asked_to_stop)
 
-        patched.setattr(_Training, "_epoch", stopped)
+        patched.setattr(Training, "_epoch", stopped)
         worker._train(folder, recipe, {}, study.round_one(recipe))
     assert Run(folder).info["status"] == "stopped"
     study = made(after)
@@ -126,7 +126,7 @@ def test_a_run_that_failed_holds_nothing_when_memory_is_given_back(
         gc.collect()
         alive.extend(run() is not None for run in runs)
 
-    monkeypatch.setattr("simgrad.training.loop._Training._epoch", broken)
+    monkeypatch.setattr("simgrad.training.loop.Training._epoch", broken)
     monkeypatch.setattr("simgrad.studies.worker.give_back", look)
     assert "out of memory" in str(worker._train(tmp_path / "run", recipe, {}))
     assert alive == [False]

@@ -123,6 +123,17 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """How a data set was opened, to open it again from anywhere: paths are absolute."""
+
+    data: str
+    features: str | None = None
+    skip: str | None = None
+    layout: str | None = None
+    published: bool = False
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A named data set: its splits, and what was decided when it was read."""
 
@@ -131,6 +142,11 @@ class Dataset:
     splits: dict[str, Split]
     notes: tuple[str, ...] = ()  # what a reader should know: merged splits, dropped captions
     identity: str | None = None  # for generated data: text that determines every byte of it
+    origin: Origin | None = None  # None: put together in Python
+
+    def __repr__(self) -> str:
+        sizes = (f"{s.name} {s.num_images:,}/{s.num_captions:,}" for s in self.splits.values())
+        return f"<data set {self.name}: {', '.join(sizes)} images/captions>"
 
     def split(self, name: str) -> Split:
         """One split; an error names those that exist."""

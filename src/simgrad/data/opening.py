@@ -1,9 +1,10 @@
 """Open a data set: the embedded world, or a file or folder in any known layout."""
 
+import dataclasses
 from pathlib import Path
 
 from simgrad.core.errors import InputError
-from simgrad.data.base import Dataset
+from simgrad.data.base import Dataset, Origin
 from simgrad.data.feature_folder import attach_features
 from simgrad.data.layouts import registry as layouts
 from simgrad.data.log import Log
@@ -27,9 +28,13 @@ def open_dataset(
     precomputed layouts, as the published evaluations do. Otherwise everything is kept.
     """
 
-    return open_logged(
+    dataset = open_logged(
         name_or_path, Log.read(skip), features=features, layout=layout, published=published
     )
+    given = (features, skip)
+    places = [None if place is None else absolute(str(place)) for place in given]
+    origin = Origin(absolute(str(name_or_path)), places[0], places[1], layout, published)
+    return dataclasses.replace(dataset, origin=origin)
 
 
 def open_logged(
@@ -58,6 +63,15 @@ def open_logged(
     if features is not None:
         dataset = attach_features(dataset, Path(features).expanduser())
     return dataset
+
+
+def absolute(text: str) -> str:
+    """The same data from anywhere: a path becomes absolute, a spec stays as it is."""
+    path = Path(text).expanduser()
+    try:
+        return str(path.absolute()) if path.exists() else text
+    except (OSError, ValueError):
+        return text
 
 
 EMBEDDED = "scenes"  # the name of the embedded world

@@ -23,6 +23,7 @@ class Tokenizer(Protocol):
     """What turns a caption into numbers; a checkpoint carries it as JSON."""
 
     pad: int
+    longest: int | None  # tokens of a caption; None: as many as it has
 
     def __len__(self) -> int: ...
 
@@ -37,6 +38,8 @@ class Tokenizer(Protocol):
 
 class Vocabulary:
     """Words and their ids."""
+
+    longest: int | None = None  # captions of words are not cut
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, print_spec
@@ -239,6 +240,14 @@ class RetrievalModel(nn.Module):
         """A frozen image network and its grid cells a side (None: one vector an image), where
         `encode_images` takes what it makes of pictures as well as the pictures themselves."""
         return None
+
+    def mixes_images(self, ever: bool = False) -> bool:
+        """Whether what it makes of an image depends on the others of a batch, now (or `ever`).
+
+        Batch norms mix them while they are training.
+        """
+        norms = (part for part in self.modules() if isinstance(part, _BatchNorm))
+        return any(ever or norm.training for norm in norms)
 
     def needs(self, *kinds: ImageKind) -> None:
         """Refuse images of a kind this model cannot read."""

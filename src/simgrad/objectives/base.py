@@ -63,6 +63,11 @@ class Objective(nn.Module):
         """Whether it weighs similarities from outside the batch."""
         return self.drawn_for_each > 0
 
+    @property
+    def sparse(self) -> bool:
+        """Whether it weighs the positives and one negative per query and direction, no others."""
+        return False
+
     def rule(self, similarities: Tensor, positives: Tensor, batch: Batch) -> RuleResult:
         """One direction, rows are queries -> (values per query, weights, [weights outside]).
 

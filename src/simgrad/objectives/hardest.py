@@ -10,6 +10,10 @@ class Hardest(Streamed):
 
     tile = "hardest"
 
+    @property
+    def sparse(self) -> bool:
+        return self.stream() is not None  # not where a subclass has a rule of its own
+
     def summarise(
         self, negatives: Tensor, before: Summary, first: int = 0
     ) -> tuple[Summary, Tensor | None]:

@@ -123,7 +123,7 @@ def _model(
     tokenizer = kept[key]
     torch.manual_seed(recipe.seed)
     model = build(config, inputs_of(train, tokenizer, config, recipe))
-    if model.longest is not None and hasattr(tokenizer, "longest"):
+    if model.longest is not None:
         tokenizer.longest = model.longest
     return tokenizer, model
 

@@ -5,6 +5,7 @@ overrides any of them. The defaults are VSE++'s published schedule. `simgrad tra
 a JSON schema, with which editors complete and check recipes.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -16,7 +17,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.core.typed import Number, Text, Typed, checked, read_yaml
 from simgrad.data.base import Dataset
-from simgrad.data.opening import open_dataset
+from simgrad.data.opening import absolute, open_dataset
 from simgrad.models import models
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -237,6 +238,13 @@ class Recipe(Typed):
         """The data it names."""
         return open_dataset(self.data, features=self.features, skip=self.skip)
 
+    def settled(self) -> "Recipe":
+        """The same recipe from anywhere: paths that are there become absolute."""
+        changes: dict[str, Any] = _absolute(self.to_dict())
+        if self.second_round is not None:
+            changes["second_round"] = _absolute(self.second_round)
+        return self.replace(**changes)
+
     def replace(self, **changes: Any) -> "Recipe":
         """Another recipe with some fields changed, checked like one that was read."""
         return from_dict({**self.to_dict(), **changes}, "recipe")
@@ -245,6 +253,22 @@ class Recipe(Typed):
         """Write YAML that reads back."""
         with atomic_write(path) as file:
             yaml.safe_dump(self.to_dict(), file, sort_keys=False, allow_unicode=True)
+
+
+# Fields that name a file or folder.
+_PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from")
+
+
+def _absolute(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields in which paths stand, also within a model's spec, with absolute ones."""
+    found = {k: absolute(v) if k in _PLACES and v is not None else v for k, v in fields.items()}
+    if "model" in found:
+        config = models.parse(found["model"])
+        texts = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+        paths = {k: absolute(v) for k, v in texts.items() if isinstance(v, str) and "/" in v}
+        if any(texts[k] != path for k, path in paths.items()):
+            found["model"] = str(dataclasses.replace(config, **paths))
+    return found
 
 
 def read_recipe(path: str | Path) -> Recipe:

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from simgrad.core.files import read_json
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Ranks
 from simgrad.models import Loaded, load
+from simgrad.runs.data import open_data
 from simgrad.runs.recipe import Recipe, read_recipe
 
 RECIPE, INFO, HISTORY, TEST, RANKS = (
@@ -30,14 +31,20 @@ RECIPE, INFO, HISTORY, TEST, RANKS = (
 TRIPLETS = "triplets.npz"
 BEST, LAST = "best", "last"
 LOCK = ".lock"  # held by whoever trains it
+FORMAT = 2  # of run.json and of the state to resume from; 1 had none, up to version 0.1.0
 _KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged one would mislead
     "status": str,
+    "format": int,
     "steps": int,
     "seconds": (int, float),
     "best": dict,
     "versions": dict,
     "warnings": list,
     "command": (str, type(None)),
+    "dataset": dict,
+    "data_fingerprint": str,
+    "threads": int,
+    "with": list,
 }
 
 
@@ -97,19 +104,25 @@ class Run:
         _require_numbers(path, found)
         return found
 
-    def ranks(self) -> "Ranks":
+    def ranks(self) -> Ranks:
         """Per-query ranks on the test split."""
 
         return Ranks.load(self.path / RANKS)
 
-    def load(self, device: str = "cpu") -> "Loaded":
+    def load(self, device: str = "cpu") -> Loaded:
         """The best checkpoint."""
 
         return load(self.path / BEST, device=device)
 
-    def dataset(self) -> "Dataset":
-        """The data it was trained on."""
-        return self.recipe.dataset()
+    def dataset(
+        self, data: str | None = None, features: str | None = None, skip: str | None = None
+    ) -> Dataset:
+        """The data it was trained on, refused where they have changed since; or other `data`."""
+        return open_data(self.recipe, self.info, self.path, data, features, skip)
+
+    def __repr__(self) -> str:
+        status = self.info.get("status")
+        return f"<run {self.name}: {self.recipe.objective}, seed {self.recipe.seed}, {status}>"
 
 
 def _mapping(path: Path) -> dict[str, Any]:
@@ -182,6 +195,7 @@ def environment() -> dict[str, Any]:
     }
 
 
+@cache
 def _git() -> str | None:
     """The commit of the source, with + if it has been changed; None where nobody knows.
 

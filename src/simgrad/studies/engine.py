@@ -95,7 +95,8 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     def one(folder: str, recipe: dict[str, Any]) -> str | None:
         from pathlib import Path
 
-        return _train(Path(folder), from_dict(recipe, folder), {})
+        problem = _train(Path(folder), from_dict(recipe, folder), {})
+        return None if problem is None else str(problem)
 
     jobs = [(p, r) for p, r in study.jobs() if not Run(p).finished]
     waiting = [one.remote(str(path.resolve()), recipe.to_dict()) for path, recipe in jobs]
