@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
 
 from simgrad.core.errors import InputError
 
@@ -87,7 +86,7 @@ def explain(error: ValidationError, where: str, kind: type[BaseModel]) -> str:
     return "\n".join([*told[:_MOST], *more])
 
 
-def _line(error: ErrorDetails, where: str, kind: type[BaseModel]) -> str:
+def _line(error: Mapping[str, Any], where: str, kind: type[BaseModel]) -> str:
     place = [str(part + 1) if isinstance(part, int) else part for part in error["loc"]]
     name, value, context = ": ".join(place), error["input"], error.get("ctx", {})
     if error["type"] == "extra_forbidden":
