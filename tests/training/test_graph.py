@@ -91,8 +91,8 @@ def test_what_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither batches that are worked in blocks, nor those that several processes share."""
     resident = SimpleNamespace(resident=True)
 
-    def possible(mixes: bool = False, **settings: Any) -> bool:
-        model: Any = SimpleNamespace(mixes_images=lambda ever: mixes)
+    def possible(norms: bool = False, **settings: Any) -> bool:
+        model: Any = SimpleNamespace(has_batch_norms=lambda: norms)
         source: Any = resident
         return Captured.possible(model, source, Recipe(**settings), torch.device("cuda"))
 
@@ -100,9 +100,9 @@ def test_what_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not possible(batch=5000)
     assert not possible(batch=1000, sampler="images")
     assert possible(batch=1000)
-    assert possible(mixes=True, positives="pairs")
-    assert possible(mixes=True, positives="images", sampler="images")
-    assert not possible(mixes=True, positives="images")  # it would mix the padding
+    assert possible(norms=True, positives="pairs")
+    assert possible(norms=True, positives="images", sampler="images")
+    assert not possible(norms=True, positives="images")  # these would count the padding
     monkeypatch.setattr("simgrad.training.distributed.size", lambda: 2)
     assert not possible()
 

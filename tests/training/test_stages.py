@@ -8,8 +8,8 @@ import pytest
 from simgrad.runs.prepare import prepare
 from simgrad.training import loop as loop_module
 from simgrad.training import train
+from tests.runs.test_prepare import _SMALL, recipe, tiny
 from tests.training.test_loop import same, without_time
-from tests.training.test_prepare import _SMALL, recipe, tiny
 
 __all__ = ["tiny"]  # the fixture that makes the network known
 

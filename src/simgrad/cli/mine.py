@@ -15,6 +15,8 @@ from simgrad.runs.run import Run
 def mine(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
+    data: str | None = None,
+    features: str | None = None,
     output: str | None = None,
     depth: int = 300,
     skip: int = 0,
@@ -26,17 +28,28 @@ def mine(
 
     Args:
         run: the run whose best checkpoint scores the training set.
+        data: another data set than the run was trained on: a file, a folder or a spec.
+        features: folder written by `simgrad features` for that data.
         output: folder for the lists; RUN/candidates if left out.
         depth: how many to keep for each image and caption.
         skip: leave out so many of the very hardest, where false negatives are.
         relative_margin: leave out candidates more similar than this share of the own pair.
-        truth: leave out captions that are true of the image, where the data knows (scenes).
+        truth: leave out captions that are true of the image, where the data knows.
         aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
     """
 
     source = Run.open(run)
     folder = Path(output) if output else source.path / "candidates"
-    mine_run(source, folder, depth, skip=skip, relative_margin=relative_margin, use_truth=truth)
+    dataset = source.dataset(data, features)
+    mine_run(
+        source,
+        folder,
+        depth,
+        dataset=dataset,
+        skip=skip,
+        relative_margin=relative_margin,
+        use_truth=truth,
+    )
     found = Candidates.load(folder)
     rows = [("images", *found.i2t.shape), ("captions", *found.t2i.shape)]
     print_table(("queries", "number", "candidates each"), rows)
@@ -45,5 +58,5 @@ def mine(
         end = ", left out" if truth else ""
         print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
     if aoq:
-        write_candidates(folder, aoq, found.i2t, found.t2i)
+        write_candidates(folder, aoq, found, dataset.split("train"))
     print(f"in {folder}; use them with `candidates: {folder}` in a recipe")

@@ -241,13 +241,14 @@ class RetrievalModel(nn.Module):
         `encode_images` takes what it makes of pictures as well as the pictures themselves."""
         return None
 
-    def mixes_images(self, ever: bool = False) -> bool:
-        """Whether what it makes of an image depends on the others of a batch, now (or `ever`).
+    def has_batch_norms(self) -> bool:
+        """Whether it may mix the images of a batch once it is trained."""
+        return any(isinstance(part, _BatchNorm) for part in self.modules())
 
-        Batch norms mix them while they are training.
-        """
-        norms = (part for part in self.modules() if isinstance(part, _BatchNorm))
-        return any(ever or norm.training for norm in norms)
+    def mixes_images(self) -> bool:
+        """Whether what it makes of an image depends on the others of the batch just now: it does
+        in batch norms that are training."""
+        return any(isinstance(part, _BatchNorm) and part.training for part in self.modules())
 
     def needs(self, *kinds: ImageKind) -> None:
         """Refuse images of a kind this model cannot read."""

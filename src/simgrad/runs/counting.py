@@ -53,8 +53,11 @@ class RunBatches:
         split: str = "train",
         batches: int | None = None,
         device: str = "auto",
+        data: str | None = None,
+        features: str | None = None,
+        skip: str | None = None,
     ) -> None:
-
+        """`data`, `features` and `skip` are others than the run was trained on."""
         self.run = Run.open(run)
         recipe = self.recipe = self.run.recipe.replace(augment=None)
         self.objective = read(recipe.objective)
@@ -70,7 +73,8 @@ class RunBatches:
             ) from None
         self.objective.to(self.device)
         self.model = loaded.model.eval()
-        self.split = self.run.dataset().split(split)
+        self.dataset = self.run.dataset(data, features, skip)
+        self.split = self.dataset.split(split)
         self.source = source_of(self.split, loaded.tokenizer, self.model, self.device, recipe)
         sampler = Sampler(recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed)
         self.indices: list[IndexBatch] = sampler.epoch(self.split, 0)[:batches]
@@ -84,7 +88,7 @@ class RunBatches:
                 f"{self.run.path}: {self.objective} weighs mined negatives, which exist for the "
                 "train split of a run with `candidates`."
             )
-        draw = draw_of(self.recipe, self.split)
+        draw = draw_of(self.recipe, self.split, None, self.dataset)
         assert draw is not None
         return list(draw.epoch(indices, 0))
 
@@ -188,9 +192,10 @@ def count_run(
     split: str = "train",
     batches: int | None = None,
     device: str = "auto",
+    **places: str | None,
 ) -> RunCounts:
-    """COCOS over a run's training set at its best checkpoint."""
-    data = RunBatches(run, split=split, batches=batches, device=device)
+    """COCOS over a run's training set at its best checkpoint; `places` as for `RunBatches`."""
+    data = RunBatches(run, split=split, batches=batches, device=device, **places)
     counts = RunCounts(data.run.name, data.objective, CocosAccumulator(), CocosAccumulator())
     as_pairs = data.recipe.positives == "pairs"
     for batch in track(data, f"counting {data.run.name}", len(data)):

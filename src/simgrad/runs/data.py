@@ -42,13 +42,15 @@ def differences(info: dict[str, Any], dataset: Dataset) -> list[str]:
     return ["its names, captions, pairing or features"]
 
 
-def same_data(info: dict[str, Any], dataset: Dataset, where: Path) -> None:
-    """Refuse to go on with other data than a run began with."""
+def same_data(
+    info: dict[str, Any], dataset: Dataset, where: Path, cure: str = "give another --output"
+) -> None:
+    """Refuse to go on with other data than something began with."""
     found = differences(info, dataset)
     if found:
         raise InputError(
-            f"{where}: the data set {dataset.name} is not what it was when this run began "
-            f"({', '.join(found)}). Put it back, or give another --output."
+            f"{where}: made with other data than {dataset.name} as it is now: "
+            f"{', '.join(found)} differ. Put the data back, or {cure}."
         )
 
 

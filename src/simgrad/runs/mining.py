@@ -31,8 +31,10 @@ def mine_run(
     device = pick_device(source.recipe.device)
     with building:  # its weights are drawn before they are read
         loaded = source.load(str(device))
+    dataset = dataset or source.dataset()
     wanted: dict[str, Any] = {
         "weights": weights_hash(loaded.model),
+        "data_fingerprint": dataset.fingerprint(),
         "depth": depth,
         "skip": skip,
         "relative_margin": relative_margin,
@@ -40,11 +42,9 @@ def mine_run(
     }
     with lock(folder / ".lock", what=f"the candidates {folder}"):
         sweep(folder)
-        if (folder / "candidates.json").is_file():
-            there = Candidates.load(folder).info
-            if all(there.get(key) == value for key, value in wanted.items()):
-                return folder
-        split = (dataset or source.dataset()).split("train")
+        if _made(folder, wanted):
+            return folder
+        split = dataset.split("train")
         with torch.no_grad():
             batches = source_of(split, loaded.tokenizer, loaded.model, device, source.recipe)
             images, captions = encode_source(loaded.model, batches)
@@ -62,6 +62,15 @@ def mine_run(
     return folder
 
 
+def _made(folder: Path, wanted: dict[str, Any]) -> bool:
+    """Whether these lists are there and whole; damaged ones are made again."""
+    try:
+        there = Candidates.load(folder).info
+    except InputError:
+        return False
+    return all(there.get(key) == value for key, value in wanted.items())
+
+
 def mine_encoded(
     model: RetrievalModel,
     images: Encoded,
@@ -76,7 +85,7 @@ def mine_encoded(
     """Mine with any model, and say how many candidates are true after all, where that is known."""
     truth = split.truth
     if use_truth and truth is None:
-        raise InputError(f"{split.dataset}: what is true of a picture is known on scenes alone.")
+        raise InputError(f"{split.dataset} does not know which captions are true of a picture.")
     if model.embeds:
         found = mine(
             vectors_of(images),

@@ -151,7 +151,7 @@ class Captured:
             and recipe.micro_batch is None
             and recipe.precision != "fp16"
             and _captions(recipe) <= _LARGEST
-            and not (_padded(recipe) and model.mixes_images(ever=True))  # it would mix the padding
+            and not (_padded(recipe) and model.has_batch_norms())  # these would count the padding
             and distributed.size() == 1  # processes tell each other how long their captions are
         )
 

@@ -171,7 +171,7 @@ class Training:
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
         )
         wanted = any(each.needs_offline for each in self.step.objectives.values())
-        self.draw = draw_of(recipe, self.split) if wanted else None
+        self.draw = draw_of(recipe, self.split, None, prepared.dataset) if wanted else None
         # By whether the pretrained network is trained: until then its features are kept.
         self.sources = {False: prepared.frozen or prepared.train, True: prepared.train}
         self.captures = Captures(self.model, self.step.update, recipe, self.device)
