@@ -233,7 +233,7 @@ def test_data_that_changed_between_sittings_are_noticed(tmp_path: Path) -> None:
     run = train(recipe(), tmp_path / "run", dataset=dataset(), quiet=True, stop_after=0.0)
     assert run.info["status"] == "stopped"
     files.write_json(run.path / "run.json", {**run.info, "data_fingerprint": "another"})
-    with pytest.raises(InputError, match="is not what it was"):
+    with pytest.raises(InputError, match="made with other data"):
         go(tmp_path / "run")
 
 

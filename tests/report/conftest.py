@@ -73,6 +73,6 @@ def unfinished(study: Path, tmp_path: Path) -> Run:
         (folder / name).unlink()
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     (folder / "metrics.jsonl").write_text(lines[0] + '\n{"step": 99, "ep')  # cut off by a kill
-    info = json.loads((folder / "run.json").read_text())
+    info = Run(folder).info
     (folder / "run.json").write_text(json.dumps({**info, "status": "running"}))
     return Run.open(folder)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import simgrad
+from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json
+from simgrad.core.files import read_json, sha256
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Ranks
 from simgrad.models import Loaded, load
@@ -28,7 +29,7 @@ RECIPE, INFO, HISTORY, TEST, RANKS = (
     "test.json",
     "ranks.parquet",
 )
-TRIPLETS = "triplets.npz"
+TRIPLETS, ATTENTION = "triplets.npz", "attention.jsonl"
 BEST, LAST = "best", "last"
 LOCK = ".lock"  # held by whoever trains it
 FORMAT = 2  # of run.json and of the state to resume from; 1 had none, up to version 0.1.0
@@ -45,6 +46,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged o
     "data_fingerprint": str,
     "threads": int,
     "with": list,
+    "files": dict,
 }
 
 
@@ -71,7 +73,18 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return read_recipe(self.path / RECIPE)
+        return read_recipe(self.file(RECIPE))
+
+    def file(self, name: str) -> Path:
+        """One of its files; of a finished run, refused where it is not what was written."""
+        path = self.path / name
+        kept = self.info.get("files", {}) if self.finished else {}
+        if name in kept and path.is_file() and sha256(path) != kept[name]:
+            raise InputError(
+                f"{path}: not what the run wrote when it finished: damaged, or edited by hand. "
+                "Copy it again; if you edited it, take 'sha256' and 'files' out of run.json."
+            )
+        return path
 
     @property
     def info(self) -> dict[str, Any]:
@@ -79,7 +92,9 @@ class Run:
         path = self.path / INFO
         if not path.is_file():
             return {"status": "waiting"}
-        found = _mapping(path)
+        found = read_checked(path)
+        if not isinstance(found, dict):
+            raise InputError(f"{path}: holds no names and values, so it is not of a run.")
         for key, kind in _KINDS.items():
             if key in found and not isinstance(found[key], kind):
                 raise InputError(f"{path}: '{key}' is {found[key]!r:.40}; the file was damaged.")
@@ -94,7 +109,7 @@ class Run:
     @property
     def history(self) -> list[dict[str, Any]]:
         """One entry per evaluation."""
-        return read_history(self.path / HISTORY)
+        return read_history(self.file(HISTORY))
 
     @property
     def test(self) -> dict[str, float]:
@@ -123,6 +138,15 @@ class Run:
     def __repr__(self) -> str:
         status = self.info.get("status")
         return f"<run {self.name}: {self.recipe.objective}, seed {self.recipe.seed}, {status}>"
+
+
+def write_info(folder: Path, info: dict[str, Any]) -> None:
+    """run.json, which carries a hash of itself and, once finished, of the files beside it."""
+    kept = {}
+    if info.get("status") == "finished":
+        names = (RECIPE, HISTORY, ATTENTION, TRIPLETS)
+        kept = {name: sha256(folder / name) for name in names if (folder / name).is_file()}
+    write_checked(folder / INFO, {"format": FORMAT, **info, "files": kept})
 
 
 def _mapping(path: Path) -> dict[str, Any]:

@@ -19,9 +19,8 @@ from typing import Any
 
 from simgrad.core.errors import Busy, InputError, OutOfMemory
 from simgrad.core.extras import import_extras
-from simgrad.core.files import read_json, write_json
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import INFO, LAST, Run
+from simgrad.runs.run import LAST, Run, write_info
 from simgrad.studies.study import Study
 from simgrad.training.graph import give_back
 from simgrad.training.rounds import train
@@ -117,9 +116,11 @@ def _bare(error: Exception) -> Exception:
 def _note_failure(folder: Path, text: str) -> None:
     """Leave the reason in run.json, where the table and the report find it."""
     with contextlib.suppress(OSError):
-        path = folder / INFO
-        info = read_json(path) if path.is_file() else {}
-        write_json(path, {**info, "status": "failed", "error": text})
+        try:
+            info = Run(folder).info
+        except InputError:  # damaged: the reason counts
+            info = {}
+        write_info(folder, {**info, "status": "failed", "error": text})
 
 
 def main() -> None:

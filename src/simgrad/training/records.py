@@ -14,25 +14,25 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, atomic_write, sweep, write_json, writing
+from simgrad.core.files import atomic_path, atomic_write, sweep, writing
 from simgrad.data.base import Dataset
 from simgrad.runs.data import record_of, same_data
 from simgrad.runs.prepare import Prepared
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import (
+    ATTENTION,
     BEST,
-    FORMAT,
     HISTORY,
-    INFO,
     LAST,
     RECIPE,
     TRIPLETS,
     Run,
     environment,
+    write_info,
 )
 from simgrad.training.progress import Progress
 
-ATTENTION, TENSORBOARD = "attention.jsonl", "tensorboard"
+TENSORBOARD = "tensorboard"
 
 
 # May change between sittings: how the same gradient is computed, and where.
@@ -95,7 +95,6 @@ class Records:
             return
         dataset = self.prepared.dataset
         info = {
-            "format": FORMAT,
             "status": status,
             **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
             "steps": at.step,
@@ -109,7 +108,7 @@ class Records:
             "data_fingerprint": dataset.fingerprint(),
             **environment(),
         }
-        write_json(self.folder / INFO, info)
+        write_info(self.folder, info)
 
     def triplets(self, parts: dict[str, Tensor]) -> None:
         """Of the early, middle and late part of the run, where there are any."""
