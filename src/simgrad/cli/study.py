@@ -13,6 +13,7 @@ from simgrad.core.console import console, print_table
 from simgrad.core.errors import InputError
 from simgrad.data.opening import EMBEDDED
 from simgrad.studies.engine import failures, run_local, run_ray
+from simgrad.studies.looking import look_at, told_once
 from simgrad.studies.plan import Plan, StudyFile, read_plan
 from simgrad.studies.study import Study
 from simgrad.studies.table import Table, build_table, header, number, significance, write_tables
@@ -47,7 +48,7 @@ def study(
         output: folder of the study; studies/NAME if left out.
         seeds: how many seeds; more than before extends a study.
         fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds.
-        dry_run: print what would be run, and check all of it, without training.
+        dry_run: open every row's data and model, and print what each reads, without training.
         engine: local processes, or a Ray cluster (extra `ray`).
         processes: worker processes; as many as help if left out.
         side_by_side: runs that each process packs onto its GPU.
@@ -70,7 +71,7 @@ def study(
         folder = Path(output) if output else Path("studies") / name
     chosen = adapt(chosen, data, features, regions, fast, seeds, device)
     if dry_run:
-        _print_plan(chosen)
+        _look_at(chosen)
         return
     made = Study.create(chosen, folder)
     print(f"{chosen.title}: {len(chosen.runs())} runs in {folder}", file=sys.stderr)
@@ -105,9 +106,28 @@ def adapt(
     return plan
 
 
-def _print_plan(plan: Plan) -> None:
-    rows = [(name, r.model, r.objective, r.epochs, r.batch) for name, _, r in plan.runs()]
-    print_table(("run", "model", "objective", "epochs", "batch"), rows, title=plan.title)
+def _look_at(plan: Plan) -> None:
+    """What each row reads; fails where the study would."""
+    seen = look_at(plan)
+    rows, data, broken = [], [], []
+    for row, found in seen:
+        if isinstance(found, InputError):
+            broken.append((row.label, str(found)))
+            continue
+        recipe, seed = plan.recipe(row, plan.seeds[0]), plan.seeds[0]
+        sizes = (found.images, f"{found.parameters:,}", f"{found.words:,}")
+        rows.append((row.label, row.folder(seed), *sizes, recipe.epochs, recipe.batch))
+        data.append((row.label, found.data))
+    if rows:
+        head = ("row", "first run", "reads", "weights", "words", "epochs", "batch")
+        print_table(head, rows, title=f"{plan.title}: {len(plan.runs())} runs")
+    same = len({text for _, text in data}) == 1
+    for line in [data[0][1]] if same else told_once(data):
+        print(f"data of {line}" if not same else f"data: {line}")
+    for line in told_once(broken):
+        print(line, file=sys.stderr)
+    if broken:
+        raise InputError(f"{len(broken)} of {len(seen)} rows cannot be run.")
 
 
 def conclude(made: Study) -> None:
@@ -117,10 +137,13 @@ def conclude(made: Study) -> None:
     show(table)
     print(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
     broken = failures(made)
-    for name, reason in broken:
-        print(f"not finished: {name}: {reason}", file=sys.stderr)
+    for line in told_once(broken):
+        print(f"not finished: {line}", file=sys.stderr)
     if broken:
-        raise InputError(f"{len(broken)} runs are not finished; the same command goes on.")
+        raise InputError(
+            f"{len(broken)} runs are not finished; the same command goes on. A corrected study "
+            "file may go on in the same folder."
+        )
 
 
 def show(table: Table) -> None:

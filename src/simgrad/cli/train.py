@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import re
 import typing
 from json import dumps
 from pathlib import Path
@@ -15,8 +14,10 @@ from simgrad.core.console import print_table
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.core.spec import print_value
-from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe import Recipe, differing, read_recipe
 from simgrad.runs.run import INFO, LOCK, RECIPE, Run
+from simgrad.studies.naming import brief
+from simgrad.training.rounds import ROUND_ONE
 from simgrad.training.rounds import train as run_training
 
 
@@ -66,7 +67,7 @@ def train(
     base = read_recipe(recipe) if recipe else Recipe()
     given = {k: v for k, v in vars(options).items() if v is not None}
     chosen = base.replace(**given)
-    folder = Path(output or default_folder(chosen))
+    folder = Path(output) if output else default_folder(chosen)
     if not resume and (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")
 
@@ -94,11 +95,23 @@ def _withdraw(folder: Path) -> None:
         folder.rmdir()
 
 
-def default_folder(recipe: Recipe) -> str:
-    """runs/<model>-<objective>-<data>-s<seed>"""
-    data = Path(recipe.data).name if "(" not in recipe.data else recipe.data.split("(")[0]
-    words = f"{recipe.model}-{recipe.objective}-{data}"
-    return f"runs/{re.sub(r'[^A-Za-z0-9+.]+', '-', words).strip('-')}-s{recipe.seed}"
+def default_folder(recipe: Recipe) -> Path:
+    """runs/MODEL-OBJECTIVE-DATA-sSEED; with a number where other settings have that already."""
+    parts = (brief(name, getattr(recipe, name)) for name in ("model", "objective", "data"))
+    name, number = f"{'-'.join(parts)}-s{recipe.seed}", 1
+    while True:
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if _free_or_its_own(folder, recipe.settled()):
+            return folder
+        number += 1
+
+
+def _free_or_its_own(folder: Path, recipe: Recipe) -> bool:
+    if recipe.second_round is not None:
+        folder, recipe = folder / ROUND_ONE, recipe.replace(second_round=None)
+    if not (folder / RECIPE).is_file():
+        return not (folder.parent / RECIPE).is_file() or folder.name != ROUND_ONE
+    return not differing(Run(folder).recipe, recipe)
 
 
 def summarise(run: Run) -> None:

@@ -17,7 +17,8 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.core.typed import Number, Text, Typed, checked, read_yaml
 from simgrad.data.base import Dataset
-from simgrad.data.opening import absolute, open_dataset
+from simgrad.data.opening import absolute as place_of
+from simgrad.data.opening import open_dataset
 from simgrad.models import models
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -240,10 +241,7 @@ class Recipe(Typed):
 
     def settled(self) -> "Recipe":
         """The same recipe from anywhere: paths that are there become absolute."""
-        changes: dict[str, Any] = _absolute(self.to_dict())
-        if self.second_round is not None:
-            changes["second_round"] = _absolute(self.second_round)
-        return self.replace(**changes)
+        return self.replace(**absolute(self.to_dict()))
 
     def replace(self, **changes: Any) -> "Recipe":
         """Another recipe with some fields changed, checked like one that was read."""
@@ -255,20 +253,31 @@ class Recipe(Typed):
             yaml.safe_dump(self.to_dict(), file, sort_keys=False, allow_unicode=True)
 
 
+# May change between sittings of a run: how the same gradient is computed, and where.
+_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch")
 # Fields that name a file or folder.
 _PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from")
 
 
-def _absolute(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields in which paths stand, also within a model's spec, with absolute ones."""
-    found = {k: absolute(v) if k in _PLACES and v is not None else v for k, v in fields.items()}
+def absolute(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a recipe with absolute paths, also within a model's spec and a second round."""
+    found = {k: place_of(v) if k in _PLACES and v is not None else v for k, v in fields.items()}
     if "model" in found:
-        config = models.parse(found["model"])
+        config = models.parse(str(found["model"]))
         texts = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-        paths = {k: absolute(v) for k, v in texts.items() if isinstance(v, str) and "/" in v}
+        paths = {k: place_of(v) for k, v in texts.items() if isinstance(v, str) and "/" in v}
         if any(texts[k] != path for k, path in paths.items()):
             found["model"] = str(dataclasses.replace(config, **paths))
+    second = fields.get("second_round")
+    if isinstance(second, dict):
+        found["second_round"] = absolute(second)
     return found
+
+
+def differing(one: Recipe, other: Recipe) -> list[str]:
+    """The fields in which two recipes differ, as far as they decide what a run does."""
+    a, b = one.to_dict(), other.to_dict()
+    return [name for name in a if a[name] != b[name] and name not in _MACHINE]
 
 
 def read_recipe(path: str | Path) -> Recipe:

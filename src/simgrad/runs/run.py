@@ -15,6 +15,7 @@ from typing import Any
 import simgrad
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
+from simgrad.core.extras import bring_back
 from simgrad.core.files import read_json, sha256
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Ranks
@@ -73,6 +74,8 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
+        """What it was asked to do; files of one's own that it was made with are imported again."""
+        bring_back(self.path, self.info.get("with", []))
         return read_recipe(self.file(RECIPE))
 
     def file(self, name: str) -> Path:

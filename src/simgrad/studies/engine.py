@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from simgrad.core.console import progress
 from simgrad.core.errors import InputError
+from simgrad.core.extras import import_file, imported
 from simgrad.runs.recipe import from_dict
 from simgrad.runs.run import Run
 from simgrad.studies.sharing import shared_gpu
@@ -92,14 +94,15 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     gpus = 1 if ray.cluster_resources().get("GPU") else 0
 
     @ray.remote(num_cpus=1, num_gpus=gpus, max_retries=3)  # type: ignore[untyped-decorator]
-    def one(folder: str, recipe: dict[str, Any]) -> str | None:
-        from pathlib import Path
-
+    def one(folder: str, recipe: dict[str, Any], files: list[str]) -> str | None:
+        for file in files:
+            import_file(Path(file))
         problem = _train(Path(folder), from_dict(recipe, folder), {})
         return None if problem is None else str(problem)
 
     jobs = [(p, r) for p, r in study.jobs() if not Run(p).finished]
-    waiting = [one.remote(str(path.resolve()), recipe.to_dict()) for path, recipe in jobs]
+    files = [file["path"] for file in imported()]
+    waiting = [one.remote(str(path.resolve()), recipe.to_dict(), files) for path, recipe in jobs]
 
     def busy() -> bool:
         nonlocal waiting

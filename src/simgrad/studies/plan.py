@@ -28,7 +28,7 @@ from simgrad.data.opening import embedded
 from simgrad.data.transforms import named
 from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
-from simgrad.runs.recipe import Recipe, of_fields
+from simgrad.runs.recipe import Recipe, absolute, of_fields
 from simgrad.studies import naming
 
 _METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
@@ -83,6 +83,10 @@ class Row(Typed):
     def folder(self, seed: int) -> str:
         """The folder of one of its runs."""
         return f"{self.name or naming.slug(self.label)}-s{seed}"
+
+    def renamed(self, name: str) -> "Row":
+        """The same row, its folders called otherwise."""
+        return self.model_copy(update={"name": name})
 
     def with_changes(self, **changes: Any) -> "Row":
         """The same row with more of the recipe changed."""
@@ -141,6 +145,11 @@ class Plan:
             for seed in self.seeds
             for row in self.rows
         ]
+
+    def settled(self) -> "Plan":
+        """The same study from anywhere: paths that are there become absolute."""
+        rows = (row.model_copy(update={"changes": absolute(row.changes)}) for row in self.rows)
+        return dataclasses.replace(self, base=self.base.settled(), rows=tuple(rows))
 
     def changed(self, **changes: Any) -> "Plan":
         """The same study with a few fields of the recipe changed for all rows."""
@@ -286,4 +295,4 @@ def _gridded(told: StudyFile, where: str) -> list[Row]:
 def _named(rows: list[Row]) -> list[Row]:
     """Every row with a name of its own for its folders."""
     names = naming.apart([row.name or naming.slug(row.label) for row in rows])
-    return [row.model_copy(update={"name": n}) for row, n in zip(rows, names, strict=True)]
+    return [row.renamed(name) for row, name in zip(rows, names, strict=True)]

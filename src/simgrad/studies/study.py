@@ -1,5 +1,7 @@
 """A study folder: the plan, a folder for every run, and the table."""
 
+import dataclasses
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -7,11 +9,12 @@ from typing import Any
 
 import yaml
 
+from simgrad.core import extras
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_write, sha256
+from simgrad.core.files import atomic_write, lock, sha256
 from simgrad.core.typed import read_yaml
-from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import Run
+from simgrad.runs.recipe import Recipe, differing
+from simgrad.runs.run import LOCK, Run
 from simgrad.studies.papers import published_for
 from simgrad.studies.plan import Plan, Row, plan_from_dict
 
@@ -37,28 +40,29 @@ class Study:
 
     @staticmethod
     def create(plan: Plan, path: str | Path) -> "Study":
-        """Write the plan; a folder that has one is extended, never changed in what was run."""
-        path = Path(path)
-        study = Study(path)
-        if (path / PLAN).is_file():
+        """Write the plan into a folder, or a corrected one over it.
+
+        What has been trained is never changed: rows and seeds may be added, and settings of runs
+        that failed or have not begun may be corrected; these are then trained anew.
+        """
+        study, plan = Study(Path(path)), plan.settled()
+        if (study.path / PLAN).is_file():
             old = study.plan
-            before = {name: recipe for name, _, recipe in old.runs()}
-            for name, _, recipe in plan.runs():
-                if name in before and before[name] != recipe:
-                    changed = [
-                        k for k, v in recipe.to_dict().items() if before[name].to_dict()[k] != v
-                    ]
-                    raise InputError(
-                        f"{path} holds a study in which {name} has another recipe "
-                        f"({', '.join(changed)} differ): give another --output."
-                    )
-        with atomic_write(path / PLAN) as file:
+            plan = _with_old_names(plan, old)
+            _make_way(study, old, plan)
+        with atomic_write(study.path / PLAN) as file:
             yaml.safe_dump(to_dict(plan), file, sort_keys=False, allow_unicode=True)
-        return Study(path)
+        extras.remember(study.path)
+        return Study(study.path)
 
     @cached_property
     def plan(self) -> Plan:
+        extras.bring_back(self.path)
         return plan_from_dict(read_yaml(self.path / PLAN), str(self.path / PLAN))
+
+    def __repr__(self) -> str:
+        done = sum(run.finished for run in self.runs)
+        return f"<study {self.path.name}: {done} of {len(self.jobs())} runs finished>"
 
     @property
     def title(self) -> str:
@@ -100,6 +104,43 @@ class Study:
         """label -> metric -> (mean, std) as published."""
 
         return {row.label: published_for(self.plan.published, row) for row in self.plan.rows}
+
+
+def _with_old_names(plan: Plan, old: Plan) -> Plan:
+    """Rows that were there before keep the names of their folders."""
+    known = {_key(old.recipe(row, 0)): row.name for row in old.rows}
+    rows = [row.renamed(known.get(_key(plan.recipe(row, 0)), row.name)) for row in plan.rows]
+    return dataclasses.replace(plan, rows=tuple(rows))
+
+
+def _key(recipe: Recipe) -> str:
+    return repr(recipe.to_dict())
+
+
+def _make_way(study: "Study", old: Plan, new: Plan) -> None:
+    """Remove failed runs whose settings were corrected; refuse to change what was trained."""
+    before = {name: recipe for name, _, recipe in old.runs()}
+    stale, kept = [], {}
+    for name, _, recipe in new.runs():
+        changed = differing(before.get(name, recipe), recipe)
+        folder = study.path / RUNS / name
+        if not changed or not folder.exists():
+            continue
+        if Run(folder).info.get("status") in ("waiting", "failed"):
+            stale.append(folder)
+        else:
+            kept[name] = changed
+    if kept:
+        fields = ", ".join(sorted({field for changed in kept.values() for field in changed}))
+        raise InputError(
+            f"{study.path} holds a study in which {', '.join(kept)} were trained with another "
+            f"recipe ({fields} differ): give another --output, or remove their folders."
+        )
+    for folder in stale:
+        with lock(folder / LOCK, wait=False, what=f"the run {folder}"):
+            for part in folder.iterdir():
+                if part.name != LOCK:
+                    shutil.rmtree(part) if part.is_dir() else part.unlink()
 
 
 def to_dict(plan: Plan) -> dict[str, Any]:

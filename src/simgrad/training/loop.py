@@ -288,10 +288,8 @@ class Training:
         self.kept.total.zero_()
         at.losses = 0
         at.evaluations += 1
-        score = entry["val"].get(recipe.select)
-        if score is None:
-            raise InputError(f"recipe: select: there is no metric '{recipe.select}'.")
-        score = distributed.first(score)  # processes have batch norms of their own
+        # Processes have batch norms of their own: the first decides.
+        score = distributed.first(entry["val"][recipe.select])
         better = score > at.best
         at.since_best = 0 if better else at.since_best + 1
         if better:

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
+from simgrad.core.extras import imported
 from simgrad.core.files import atomic_path, atomic_write, sweep, writing
 from simgrad.data.base import Dataset
 from simgrad.runs.data import record_of, same_data
 from simgrad.runs.prepare import Prepared
-from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import (
     ATTENTION,
     BEST,
@@ -35,8 +36,6 @@ from simgrad.training.progress import Progress
 TENSORBOARD = "tensorboard"
 
 
-# May change between sittings: how the same gradient is computed, and where.
-_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch")
 # Where the data lie; what they hold is compared when they are opened.
 _PLACE = ("data", "features", "skip")
 
@@ -47,8 +46,7 @@ def claim(recipe: Recipe, folder: Path, dataset: Dataset | None = None) -> None:
     for place in (folder, folder / BEST, folder / LAST):
         sweep(place)
     if path.exists():
-        old, new = Run(folder).recipe.to_dict(), recipe.to_dict()
-        changed = [k for k in new if old[k] != new[k] and k not in _MACHINE]
+        changed = differing(Run(folder).recipe, recipe)
         if any(k not in _PLACE for k in changed):
             raise InputError(
                 f"{folder} holds a run with another recipe ({', '.join(changed)} differ). "
@@ -104,6 +102,7 @@ class Records:
             "warnings": at.warnings,
             "device": str(self.prepared.device),
             "threads": torch.get_num_threads(),
+            "with": imported(),
             "dataset": record_of(dataset),
             "data_fingerprint": dataset.fingerprint(),
             **environment(),

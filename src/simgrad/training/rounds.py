@@ -12,6 +12,8 @@ from simgrad.runs.run import BEST, RECIPE, Run
 from simgrad.training import distributed
 from simgrad.training.loop import train_round
 
+ROUND_ONE = "round1"  # folder of a run's first round, where no other run shares it
+
 
 def train(
     recipe: Recipe | str | Path,
@@ -42,7 +44,7 @@ def train(
             recipe, folder, dataset=dataset, quiet=quiet, stop_after=stop_after, shared=shared
         )
     folder = Path(folder)
-    place = round_one or folder / "round1"
+    place = round_one or folder / ROUND_ONE
     with distributed.together():  # parted and joined again, processes may take old addresses
         return _train_two(recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared)
 
