@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.core.console import progress
+from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
+from simgrad.core.threads import settle
 from simgrad.runs.recipe import from_dict
 from simgrad.runs.run import Run
 from simgrad.studies.sharing import shared_gpu
@@ -34,8 +36,7 @@ def crew_for(study: Study, processes: int | None, threads: int | None) -> Crew:
     """As many workers as help on this machine."""
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = cores or 1
+    cores = available()
     left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
     gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
     if gpus:
@@ -53,11 +54,8 @@ def run_local(
     if all(Run(path).finished for path, _ in study.jobs()):
         return
     crew = crew_for(study, processes, threads)
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(crew.cores),
-        "SIMGRAD_THREADS": str(crew.cores),
-    }
+    environment = dict(os.environ)
+    settle(environment, crew.cores)
     command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
     logs = study.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ twice. With several threads, runs share one process and one GPU, each on a strea
 """
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -127,10 +126,6 @@ def main() -> None:
     """Entry point of a worker process."""
 
     import_extras()
-    if os.environ.get("SIMGRAD_THREADS"):
-        import torch
-
-        torch.set_num_threads(int(os.environ["SIMGRAD_THREADS"]))
     threads = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     sys.exit(1 if work(Study.open(sys.argv[1]), threads) else 0)
 

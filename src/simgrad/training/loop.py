@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, write_json
+from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
 from simgrad.data.batches import Batch
 from simgrad.data.sampling import IndexBatch, Sampler
@@ -75,10 +76,17 @@ def train_round(
                 if chief:
                     state.forget(folder / run.LAST)  # a kill may have come before that
                 return Run(folder)
-            _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared)
+            with threads(_threads_before(folder)):
+                _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared)
             give_back()  # captured steps above all: others are waiting for memory
             distributed.wait()
     return Run(folder)
+
+
+def _threads_before(folder: Path) -> int | None:
+    """How many threads a run on a CPU began with: sums depend on it."""
+    info = Run(folder).info
+    return info.get("threads") if info.get("device") == "cpu" else None
 
 
 def _go_on(
@@ -306,7 +314,7 @@ class Training:
             at.warnings.append({"step": at.step, "text": text})
             self.display.say(f"step {at.step}: {text}")
         self.records.evaluation(entry)
-        self.display.evaluated(entry)
+        self.display.evaluated(entry, on_cpu=self.device.type == "cpu")
 
     def _observe(self, index: IndexBatch, chosen: Objective) -> dict[str, Any]:
         """How the objective spreads its weight over one training batch."""
