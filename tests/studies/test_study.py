@@ -158,6 +158,16 @@ def test_rows_keep_their_folders_when_the_study_grows(tmp_path: Path) -> None:
     ]
 
 
+def test_a_damaged_plan_is_noticed(tmp_path: Path) -> None:
+    study = Study.create(plan(), tmp_path)
+    whole = (tmp_path / "study.yaml").read_bytes()
+    (tmp_path / "study.yaml").write_bytes(whole.replace(b"nt-xent", b"nt-xenu", 1))
+    with pytest.raises(InputError, match="not what was written"):
+        _ = Study.open(tmp_path).plan
+    (tmp_path / "study.yaml").write_bytes(whole)
+    assert Study.open(tmp_path).plan == study.plan
+
+
 def test_paths_of_a_study_hold_wherever_one_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,9 +260,7 @@ def test_a_file_that_this_user_never_ran_is_not_imported(
     monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "theirs.py"
     file.write_text("raise SystemExit('it ran')\n")
-    told = [{"path": str(file), "sha256": sha256(file)}]
-    (tmp_path / "with.json").write_text(json.dumps(told))
-    extras.bring_back(tmp_path)
+    extras.bring_back(tmp_path, [{"path": str(file), "sha256": sha256(file)}])
     assert "nobody has given to --with" in capsys.readouterr().err
 
 

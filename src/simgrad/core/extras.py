@@ -46,19 +46,11 @@ def imported() -> list[dict[str, str]]:
     return [{"path": path, "sha256": hashed} for path, hashed in _imported.items()]
 
 
-def remember(folder: Path) -> None:
-    """Note beside a study which files it was made with."""
-    if _imported:
-        write_json(folder / _FILE, imported())
-
-
-def bring_back(folder: Path, files: Any = None) -> None:
-    """Import again what a study's folder, or a run's `files`, remembers; say so."""
-    if files is None:
-        files = read_json(folder / _FILE) if (folder / _FILE).is_file() else []
-    told = [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []
-    for file in told:
-        path, hashed = (str(file.get(key)) for key in ("path", "sha256"))
+def bring_back(folder: Path, files: list[Any]) -> None:
+    """Import again what a study or a run remembers; say so."""
+    for file in files:
+        told = file if isinstance(file, dict) else {}
+        path, hashed = (str(told.get(key)) for key in ("path", "sha256"))
         if path in _imported or path in _told:
             continue
         _told.add(path)

@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
-from simgrad.core import extras
+from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
+from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
 from simgrad.core.typed import read_yaml
 from simgrad.runs.recipe import Recipe, differing
@@ -19,6 +20,7 @@ from simgrad.studies.papers import published_for
 from simgrad.studies.plan import Plan, Row, plan_from_dict
 
 PLAN, RUNS = "study.yaml", "runs"
+SEAL = "study.json"  # the plan's hash, and files of one's own that the study was made with
 
 
 @dataclass(frozen=True)
@@ -46,18 +48,28 @@ class Study:
         that failed or have not begun may be corrected; these are then trained anew.
         """
         study, plan = Study(Path(path)), plan.settled()
-        if (study.path / PLAN).is_file():
-            old = study.plan
-            plan = _with_old_names(plan, old)
-            _make_way(study, old, plan)
-        with atomic_write(study.path / PLAN) as file:
-            yaml.safe_dump(to_dict(plan), file, sort_keys=False, allow_unicode=True)
-        extras.remember(study.path)
+        with lock(study.path / LOCK, what=f"the study {study.path}"):
+            if (study.path / PLAN).is_file():
+                old = study.plan
+                plan = _with_old_names(plan, old)
+                _make_way(study, old, plan)
+            (study.path / SEAL).unlink(missing_ok=True)  # it speaks of the plan before
+            with atomic_write(study.path / PLAN) as file:
+                yaml.safe_dump(to_dict(plan), file, sort_keys=False, allow_unicode=True)
+            seal = {"files": {PLAN: sha256(study.path / PLAN)}, "with": imported()}
+            write_checked(study.path / SEAL, seal)
         return Study(study.path)
 
     @cached_property
     def plan(self) -> Plan:
-        extras.bring_back(self.path)
+        if (self.path / SEAL).is_file():
+            seal = read_checked(self.path / SEAL)
+            if seal["files"].get(PLAN) != sha256(self.path / PLAN):
+                raise InputError(
+                    f"{self.path / PLAN}: not what was written: damaged, or edited by hand. If you "
+                    f"edited it, delete {SEAL} beside it."
+                )
+            bring_back(self.path, seal["with"])
         return plan_from_dict(read_yaml(self.path / PLAN), str(self.path / PLAN))
 
     def __repr__(self) -> str:
