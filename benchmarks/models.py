@@ -102,8 +102,9 @@ def our_model(name: str) -> Any:
 
 def our_step(name: str, batch: Batch) -> tuple[Step, str]:
     """bfloat16, captured once and replayed."""
-    import simgrad
     from simgrad.training.few import loss_of_few
+
+    import simgrad
 
     model, rule = our_model(name), simgrad.objective("triplet-sh")
     optimiser = torch.optim.Adam(model.parameters(), lr=2e-4, fused=True, capturable=True)

@@ -41,14 +41,13 @@ print(float(model.fc.weight.sum()))
 # What `simgrad train` does, left after the first step.
 FIRST_STEP = """
 import os, sys
-from simgrad.training import step
-update = step.Step.update
+from simgrad.training import loop
+update = loop.Step.update
 def once(self, *given):
     float(update(self, *given))
     os._exit(0)
-step.Step.update = once
-from simgrad.training import train
-from simgrad.training.recipe import Recipe
+loop.Step.update = once
+from simgrad.training import Recipe, train
 train(Recipe(data=sys.argv[1], device=sys.argv[3]), sys.argv[2])
 """
 DATA = "scenes(features=global, train={}, val=500, test=500)"

@@ -36,9 +36,9 @@ from simgrad.mining.candidates import Candidates
 from simgrad.models import Inputs, build
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
-from simgrad.training.graph import RunSteps, own_stream
+from simgrad.training.graph import Captures, own_stream
+from simgrad.training.loop import Step
 from simgrad.training.schedule import Moment
-from simgrad.training.step import Step
 
 BATCH = 128
 MODELS = {
@@ -63,10 +63,10 @@ class Ours:
         torch.manual_seed(0)
         model = build(spec, Inputs(kind, shape, len(vocabulary))).to(self.device)
         model.train()
-        step = Step(model, recipe, self.device)
-        source = Source(split, vocabulary, device=self.device, resident=True)
+        self.step = Step(model, recipe, self.device)
+        self.source = Source(split, vocabulary, device=self.device, resident=True)
         self.draw = draw_of(recipe, split, _candidates(split)) if recipe.candidates else None
-        self.run_steps = RunSteps(step, {True: source}, recipe, self.device)
+        self.captures = Captures(model, self.step.update, recipe, self.device)
 
     def steps(self, count: int) -> Iterator[Tensor]:
         """The losses of an epoch's first steps."""
@@ -74,11 +74,14 @@ class Ours:
         plan: Any = sampler.epoch(self.split, 0)[:count]
         plan = plan if self.draw is None else self.draw.epoch(plan, 0)
 
-        def moment(_: int) -> Moment:
-            return Moment(1.0, 1.0, self.recipe.objective, False)
-
         drawn = 0 if self.draw is None else self.draw.for_each
-        return self.run_steps(plan, 0, 0, moment, trained=True, drawn=drawn)
+        captured = self.captures.of(self.source, trained=True, drawn=drawn)
+        take: Any = captured or self.step.update
+        batches: Any = captured.rows(plan, 0) if captured else self.source.batches(plan)
+        now = Moment(1.0, 1.0, self.recipe.objective, False)
+        for batch in batches:
+            self.step.optimizer.set_rates(now)
+            yield take(batch, now.objective)
 
     def seconds(self, count: int) -> float:
         """Of a step; a first pass loads kernels and captures shapes."""

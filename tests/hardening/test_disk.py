@@ -14,8 +14,8 @@ from simgrad.cli.program import main
 from simgrad.core import files
 from simgrad.core.errors import DiskError, InputError
 from simgrad.training import Run, train
+from simgrad.training.loop import Step
 from simgrad.training.state import load_state
-from simgrad.training.step import Step
 from tests.hardening.disks import disk
 from tests.hardening.jobs import dataset, outcome_of_run, recipe
 from tests.hardening.kills import ended, in_child, leftovers
@@ -233,7 +233,7 @@ def test_data_that_changed_between_sittings_are_noticed(tmp_path: Path) -> None:
     run = train(recipe(), tmp_path / "run", dataset=dataset(), quiet=True, stop_after=0.0)
     assert run.info["status"] == "stopped"
     files.write_json(run.path / "run.json", {**run.info, "data_fingerprint": "another"})
-    with pytest.raises(InputError, match="is not what it was"):
+    with pytest.raises(InputError, match="made with other data"):
         go(tmp_path / "run")
 
 

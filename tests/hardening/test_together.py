@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simgrad.core.errors import InputError
+from simgrad.runs.run import Run, write_info
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
 from tests.hardening.jobs import Job, other_jobs, run_job, study_job
@@ -117,8 +118,8 @@ def test_a_study_says_what_is_not_finished(
     job.work(tmp_path / "study")
     study = Study.open(tmp_path / "study")
     assert failures(study) == []
-    info = study.jobs()[1][0] / "run.json"
-    info.write_text(info.read_text().replace('"finished"', '"running"'))
+    run = Run(study.jobs()[1][0])
+    write_info(run.path, {**run.info, "status": "running"})
     with pytest.raises(InputError, match="1 runs are not finished"):
         conclude(study)
     assert "nobody works on it" in capsys.readouterr().err

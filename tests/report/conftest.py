@@ -15,6 +15,7 @@ from simgrad.training import train
 
 EVIL = "<script>alert('x')</script> & \"quoted\" `code` | *star*"
 
+PUBLISHED = {"loss": "Triplet"}
 BASE = Recipe(
     data="scenes(train=80, val=20, test=30, features=global)",
     model="vse++(dimension=32, word_dimension=16)",
@@ -29,9 +30,9 @@ BASE = Recipe(
 def make_plan() -> Plan:
     """Two settings that are run, one that never begins; published numbers beside the first."""
     rows = (
-        Row("triplet", "", {"objective": "triplet"}, True, {"loss": "Triplet"}),
-        Row("nt-xent", "", {"objective": "nt-xent(tau=0.1)"}),
-        Row("smooth-ap", "", {"objective": "smooth-ap"}),
+        Row(label="triplet", set={"objective": "triplet"}, baseline=True, published=PUBLISHED),
+        Row(label="nt-xent", set={"objective": "nt-xent(tau=0.1)"}),
+        Row(label="smooth-ap", set={"objective": "smooth-ap"}),
     )
     published = {"table": "bleeker_table1.csv", "where": {"dataset": "f30k", "method": "VSE++"}}
     return Plan("A tiny study", BASE, rows, (0, 1), claim="Less is more.", published=published)
@@ -72,6 +73,6 @@ def unfinished(study: Path, tmp_path: Path) -> Run:
         (folder / name).unlink()
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     (folder / "metrics.jsonl").write_text(lines[0] + '\n{"step": 99, "ep')  # cut off by a kill
-    info = json.loads((folder / "run.json").read_text())
+    info = Run(folder).info
     (folder / "run.json").write_text(json.dumps({**info, "status": "running"}))
     return Run.open(folder)

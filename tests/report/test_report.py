@@ -182,7 +182,7 @@ def test_a_run_before_its_first_evaluation(study: Path, tmp_path: Path) -> None:
 def test_data_that_is_gone_leaves_the_rest(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(self: Run) -> Dataset:
+    def gone(*_: object) -> Dataset:
         raise InputError("/photos: there is no such folder.")
 
     monkeypatch.setattr(Run, "dataset", gone)
@@ -195,7 +195,7 @@ def test_data_that_is_gone_leaves_the_rest(
 def test_warnings_are_shown(study: Path, tmp_path: Path) -> None:
     folder = tmp_path / "warned"
     shutil.copytree(study / "runs" / "triplet-s0", folder)
-    info = json.loads((folder / "run.json").read_text())
+    info = Run(folder).info
     info["warnings"] = [{"step": 7, "text": "all similarities are <equal>"}]
     (folder / "run.json").write_text(json.dumps(info))
     page = read(write_report([folder], tmp_path / "r.html", batches=0, pictures=False))

@@ -10,10 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from simgrad.core.files import lock, read_json, write_json
+from simgrad.core.files import lock, write_json
 from simgrad.objectives import objectives
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import Run
+from simgrad.runs.run import Run, write_info
 from simgrad.serve.app import create_app
 from simgrad.serve.facts import run_summary
 from simgrad.serve.lab import Lab, find_paths
@@ -238,6 +238,7 @@ def test_damaged_and_unfinished_runs_do_not_spoil_the_page(
         (tmp_path / "runs/waiting" / file).unlink()
     line = {"step": 1, "epoch": 1.0, "loss": float("nan"), "val": {"rsum": float("inf")}}
     (tmp_path / "runs/nan/metrics.jsonl").write_text(json.dumps(line) + '\n{"cut off')
+    write_info(tmp_path / "runs/nan", {**Run(tmp_path / "runs/nan").info, "status": "running"})
     lab = Lab(find_paths(tmp_path))
     with TestClient(create_app(lab), base_url="http://127.0.0.1") as client:
         found = {run["id"]: run for run in client.get("/api/overview").json()["runs"]}
@@ -260,7 +261,7 @@ def test_a_run_whose_process_was_killed_is_not_running(
 ) -> None:
     folder = tmp_path / "killed"
     shutil.copytree(runs["nt"], folder)
-    write_json(folder / "run.json", {**read_json(folder / "run.json"), "status": "running"})
+    write_json(folder / "run.json", {**Run(folder).info, "status": "running"})
     lab = Lab([folder])
     status = [run_summary(lab, "killed", Run(folder)).status]
     with lock(folder / ".lock"):

@@ -16,6 +16,7 @@ from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.models import Encoded
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run, write_info
 from simgrad.serve.approximate import Approximate, available
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.exact import Exact, best, product
@@ -250,6 +251,7 @@ def test_changed_weights_of_the_network_are_noticed(photo_run: Path, tmp_path: P
     recipe = (run / "recipe.yaml").read_text()
     old = str(photo_run.parent / "features")
     (run / "recipe.yaml").write_text(recipe.replace(old, str(features)))
+    write_info(run, Run(run).info)
     with pytest.raises(InputError, match="other weights"):
         Embedder.open(run).reader()
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simgrad.core.errors import InputError
+from simgrad.data.opening import embedded
 from simgrad.models import models
 from simgrad.studies.plan import Plan, Row, plan_from_dict, read_plan
 from simgrad.studies.study import Study
@@ -69,9 +70,9 @@ def test_regions_may_be_a_data_set_of_their_own() -> None:
 
 @pytest.mark.parametrize("spec", READS)
 def test_the_embedded_world_needs_no_download(spec: str) -> None:
-    changed = plan(spec).on_scenes(train=50)
+    changed = plan(spec).on_embedded(train=50)
     data, features = fed(changed, changed.rows[0])
-    assert data == f"scenes(features={READS[spec][1]}, train=50)"
+    assert data == embedded(READS[spec][1], train=50)
     assert features is None
     config = changed.model(changed.rows[0])
     assert config == config.offline()
@@ -114,7 +115,7 @@ def test_such_rows_train_on_the_embedded_world(tmp_path: Path) -> None:
         batch=64,
         workers=0,
     )
-    small = wanted.fast().on_scenes(train=20, val=5, test=5)
+    small = wanted.fast().on_embedded(train=20, val=5, test=5)
     study = Study.create(dataclasses.replace(small, seeds=(0,)), tmp_path / "study")
     assert work(study, log=print) == 0
     assert all(Run(path).finished for path, _ in study.jobs())

@@ -12,8 +12,8 @@ from simgrad.objectives import objective
 from simgrad.runs.prepare import prepare
 from simgrad.studies.papers import published_for
 from simgrad.studies.plan import Row, read_plan
+from simgrad.training.loop import Step
 from simgrad.training.schedule import moment, total_epochs
-from simgrad.training.step import Step
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 
@@ -21,7 +21,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
 def test_dry_run(path: Path) -> None:
     plan = read_plan(path)
-    for made in (plan, plan.on_scenes(train=50), plan.fast()):
+    for made in (plan, plan.on_embedded(train=50), plan.fast()):
         names = [name for name, _, _ in made.runs()]
         assert len(set(names)) == len(names)
         for _, _, recipe in made.runs():
@@ -87,7 +87,7 @@ def test_every_model_has_rows() -> None:
 @pytest.mark.parametrize("row", MODELS.rows, ids=lambda row: row.label)
 def test_every_row_takes_a_step(row: Row) -> None:
     """In the sizes and the precision that the recipe gives, on a few scenes."""
-    plan = MODELS.on_scenes(train=12, val=2, test=2).changed(
+    plan = MODELS.on_embedded(train=12, val=2, test=2).changed(
         batch=12, device="cpu", workers=0, min_count=1
     )
     recipe = plan.recipe(next(r for r in plan.rows if r.label == row.label), 0)
@@ -95,7 +95,11 @@ def test_every_row_takes_a_step(row: Row) -> None:
     index = Sampler("distinct", 12).epoch(prepared.train.split, 0)[0]
     step = Step(prepared.model.train(), recipe, prepared.device)
     before = [p.detach().clone() for p in prepared.model.parameters()]
-    losses = [float(step(prepared.train.fetch(index), moment(recipe, e, 5, 9))) for e in (0, 1)]
+    losses = []
+    for epoch in (0, 1):
+        now = moment(recipe, epoch, 5, 9)
+        step.optimizer.set_rates(now)
+        losses.append(float(step.update(prepared.train.fetch(index), now.objective)))
     assert all(math.isfinite(loss) for loss in losses)
     after = list(prepared.model.parameters())
     moved = sum(not torch.equal(a, b) for a, b in zip(before, after, strict=True))

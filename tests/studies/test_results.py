@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simgrad.core.files import read_json, write_json
+from simgrad.runs.run import Run, write_info
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
@@ -46,8 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert work(Study.create(plan, made / name)) == 0
     Study.create(plan_from_dict(AOQ, "aoq-further"), made / "aoq-further")
     for name in ("goal", "finetune"):
-        for path in (made / name / "runs").glob("*/run.json"):  # as long as the recorded ones
-            write_json(path, {**read_json(path), "steps": int(recorded(name)[0]["steps"])})
+        for path in (made / name / "runs").iterdir():  # as long as the recorded ones
+            write_info(path, {**Run(path).info, "steps": int(recorded(name)[0]["steps"])})
     for weights in made.rglob("best"):
         shutil.rmtree(weights)
     return made

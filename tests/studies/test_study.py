@@ -3,15 +3,24 @@
 import csv
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from simgrad.cli.study import show
+from simgrad.cli.study import study as command
+from simgrad.core import extras
 from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
 from simgrad.evaluation import Estimate
+from simgrad.objectives import objectives
 from simgrad.studies.engine import failures, run_local, run_ray
+from simgrad.studies.looking import told_once
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.studies.table import (
@@ -142,6 +151,160 @@ def test_a_study_is_extended_by_seeds_and_never_changed(done: Study) -> None:
         Study.create(plan(recipe={**SMALL["recipe"], "lr": 0.1}), done.path)
 
 
+def test_a_corrected_study_goes_on_and_failed_runs_are_replaced(tmp_path: Path) -> None:
+    good = {"label": "good", "set": {"objective": "triplet"}}
+
+    def made(**fields: Any) -> Study:
+        rows = [good, {"label": "bad", "set": fields}]
+        return Study.create(plan(grid={}, rows=rows, seeds=1), tmp_path / "study")
+
+    study = made(data=str(tmp_path / "nowhere"))
+    assert work(study) == 1
+    first = (study.jobs()[0][0] / "run.json").read_bytes()
+    study = made(lr=1e-3)
+    assert Run(study.jobs()[1][0]).info["status"] == "waiting"  # nothing of it is left
+    assert work(study) == 0
+    assert (study.jobs()[0][0] / "run.json").read_bytes() == first
+    assert Run(study.jobs()[1][0]).recipe.lr == 1e-3
+    with pytest.raises(InputError, match=r"bad-s0 were trained .*lr differ"):
+        made(lr=1e-2)
+    assert Study.open(study.path).plan.rows[1].changes == {"lr": 1e-3}
+
+
+def test_rows_keep_their_folders_when_the_study_grows(tmp_path: Path) -> None:
+    """A second goal would give the first another name."""
+    one, two = "goal(triplet=con, pair=sig)", "goal(triplet=cir, pair=sig-ms)"
+    study = Study.create(plan(grid={"objective": ["triplet", one]}, seeds=1), tmp_path)
+    assert [path.name for path, _ in study.jobs()] == ["triplet-s0", "goal-s0"]
+    study = Study.create(plan(grid={"objective": ["triplet", one, two]}, seeds=1), tmp_path)
+    assert [path.name for path, _ in study.jobs()] == [
+        "triplet-s0",
+        "goal-s0",
+        "goal-cir-sig-ms-s0",
+    ]
+
+
+def test_a_damaged_plan_is_noticed(tmp_path: Path) -> None:
+    study = Study.create(plan(), tmp_path)
+    whole = (tmp_path / "study.yaml").read_bytes()
+    (tmp_path / "study.yaml").write_bytes(whole.replace(b"nt-xent", b"nt-xenu", 1))
+    with pytest.raises(InputError, match="not what was written"):
+        _ = Study.open(tmp_path).plan
+    (tmp_path / "study.yaml").write_bytes(whole)
+    assert Study.open(tmp_path).plan == study.plan
+
+
+def test_paths_of_a_study_hold_wherever_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    rows = [{"label": "a", "set": {"data": "photos"}}]
+    study = Study.create(plan(grid={}, rows=rows), tmp_path / "study")
+    assert study.jobs()[0][1].data == str(tmp_path / "photos")
+
+
+def test_a_dry_run_opens_everything_and_fails_as_the_study_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(SMALL))
+    command(str(file), dry_run=True)
+    told = capsys.readouterr().out
+    assert "features 256" in told
+    assert "train 40/200" in told
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
+    with pytest.raises(InputError, match="2 of 2 rows cannot be run"):
+        command(str(file), dry_run=True, data="nonsense")
+    said = capsys.readouterr().err
+    assert said.count("nonsense") == 1
+    assert "triplet, nt-xent" in said
+    for field, value, words in (
+        ("model", "scan", "reads regions"),
+        ("select", "rsun", "Did you mean 'rsum'"),
+        ("candidates", "nowhere", "nowhere"),
+    ):
+        changed = {**SMALL, "recipe": {**SMALL["recipe"], field: value, "objective": "triplet"}}
+        changed["grid"] = {"objective": ["off-tri" if field == "candidates" else "triplet"]}
+        file.write_text(yaml.safe_dump(changed))
+        with pytest.raises(InputError, match="1 of 1 rows"):
+            command(str(file), dry_run=True)
+        assert words in capsys.readouterr().err
+
+
+def test_equal_failures_are_told_once() -> None:
+    same = [(f"run-{i}", "no disk") for i in range(8)]
+    lines = told_once([*same, ("other", "no light")])
+    assert lines == [
+        "run-0, run-1, run-2, run-3 and 4 more: no disk",
+        "other: no light",
+    ]
+
+
+@pytest.fixture
+def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file of one's own, imported by `--with` in this process for one test."""
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SIMGRAD_WITH", raising=False)
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    extras.import_file(file)
+    yield file
+    extras._imported.clear()
+    objectives._declared.pop("double")
+    os.environ.pop("SIMGRAD_WITH", None)
+
+
+def test_a_study_remembers_files_of_one_s_own(own_file: Path, tmp_path: Path) -> None:
+    study = Study.create(plan(grid={"objective": ["double"]}, seeds=1), tmp_path / "study")
+    assert work(study) == 0
+    environment = {k: v for k, v in os.environ.items() if k != "SIMGRAD_WITH"}
+
+    def count() -> tuple[int, str]:
+        command = ["simgrad.cli", "cocos", "study/runs/double-s0", "--batches", "1"]
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=tmp_path, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = count()
+    assert code == 0, said
+    assert f"importing {own_file}" in said
+    own_file.write_text(OWN + "# changed\n")
+    code, said = count()
+    assert code == 2
+    assert "has changed since" in said
+    assert "no objective 'double'" in said
+
+
+def test_a_file_that_this_user_never_ran_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A study from a stranger may name any file and its hash."""
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "theirs.py"
+    file.write_text("raise SystemExit('it ran')\n")
+    extras.bring_back(tmp_path, [{"path": str(file), "sha256": sha256(file)}])
+    assert "nobody has given to --with" in capsys.readouterr().err
+
+
+OWN = """
+from dataclasses import dataclass
+import simgrad
+from simgrad.objectives.base import objectives
+from simgrad.objectives import Objective
+
+@objectives.declare("double", paper="", description="pushes everything apart, twice")
+@dataclass(eq=False, repr=False)
+class Double(Objective):
+    def rule(self, similarities, positives, batch):
+        weights = 2.0 * (~positives).to(similarities.dtype)
+        return (similarities * weights).sum(1), weights
+"""
+
+
 def test_two_processes_share_the_work(tmp_path: Path) -> None:
     study = Study.create(plan(), tmp_path / "study")
     run_local(study, processes=2, quiet=True)
@@ -169,7 +332,7 @@ def test_a_failing_run_is_named_and_the_others_finish(tmp_path: Path) -> None:
         ({"seeds": 0}, "seeds"),
         ({"grid": {"objective": []}}, "list of choices"),
         ({"grid": {}}, "needs `rows` or a `grid`"),
-        ({"colour": "red"}, "no 'colour'"),
+        ({"colour": "red"}, "no field 'colour'"),
         ({"grid": {"objective": ["tripet"]}}, "Did you mean 'triplet'"),
         ({"grid": {"learning": [1]}}, "no field 'learning'"),
         ({"rows": [{"label": "a"}, {"label": "a"}]}, "two rows are called 'a'"),

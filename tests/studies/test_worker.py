@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from simgrad.core.errors import Busy, OutOfMemory
 from simgrad.data import Dataset
 from simgrad.data.batches import Source
 from simgrad.runs.prepare import building
@@ -16,7 +17,7 @@ from simgrad.studies.engine import run_local
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
 from simgrad.training import Run, train
-from simgrad.training.loop import _Training
+from simgrad.training.loop import Training
 from tests.studies.test_study import SMALL, plan
 
 
@@ -56,14 +57,14 @@ def test_a_second_round_goes_on_when_its_first_has_become_a_row_or_is_none_any_m
 
     study = made(before)
     folder, recipe = study.jobs()[0]
-    original = _Training._epoch
+    original = Training._epoch
     with monkeypatch.context() as patched:
 
         def stopped(training: Any, asked_to_stop: Any) -> bool:
-            begun = training.recipe.candidates is not None and training.at["epoch"] == 1
+            begun = training.recipe.candidates is not None and training.progress.epoch == 1
             return not begun and original(training, asked_to_stop)
 
-        patched.setattr(_Training, "_epoch", stopped)
+        patched.setattr(Training, "_epoch", stopped)
         worker._train(folder, recipe, {}, study.round_one(recipe))
     assert Run(folder).info["status"] == "stopped"
     study = made(after)
@@ -83,7 +84,7 @@ def test_runs_of_two_rounds_read_the_data_once(
     kept: list[dict[Any, Any]] = []
     original = worker._train
 
-    def remember(folder: Path, recipe: Recipe, shared: dict[Any, Any], *more: Any) -> str | None:
+    def remember(folder: Path, recipe: Recipe, shared: dict[Any, Any], *more: Any) -> Any:
         kept.append(shared)
         return original(folder, recipe, shared, *more)
 
@@ -126,9 +127,9 @@ def test_a_run_that_failed_holds_nothing_when_memory_is_given_back(
         gc.collect()
         alive.extend(run() is not None for run in runs)
 
-    monkeypatch.setattr("simgrad.training.loop._Training._epoch", broken)
+    monkeypatch.setattr("simgrad.training.loop.Training._epoch", broken)
     monkeypatch.setattr("simgrad.studies.worker.give_back", look)
-    assert "out of memory" in str(worker._train(tmp_path / "run", recipe, {}))
+    assert isinstance(worker._train(tmp_path / "run", recipe, {}), OutOfMemory)
     assert alive == [False]
 
 
@@ -138,11 +139,11 @@ def test_a_run_that_found_no_room_comes_last_and_once_more(
     study = Study.create(plan(), tmp_path)
     tried: list[str] = []
 
-    def full(folder: Path, *_: Any) -> str | None:
+    def full(folder: Path, *_: Any) -> Exception | None:
         tried.append(folder.name)
         first, never = "triplet-s0", "nt-xent-s1"
         lacks = folder.name == never or (folder.name == first and tried.count(first) == 1)
-        return "OutOfMemoryError: CUDA out of memory." if lacks else None
+        return OutOfMemory("no room") if lacks else None
 
     monkeypatch.setattr(worker, "_train", full)
     assert work(study) == 1
@@ -156,11 +157,11 @@ def test_a_run_that_failed_before_waits_for_its_first_round_and_for_room(
     study = Study.create(plan(grid={}, rows=[{"label": "a"}], seeds=1), tmp_path)
     folder = study.jobs()[0][0]
     worker._note_failure(folder, "of an earlier sitting")
-    answers = [f"{worker.BUSY} on its first round", "CUDA out of memory", None]
+    answers: list[Exception | None] = [Busy("on its first round"), OutOfMemory("no room"), None]
 
-    def answer(folder: Path, *_: Any) -> str | None:
-        if answers[0] is not None and worker.BUSY not in answers[0]:
-            worker._note_failure(folder, answers[0])
+    def answer(folder: Path, *_: Any) -> Exception | None:
+        if isinstance(answers[0], OutOfMemory):
+            worker._note_failure(folder, str(answers[0]))
         return answers.pop(0)
 
     monkeypatch.setattr(worker, "_train", answer)

@@ -15,9 +15,8 @@ from simgrad.mining.drawing import Drawn, own_size
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
-from simgrad.training.graph import GraphSteps, _Layout, padded_length
+from simgrad.training.graph import Captured, _Layout, padded_length
 from simgrad.training.rounds import mine_run
-from tests.models.small import small
 from tests.training.test_step import CAPTIONER, SCAN, VSE, gradients, make
 
 
@@ -92,18 +91,18 @@ def test_what_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither batches that are worked in blocks, nor those that several processes share."""
     resident = SimpleNamespace(resident=True)
 
-    def possible(model: str = "vse++", **settings: Any) -> bool:
-        step: Any = SimpleNamespace(model=small(model))
-        return GraphSteps.possible(step, resident, Recipe(**settings), torch.device("cuda"))
+    def possible(norms: bool = False, **settings: Any) -> bool:
+        model: Any = SimpleNamespace(has_batch_norms=lambda: norms)
+        source: Any = resident
+        return Captured.possible(model, source, Recipe(**settings), torch.device("cuda"))
 
     assert possible()
     assert not possible(batch=5000)
     assert not possible(batch=1000, sampler="images")
     assert possible(batch=1000)
-    # VSRN has batch norms, which would count padded images.
-    assert possible("vsrn", positives="pairs")
-    assert possible("vsrn", positives="images", sampler="images")
-    assert not possible("vsrn", positives="images")
+    assert possible(norms=True, positives="pairs")
+    assert possible(norms=True, positives="images", sampler="images")
+    assert not possible(norms=True, positives="images")  # these would count the padding
     monkeypatch.setattr("simgrad.training.distributed.size", lambda: 2)
     assert not possible()
 
@@ -149,13 +148,13 @@ def test_a_network_that_is_thawed_on_the_way_is_captured_again(
         device="cuda", batch=16, epochs=1, finetune_epochs=1, finetune_lr=1e-5, positives="pairs",
     )  # fmt: skip
     shapes: list[tuple[int, ...]] = []  # of what captured steps read
-    capture = GraphSteps._capture
+    capture = Captured._capture
 
-    def noted(steps: GraphSteps, *given: Any) -> Any:
+    def noted(steps: Captured, *given: Any) -> Any:
         shapes.append(steps.source.image_shape)
         return capture(steps, *given)
 
-    monkeypatch.setattr(GraphSteps, "_capture", noted)
+    monkeypatch.setattr(Captured, "_capture", noted)
     losses = []
     for graphs in (False, True):
         run = train(recipe.replace(graphs=graphs), tmp_path / str(graphs), quiet=True)

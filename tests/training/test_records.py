@@ -12,7 +12,7 @@ from simgrad.core.errors import InputError
 from simgrad.runs.prepare import prepare
 from simgrad.runs.run import Run
 from simgrad.training import train
-from simgrad.training.loop import _Training
+from simgrad.training.loop import Training
 from simgrad.training.records import ATTENTION
 
 
@@ -26,7 +26,7 @@ def test_attention_is_noted_every_so_many_steps_and_goes_on_where_it_stopped(
     assert [entry["step"] for entry in noted] == list(range(3, whole.info["steps"] + 1, 3))
     assert all(entry["attention"]["i2t"]["effective"] > 0 for entry in noted)
     # A checkpoint at step 5, then on to step 8 without one, and a kill.
-    stopped = _Training(recipe, tmp_path / "cut", prepare(recipe, scenes), True)
+    stopped = Training(recipe, tmp_path / "cut", prepare(recipe, scenes), True)
     recipe.save(tmp_path / "cut" / "recipe.yaml")
     asked = iter([False] * 4 + [True])
     stopped.go(lambda: next(asked))

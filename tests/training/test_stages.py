@@ -9,8 +9,8 @@ from simgrad.core.errors import InputError
 from simgrad.runs.prepare import prepare
 from simgrad.training import loop as loop_module
 from simgrad.training import train
+from tests.runs.test_prepare import _SMALL, recipe, tiny
 from tests.training.test_loop import same, without_time
-from tests.training.test_prepare import _SMALL, recipe, tiny
 
 __all__ = ["tiny"]  # the fixture that makes the network known
 
@@ -32,19 +32,19 @@ def test_interrupted_in_any_stage_ends_with_the_same_weights(
     assert prepare(chosen).frozen is not None
     whole = train(chosen, tmp_path / "whole", quiet=True)
     assert whole.info["steps"] == 16
-    original = loop_module._Training._check
+    original = loop_module.Training._check
 
     class Killed(Exception):
         pass
 
     def check(training: Any, loss: Any, index: Any) -> None:
         original(training, loss, index)
-        if training.at["step"] == stop_at and not (tmp_path / "killed").exists():
+        if training.progress.step == stop_at and not (tmp_path / "killed").exists():
             (tmp_path / "killed").touch()
             raise Killed
 
     # A checkpoint after every step; the kill comes in the middle of the next.
-    monkeypatch.setattr(loop_module._Training, "_check", check)
+    monkeypatch.setattr(loop_module.Training, "_check", check)
     often = chosen.replace(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
         train(often, tmp_path / "parts", quiet=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from simgrad.analysis import attention
 from simgrad.core.errors import InputError
 from simgrad.data import Sampler, open_dataset
 from simgrad.data.batches import Source
@@ -16,9 +17,9 @@ from simgrad.models import Inputs, build
 from simgrad.objectives import objective, objectives
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
+from simgrad.training.loop import Step
 from simgrad.training.observe import observe
 from simgrad.training.schedule import moment
-from simgrad.training.step import Step
 
 DATA = {
     "vse++(dimension=16, word_dimension=8)": "scenes(train=40, val=5, test=5, features=global)",
@@ -148,11 +149,26 @@ def test_what_was_drawn_is_not_taken_for_captions_of_the_batch() -> None:
     index = draw_of(step.recipe, split, found).epoch(plain, 0)[0]
     step.model.eval()
     chosen = objective("triplet")
-    wanted, triplets, flat = observe(chosen, step.model, source.fetch(plain[0]))
-    told, others, level = observe(chosen, step.model, source.fetch(index))
+    wanted, triplets = observe(chosen, step.model, source.fetch(plain[0]), pairs=False)
+    told, others = observe(chosen, step.model, source.fetch(index), pairs=False)
     assert str(told) == str(wanted)
     torch.testing.assert_close(others, triplets)
-    assert level == pytest.approx(flat)
+
+
+def test_what_is_observed_has_the_pairing_of_the_run() -> None:
+    """With `positives: pairs`, an image's other captions are negatives there, too."""
+    step, source = make(VSE, Recipe(objective="nt-xent", batch=32))
+    index = Sampler("pairs", 32).epoch(source.split, 0)[0]
+    assert len(index.images) < 32
+    batch, chosen = source.fetch(index), objective("nt-xent")
+    step.model.eval()
+    with torch.no_grad():
+        images = step.model.encode_images(batch.images).select(batch.image_of_caption)
+        S = step.model.similarities(images, step.model.encode_captions(batch.tokens, batch.lengths))
+    told, triplets = observe(chosen, step.model, batch, pairs=True)
+    assert told == attention(chosen.weigh(S), torch.arange(32))
+    assert len(triplets) == 64
+    assert told != observe(chosen, step.model, batch, pairs=False)[0]
 
 
 def test_one_image_has_no_negatives_to_draw() -> None:
@@ -189,7 +205,7 @@ def test_an_overflow_in_another_process_is_noticed_here(monkeypatch: pytest.Monk
     """fp16: the step is left out everywhere, or weights would part."""
     step, source = make(VSE, Recipe(objective="nt-xent", precision="fp16"))
     batch = source.fetch(Sampler("pairs", 16).epoch(source.split, 0)[0])
-    step.scaler.load_state_dict({**step.scaler.state_dict(), "scale": 2.0})
+    step.optimizer.scaler.load_state_dict({**step.optimizer.scaler.state_dict(), "scale": 2.0})
     before = {k: v.clone() for k, v in step.model.state_dict().items()}
     step.update(batch, "nt-xent")
     after = {k: v.clone() for k, v in step.model.state_dict().items()}
@@ -202,7 +218,7 @@ def test_an_overflow_in_another_process_is_noticed_here(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("simgrad.training.distributed.add_gradients", sum_with_overflow)
     step.update(batch, "nt-xent")
-    assert step.scaler.get_scale() == 1.0
+    assert step.optimizer.scaler.get_scale() == 1.0
     assert all(torch.equal(after[k], v) for k, v in step.model.state_dict().items())
 
 

@@ -35,7 +35,7 @@ def mine(
         depth: how many to keep for each image and caption.
         skip: leave out so many of the very hardest, where false negatives are.
         relative_margin: leave out candidates more similar than this share of the own pair.
-        truth: leave out captions that are true of the image, where the data knows (scenes).
+        truth: leave out captions that are true of the image, where the data knows.
         aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
         device: auto, cpu, cuda or cuda:N.
     """
@@ -52,5 +52,5 @@ def mine(
         end = ", left out" if truth else ""
         print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
     if aoq:
-        write_candidates(folder, aoq, found.i2t, found.t2i)
+        write_candidates(folder, aoq, found, trained.dataset.split("train"))
     say(f"in {folder}; use them with `candidates: {folder}` in a recipe")

@@ -14,6 +14,7 @@ from simgrad.cli.options import complete_flags, registry
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file
+from simgrad.core.threads import settle
 
 # name -> (module, function, one line)
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -55,6 +56,7 @@ def help_text() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; errors a user can mend are printed in plain words."""
+    settle()  # before torch is loaded
     rest = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with warnings.catch_warnings():

@@ -1,6 +1,8 @@
 """`simgrad study`: many runs, one table."""
 
 import dataclasses
+import sys
+from json import dumps
 from math import nan
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,9 +12,11 @@ import tyro
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.tables import Strong
+from simgrad.data.opening import EMBEDDED
 from simgrad.evaluation import Estimate, metric_of
 from simgrad.studies.engine import failures, run_local, run_ray
-from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.looking import look_at, told_once
+from simgrad.studies.plan import Plan, StudyFile, read_plan
 from simgrad.studies.study import Study
 from simgrad.studies.table import (
     StudyTable,
@@ -25,7 +29,9 @@ from simgrad.studies.table import (
 
 
 def study(
-    plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")],
+    plan: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY", help_behavior_hint="")
+    ] = None,
     *,
     data: str | None = None,
     features: str | None = None,
@@ -38,6 +44,7 @@ def study(
     processes: int | None = None,
     side_by_side: int | None = None,
     device: str | None = None,
+    schema: bool = False,
 ) -> None:
     """Train a grid of runs and print one table; stopped, the same command goes on.
 
@@ -50,12 +57,18 @@ def study(
         output: folder of the study; studies/NAME if left out.
         seeds: how many seeds; more than before extends a study.
         fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds.
-        dry_run: print what would be run, and check all of it, without training.
+        dry_run: open every row's data and model, and print what each reads, without training.
         engine: local processes, or a Ray cluster (extra `ray`).
         processes: worker processes; as many as help if left out.
         side_by_side: runs that each process packs onto its GPU.
         device: auto, cpu, cuda, ...
+        schema: print the JSON schema of study files, for editors, and train nothing.
     """
+    if schema:
+        print(dumps(StudyFile.model_json_schema(), indent=1))
+        return
+    if plan is None:
+        raise InputError("name a study file or a study folder.")
     path = Path(plan)
     if path.is_dir():
         chosen, folder = Study.open(path).plan, path
@@ -67,7 +80,7 @@ def study(
         folder = Path(output) if output else Path("studies") / name
     chosen = adapt(chosen, data, features, regions, fast, seeds, device)
     if dry_run:
-        _print_plan(chosen)
+        _look_at(chosen)
         return
     made = Study.create(chosen, folder)
     say(f"{chosen.title}: {len(chosen.runs())} runs in {folder}", stderr=True)
@@ -89,8 +102,8 @@ def adapt(
 ) -> Plan:
     if fast:
         plan = plan.fast()
-    if data == "scenes":
-        plan = plan.on_scenes(**({"train": 1000, "val": 200, "test": 200} if fast else {}))
+    if data == EMBEDDED:
+        plan = plan.on_embedded(**({"train": 1000, "val": 200, "test": 200} if fast else {}))
     elif data is not None or features is not None or regions is not None:
         plan = plan.on_data(data or plan.base.data, features, regions)
     if device is not None:
@@ -102,9 +115,28 @@ def adapt(
     return plan
 
 
-def _print_plan(plan: Plan) -> None:
-    rows = [(name, r.model, r.objective, r.epochs, r.batch) for name, _, r in plan.runs()]
-    print_table(("run", "model", "objective", "epochs", "batch"), rows, title=plan.title)
+def _look_at(plan: Plan) -> None:
+    """What each row reads; fails where the study would."""
+    seen = look_at(plan)
+    rows, data, broken = [], [], []
+    for row, found in seen:
+        if isinstance(found, InputError):
+            broken.append((row.label, str(found)))
+            continue
+        recipe, seed = plan.recipe(row, plan.seeds[0]), plan.seeds[0]
+        sizes = (found.images, f"{found.parameters:,}", f"{found.words:,}")
+        rows.append((row.label, row.folder(seed), *sizes, recipe.epochs, recipe.batch))
+        data.append((row.label, found.data))
+    if rows:
+        head = ("row", "first run", "reads", "weights", "words", "epochs", "batch")
+        print_table(head, rows, title=f"{plan.title}: {len(plan.runs())} runs")
+    same = len({text for _, text in data}) == 1
+    for line in [data[0][1]] if same else told_once(data):
+        print(f"data of {line}" if not same else f"data: {line}")
+    for line in told_once(broken):
+        print(line, file=sys.stderr)
+    if broken:
+        raise InputError(f"{len(broken)} of {len(seen)} rows cannot be run.")
 
 
 def conclude(made: Study) -> None:
@@ -114,10 +146,13 @@ def conclude(made: Study) -> None:
     show(table)
     say(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
     broken = failures(made)
-    for name, reason in broken:
-        say(f"not finished: {name}: {reason}", stderr=True)
+    for line in told_once(broken):
+        say(f"not finished: {line}", stderr=True)
     if broken:
-        raise InputError(f"{len(broken)} runs are not finished; the same command goes on.")
+        raise InputError(
+            f"{len(broken)} runs are not finished; the same command goes on. A corrected study "
+            "file may go on in the same folder."
+        )
 
 
 def show(table: StudyTable) -> None:

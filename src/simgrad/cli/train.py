@@ -3,8 +3,8 @@
 import contextlib
 import dataclasses
 import os
-import re
 import typing
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +15,10 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.core.spec import print_value
 from simgrad.evaluation import headlines, metric_of
-from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe import Recipe, differing, read_recipe
 from simgrad.runs.run import INFO, LOCK, RECIPE, Run
+from simgrad.studies.naming import brief
+from simgrad.training.rounds import ROUND_ONE
 from simgrad.training.rounds import train as run_training
 
 
@@ -24,16 +26,15 @@ def _options() -> type[Any]:
     """Every field of a recipe as an option that overrides the recipe where it is given."""
     hints = typing.get_type_hints(Recipe)
     fields: list[Any] = []
-    for field in dataclasses.fields(Recipe):
-        if field.name == "second_round":  # fields within a field: in a file only
+    for name, field in Recipe.model_fields.items():
+        if name == "second_round":  # fields within a field: in a file only
             continue
-        kind: Any = hints[field.name]
         text = tyro.conf.arg(
-            help=field.metadata["description"],
+            help=field.description,
             help_behavior_hint=f"(default: {print_value(field.default)})",
         )
-        option: Any = Annotated.__class_getitem__((kind | None, text))  # type: ignore[attr-defined]
-        fields.append((field.name, option, None))
+        option: Any = Annotated.__class_getitem__((hints[name] | None, text))  # type: ignore[attr-defined]
+        fields.append((name, option, None))
     return dataclasses.make_dataclass("Options", fields)
 
 
@@ -48,6 +49,7 @@ def train(
     output: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
     resume: bool = True,
     quiet: bool = False,
+    schema: bool = False,
     options: Annotated[Options, tyro.conf.arg(name="")],  # type: ignore[valid-type]
 ) -> None:
     """Train one model with one objective; killed or stopped, the same command goes on.
@@ -57,12 +59,16 @@ def train(
         output: folder of the run; runs/MODEL-OBJECTIVE-DATA-sSEED if left out.
         resume: go on with a run that is there; False: refuse.
         quiet: print the result alone.
+        schema: print the JSON schema of recipes, for editors, and train nothing.
         options: fields of the recipe, which they override.
     """
+    if schema:
+        print(dumps(Recipe.model_json_schema(), indent=1))
+        return
     base = read_recipe(recipe) if recipe else Recipe()
     given = {k: v for k, v in vars(options).items() if v is not None}
     chosen = base.replace(**given)
-    folder = Path(output or default_folder(chosen))
+    folder = Path(output) if output else default_folder(chosen)
     if not resume and (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")
 
@@ -90,11 +96,23 @@ def _withdraw(folder: Path) -> None:
         folder.rmdir()
 
 
-def default_folder(recipe: Recipe) -> str:
-    """runs/<model>-<objective>-<data>-s<seed>"""
-    data = Path(recipe.data).name if "(" not in recipe.data else recipe.data.split("(")[0]
-    words = f"{recipe.model}-{recipe.objective}-{data}"
-    return f"runs/{re.sub(r'[^A-Za-z0-9+.]+', '-', words).strip('-')}-s{recipe.seed}"
+def default_folder(recipe: Recipe) -> Path:
+    """runs/MODEL-OBJECTIVE-DATA-sSEED; with a number where other settings have that already."""
+    parts = (brief(name, getattr(recipe, name)) for name in ("model", "objective", "data"))
+    name, number = f"{'-'.join(parts)}-s{recipe.seed}", 1
+    while True:
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if _free_or_its_own(folder, recipe.settled()):
+            return folder
+        number += 1
+
+
+def _free_or_its_own(folder: Path, recipe: Recipe) -> bool:
+    if recipe.second_round is not None:
+        folder, recipe = folder / ROUND_ONE, recipe.replace(second_round=None)
+    if not (folder / RECIPE).is_file():
+        return not (folder.parent / RECIPE).is_file() or folder.name != ROUND_ONE
+    return not differing(Run(folder).recipe, recipe)
 
 
 def summarise(run: Run) -> None:

@@ -19,3 +19,7 @@ class NoLocks(DiskError):
 
 class Busy(InputError):
     """Another process holds the lock of what was asked for; wait for it, or take something else."""
+
+
+class OutOfMemory(InputError):
+    """There is no room for it now; there may be when others are done."""

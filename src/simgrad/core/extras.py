@@ -1,25 +1,96 @@
-"""Files of a user's own (`--with FILE.py`), imported here and in every worker process."""
+"""Files of a user's own (`--with FILE.py`): imported here, in workers, and again for what used it.
+
+A study or run folder remembers the files it was made with, by path and hash. Whoever opens it later
+gets them imported again, if they have not changed. Nothing from a stranger runs that way: only a
+file that this user has given to `--with` before, byte for byte, is imported without being named.
+"""
 
 import os
 import runpy
+import sys
 from pathlib import Path
+from typing import Any
 
+from simgrad.core.cache import cache_folder
 from simgrad.core.errors import InputError
+from simgrad.core.files import lock, read_json, sha256, write_json
 
 _NAMES = "SIMGRAD_WITH"
+_FILE = "with.json"
+_imported: dict[str, str] = {}  # absolute path -> hash, in this process
+_told: set[str] = set()  # what was said already
 
 
 def import_file(path: Path) -> None:
     """Run a file that declares objectives, models, layouts or metrics."""
     if not path.is_file():
         raise InputError(f"--with {path}: there is no such file.")
+    path = path.resolve()
+    if str(path) in _imported:
+        return
+    hashed = sha256(path)
     runpy.run_path(str(path))
-    earlier = os.environ.get(_NAMES)
-    os.environ[_NAMES] = os.pathsep.join(filter(None, [earlier, str(path.resolve())]))
+    _imported[str(path)] = hashed
+    _trust(hashed)
+    os.environ[_NAMES] = os.pathsep.join(_imported)
 
 
 def import_extras() -> None:
     """In a worker: import the files that the command was given."""
-    names = os.environ.pop(_NAMES, "")
-    for name in filter(None, names.split(os.pathsep)):
+    for name in filter(None, os.environ.get(_NAMES, "").split(os.pathsep)):
         import_file(Path(name))
+
+
+def imported() -> list[dict[str, str]]:
+    """The files that were imported so far, to be remembered."""
+    return [{"path": path, "sha256": hashed} for path, hashed in _imported.items()]
+
+
+def bring_back(folder: Path, files: list[Any]) -> None:
+    """Import again what a study or a run remembers; say so."""
+    for file in files:
+        told = file if isinstance(file, dict) else {}
+        path, hashed = (str(told.get(key)) for key in ("path", "sha256"))
+        if path in _imported or path in _told:
+            continue
+        _told.add(path)
+        problem = _problem(Path(path), hashed)
+        if problem is None:
+            _say(f"{folder}: importing {path}, with which it was made.")
+            import_file(Path(path))
+        else:
+            _say(f"{folder}: was made with {path}, {problem}: give it as --with, if it is needed.")
+
+
+def _problem(path: Path, hashed: str) -> str | None:
+    """Why a remembered file is not imported without being asked for."""
+    if not path.is_file():
+        return "which is gone"
+    if sha256(path) != hashed:
+        return "which has changed since"
+    if hashed not in _trusted():
+        return "which nobody has given to --with here"
+    return None
+
+
+def _trusted() -> list[str]:
+    """Hashes of the files that this user has run by `--with`."""
+    try:
+        found = read_json(cache_folder() / _FILE)
+    except InputError:
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _trust(hashed: str) -> None:
+    if hashed in _trusted():
+        return
+    try:
+        with lock(cache_folder() / f".{_FILE}.lock", what=_FILE):
+            write_json(cache_folder() / _FILE, [*_trusted(), hashed])
+    except OSError:  # no place for it: it must be named each time
+        return
+
+
+def _say(text: str) -> None:
+    print(f"simgrad: {text}", file=sys.stderr, flush=True)

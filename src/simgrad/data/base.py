@@ -143,6 +143,17 @@ class Split:
         return order[start[image] : start[image + 1]]
 
 
+@dataclass(frozen=True)
+class Origin:
+    """How a data set was opened, to open it again from anywhere: paths are absolute."""
+
+    data: str
+    features: str | None = None
+    skip: str | None = None
+    layout: str | None = None
+    published: bool = False
+
+
 @dataclass(frozen=True, repr=False)
 class Dataset:
     """A named data set: its splits, and what was decided when it was read."""
@@ -152,6 +163,7 @@ class Dataset:
     splits: dict[str, Split]
     notes: tuple[str, ...] = ()  # what a reader should know: merged splits, dropped captions
     identity: str | None = None  # for generated data: text that determines every byte of it
+    origin: Origin | None = None  # None: put together in Python
 
     def __repr__(self) -> str:
         splits = "".join(f"\n  {s.name}: {s.summary()}" for s in self.splits.values())

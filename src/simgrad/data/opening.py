@@ -1,13 +1,16 @@
 """Open a data set: a file or folder in any known layout, or what a spec describes."""
 
+import dataclasses
 from pathlib import Path
 
-from simgrad.data.base import Dataset
+from simgrad.data.base import Dataset, Origin
 from simgrad.data.feature_folder import HEADER, attach_features, read_header
 from simgrad.data.layouts.base import absolute, open_place
 from simgrad.data.log import Log
 
-__all__ = ["absolute", "open_dataset", "open_logged"]
+__all__ = ["EMBEDDED", "absolute", "embedded", "open_dataset", "open_logged"]
+
+EMBEDDED = "scenes"  # the name of the embedded world
 
 
 def open_dataset(
@@ -27,7 +30,10 @@ def open_dataset(
     precomputed layouts, as the published evaluations do. Otherwise everything is kept.
     """
     log = Log.read(skip)
-    return open_logged(name_or_path, log, features=features, layout=layout, published=published)
+    dataset = open_logged(name_or_path, log, features=features, layout=layout, published=published)
+    places = [None if place is None else absolute(str(place)) for place in (features, skip)]
+    origin = Origin(absolute(str(name_or_path)), places[0], places[1], layout, published)
+    return dataclasses.replace(dataset, origin=origin)
 
 
 def open_logged(
@@ -44,3 +50,9 @@ def open_logged(
     folder = Path(features).expanduser()
     log.leave_out(read_header(folder)["skip"], folder / HEADER)
     return attach_features(open_place(str(name_or_path), log, layout, published), folder)
+
+
+def embedded(reads: str, **sizes: int) -> str:
+    """The spec of an embedded world for what a model reads: global, regions or pixels."""
+    settings = ", ".join(f"{name}={value}" for name, value in {"features": reads, **sizes}.items())
+    return f"{EMBEDDED}({settings})"

@@ -23,6 +23,7 @@ class Tokenizer(Protocol):
     """What turns a caption into numbers; a checkpoint carries it as JSON."""
 
     pad: int
+    longest: int | None  # tokens of a caption; None: as many as it has
 
     @property
     def mask(self) -> int | None:

@@ -1,27 +1,18 @@
-"""AOQ's offline candidates: the hardest captions of each image and images of each caption.
+"""AOQ's own files: the hardest captions of each image and images of each caption.
 
 FOLDER/i2t_TAG.npy, int32 (images, 2000): caption rows by falling similarity, own captions left
 out. FOLDER/t2i_TAG.npy, int32 (captions, 400): image rows, the own image left out.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, open_array
-from simgrad.data.base import Split
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Candidate rows of a split, hardest first."""
-
-    i2t: npt.NDArray[Any]  # (images, depth) caption rows
-    t2i: npt.NDArray[Any]  # (captions, depth) image rows
+from simgrad.core.files import open_array
+from simgrad.data.base import Rows, Split
+from simgrad.mining.candidates import INFO, Candidates, write_lists
+from simgrad.mining.product import Lists
 
 
 def tag_of(name: str) -> str:
@@ -29,45 +20,54 @@ def tag_of(name: str) -> str:
     return name.split("_")[0]
 
 
+def open_candidates(place: str | Path) -> Candidates:
+    """Lists that `simgrad mine` wrote, or AOQ's: a folder, or one of its files i2t_TAG.npy."""
+    path = Path(place).expanduser()
+    if path.is_file() and path.stem[:4] in ("i2t_", "t2i_"):
+        return read_candidates(path.parent, path.stem[4:])
+    tags = sorted(file.stem[4:] for file in path.glob("i2t_*.npy"))
+    if (path / INFO).is_file() or not tags:
+        return Candidates.load(path)
+    if len(tags) > 1:
+        choices = ", ".join(str(path / f"i2t_{tag}.npy") for tag in tags)
+        raise InputError(f"{path}: holds lists of several data sets; give one of {choices}.")
+    return read_candidates(path, tags[0])
+
+
 def read_candidates(folder: str | Path, tag: str, split: Split | None = None) -> Candidates:
-    """Candidate lists, memory-mapped; with a split, checked against it."""
+    """Candidate lists as AOQ's code writes them, memory-mapped; with a split, checked."""
     folder = Path(folder)
-    files = folder / f"i2t_{tag}.npy", folder / f"t2i_{tag}.npy"
-    i2t, t2i = open_array(files[0]), open_array(files[1])
-    for file, array in zip(files, (i2t, t2i), strict=True):
-        if array.ndim != 2 or array.dtype.kind not in "iu":
-            raise InputError(
-                f"{file}: candidates are whole numbers of shape (queries, depth), "
-                f"not {array.dtype} {array.shape}."
-            )
+    i2t, t2i = (open_array(folder / f"{way}_{tag}.npy") for way in ("i2t", "t2i"))
+    found = Candidates(i2t, t2i, {"layout": "aoq", "tag": tag}, str(folder / f"i2t_{tag}.npy"))
+    found.require_tables()
     if split is not None:
-        _check(files[0], i2t, split.num_images, split.num_captions, "images", "captions")
-        _check(files[1], t2i, split.num_captions, split.num_images, "captions", "images")
-    return Candidates(i2t, t2i)
+        found.check(split)
+    return found
 
 
-def _check(
-    file: Path, array: npt.NDArray[Any], queries: int, others: int, of: str, among: str
-) -> None:
-    if len(array) != queries:
-        raise InputError(f"{file}: {len(array):,} rows for {queries:,} {of}; made for other data?")
-    for start in range(0, queries, 4096):
-        block = array[start : start + 4096]
-        wrong = np.flatnonzero((block < 0).any(axis=1) | (block >= others).any(axis=1))
-        if len(wrong):
-            raise InputError(
-                f"{file}, row {start + int(wrong[0])}: points outside the {others:,} {among}."
-            )
+def write_candidates(folder: str | Path, tag: str, found: Candidates, split: Split) -> None:
+    """Write candidate lists as AOQ's code reads them: every list is full.
+
+    A list that a filter has shortened repeats its entries. One that is empty gets other items of
+    the split, evenly: AOQ's code takes any number for a row.
+    """
+    found.require_tables()
+    every, own = np.arange(split.num_images), split.image_of_caption
+    sides = (("i2t", found.i2t, every, own), ("t2i", found.t2i, own, every))
+    for name, lists, owner, image_of in sides:
+        whole = _filled(np.asarray(lists), owner, image_of)
+        write_lists(Path(folder) / f"{name}_{tag}.npy", whole)
 
 
-def write_candidates(
-    folder: str | Path, tag: str, i2t: npt.NDArray[Any], t2i: npt.NDArray[Any]
-) -> None:
-    """Write candidate lists as AOQ's code reads them."""
-    for name, array in (("i2t", i2t), ("t2i", t2i)):
-        rows = np.asarray(array)
-        if rows.ndim != 2 or rows.dtype.kind not in "iu":
-            raise InputError(f"{name} candidates are whole numbers of shape (queries, depth).")
-        with atomic_path(Path(folder) / f"{name}_{tag}.npy") as temporary:
-            with open(temporary, "wb") as file:
-                np.save(file, rows.astype(np.int32), allow_pickle=False)
+def _filled(lists: Lists, owner: Rows, image_of: Rows) -> Lists:
+    """Lists without -1. `owner` is each query's image, `image_of` that of each candidate."""
+    full = lists.copy()
+    for query in np.flatnonzero((lists < 0).any(axis=1)):
+        there = lists[query][lists[query] >= 0]
+        if not len(there):
+            others = np.flatnonzero(image_of != owner[query])
+            if not len(others):
+                raise InputError(f"candidates, row {query}: the data have no other image.")
+            there = others[np.linspace(0, len(others) - 1, lists.shape[1]).astype(np.int64)]
+        full[query] = np.resize(there, lists.shape[1])
+    return full

@@ -84,12 +84,7 @@ class Draw:
     ) -> None:
         """`for_each`: images, and captions, that are drawn for a pair. With 2 they form the pair
         that shares no anchor; with 1 nothing more is drawn or encoded than the mined ones."""
-        images, captions = candidates.i2t.shape[0], candidates.t2i.shape[0]
-        if (images, captions) != (split.num_images, split.num_captions):
-            raise InputError(
-                f"candidates: lists for {images:,} images and {captions:,} captions, but "
-                f"the train split has {split.num_images:,} and {split.num_captions:,}. Mine again."
-            )
+        candidates.check(split)
         self.split, self.candidates, self.for_each = split, candidates, for_each
         self.distribution, self.seed = distribution, seed
         self.captioned = np.flatnonzero(split.captions_per_image)

@@ -13,8 +13,7 @@ from simgrad.evaluation import Ranks, headlines, metric_of
 from simgrad.report.svg import LIGHT
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import RANKS, RECIPE, Run
-from simgrad.studies.plan import slug
-from simgrad.studies.study import PLAN, RUNS, Study
+from simgrad.studies.study import PLAN, Study
 
 # What may differ between runs of one setting: the seed, and where and how they were run.
 _NOT_THE_SETTING = ("seed", "device", "workers", "graphs", "checkpoint_seconds", "tensorboard")
@@ -194,7 +193,7 @@ def _runs_in(path: Path) -> list[Run]:
 def _of_study(study: Study, several: bool) -> list[System]:
     systems = []
     for row in study.plan.rows:
-        folders = [study.path / RUNS / f"{slug(row.label)}-s{seed}" for seed in study.plan.seeds]
+        folders = study.folders(row)
         runs = tuple(Run(folder) for folder in folders if (folder / RECIPE).is_file())
         group = f"{study.title}: {row.group}".rstrip(": ") if several else row.group
         published = study.published[row.label]

@@ -1,6 +1,5 @@
 """COCOS over a run: its training set at its best checkpoint, in batches as in training."""
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +55,12 @@ class RunBatches:
         device: str = "auto",
         data: str | None = None,
         features: str | None = None,
+        skip: str | None = None,
         objective: str | None = None,
         batch: int | None = None,
     ) -> None:
-        trained = open_trained(run, data=data, features=features, device=device)
+        """`data`, `features` and `skip` are others than the run was trained on."""
+        trained = open_trained(run, data=data, features=features, skip=skip, device=device)
         if trained.run is None and objective is None:
             raise InputError(
                 f"{trained.path} is a checkpoint without a recipe: name an objective to count, "
@@ -68,13 +69,14 @@ class RunBatches:
         self.name, self.path, self.device = trained.name, trained.path, trained.device
         self.model = trained.model
         own = trained.recipe
-        recipe = self.recipe = dataclasses.replace(
-            own, augment=None, objective=objective or own.objective, batch=batch or own.batch
+        recipe = self.recipe = own.replace(
+            augment=None, objective=objective or own.objective, batch=batch or own.batch
         )
         self.objective = read(recipe.objective)
         if objective is None:
             self._relearn(trained.loaded.extra.get("objective") or {})
         self.objective.to(self.device)
+        self.dataset = trained.dataset
         self.split = trained.split(split)
         self.source = trained.source(self.split)
         sampler = Sampler(recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed)
@@ -99,7 +101,7 @@ class RunBatches:
                 f"{self.path}: {self.objective} weighs mined negatives, which exist for the "
                 "train split of a run with `candidates`."
             )
-        draw = draw_of(self.recipe, self.split)
+        draw = draw_of(self.recipe, self.split, None, self.dataset)
         assert draw is not None
         return list(draw.epoch(indices, 0))
 

@@ -36,7 +36,7 @@ def mine_trained(
     data = dataset or trained.dataset
     wanted: dict[str, Any] = {
         "weights": weights_hash(trained.model),
-        "data": data.fingerprint(),
+        "data_fingerprint": data.fingerprint(),
         "depth": depth,
         "skip": skip,
         "relative_margin": relative_margin,
@@ -44,10 +44,8 @@ def mine_trained(
     }
     with lock(folder / ".lock", what=f"the candidates {folder}"):
         sweep(folder)
-        if (folder / "candidates.json").is_file():
-            there = Candidates.load(folder).info
-            if all(there.get(key) == value for key, value in wanted.items()):
-                return folder
+        if _made(folder, wanted):
+            return folder
         split = trained.fitting(data.split("train"))
         with torch.no_grad():
             images, captions = trained.encode(split)
@@ -65,6 +63,15 @@ def mine_trained(
     return folder
 
 
+def _made(folder: Path, wanted: dict[str, Any]) -> bool:
+    """Whether these lists are there and whole; damaged ones are made again."""
+    try:
+        there = Candidates.load(folder).info
+    except InputError:
+        return False
+    return all(there.get(key) == value for key, value in wanted.items())
+
+
 def mine_encoded(
     model: RetrievalModel,
     images: Encoded,
@@ -79,7 +86,7 @@ def mine_encoded(
     """Mine with any model, and say how many candidates are true after all, where that is known."""
     truth = split.truth
     if use_truth and truth is None:
-        raise InputError(f"{split.dataset}: what is true of a picture is known on scenes alone.")
+        raise InputError(f"{split.dataset} does not know which captions are true of a picture.")
     if model.embeds:
         found = mine(
             vectors_of(images),

@@ -1,21 +1,31 @@
 """What an objective wants from outside the batch: draws for a recipe, and their similarities."""
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.data.base import Split
+from simgrad.data.base import Dataset, Split
+from simgrad.mining.aoq import open_candidates
 from simgrad.mining.candidates import Candidates
 from simgrad.mining.drawing import Draw
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.objectives import Offline, objective
+from simgrad.runs.data import same_data
 from simgrad.runs.recipe import Recipe
 
 
-def draw_of(recipe: Recipe, split: Split, candidates: Candidates | None = None) -> Draw | None:
+def draw_of(
+    recipe: Recipe,
+    split: Split,
+    candidates: Candidates | None = None,
+    dataset: Dataset | None = None,
+) -> Draw | None:
     """What the recipe's objectives draw for every batch; None where they draw nothing.
 
-    `candidates` are read from the recipe's folder if left out.
+    `candidates` are read from the recipe's folder if left out, and refused where they were mined
+    on other data than `dataset`.
     """
     specs = filter(None, (recipe.objective, recipe.first_objective))
     for_each = max(objective(spec).drawn_for_each for spec in specs)
@@ -24,7 +34,9 @@ def draw_of(recipe: Recipe, split: Split, candidates: Candidates | None = None) 
     if candidates is None:
         if recipe.candidates is None:
             raise InputError(f"{recipe.objective} weighs mined negatives: give `candidates`.")
-        candidates = Candidates.load(recipe.candidates)
+        candidates = open_candidates(recipe.candidates)
+        if dataset is not None:
+            same_data(candidates.info, dataset, Path(recipe.candidates), "mine again")
     return Draw(
         split,
         candidates,

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import json
 import math
 import threading
@@ -17,9 +18,11 @@ from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.transforms import named
+from simgrad.evaluation import evaluate_similarities
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
+from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
@@ -51,6 +54,14 @@ def _check_candidates(recipe: Recipe) -> None:
             )
 
 
+def _check_select(recipe: Recipe) -> None:
+    known = evaluate_similarities(torch.eye(2), torch.arange(2)).to_dict()
+    if recipe.select not in known:
+        near = difflib.get_close_matches(recipe.select, known, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise InputError(f"recipe: select: there is no metric '{recipe.select[:80]}'.{hint}")
+
+
 def prepare(
     recipe: Recipe, dataset: Dataset | None = None, shared: dict[Any, Any] | None = None
 ) -> Prepared:
@@ -59,16 +70,12 @@ def prepare(
     Runs side by side in one process pass the same `shared`, and read each data set once.
     """
     device = pick_device(recipe.device)
-    _check_candidates(recipe)
     if recipe.precision == "tf32":
         torch.set_float32_matmul_precision("high")
     kept = {} if shared is None else shared
     with building:  # also: initial weights come from the global generator
-        dataset = opened(recipe, kept, dataset)
+        dataset, tokenizer, model = _begin(recipe, dataset, kept)
         train, val = dataset.split("train"), dataset.split("val")
-        if not len(train.captions) or not len(val.captions):
-            raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
-        tokenizer, model = _model(recipe, dataset, train, kept)
         # By what the tokenizer says, not by which it is: each run that starts from a checkpoint
         # has loaded one of its own.
         words = sha256(json.dumps(tokenizer.to_json()))
@@ -83,6 +90,51 @@ def prepare(
             sources.append(source)
         frozen = _frozen(train, tokenizer, model, device, recipe)
     return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1], frozen)
+
+
+def _begin(
+    recipe: Recipe, dataset: Dataset | None, kept: dict[Any, Any]
+) -> tuple[Dataset, Any, RetrievalModel]:
+    """Data, tokenizer and model, refused where they do not go together."""
+    _check_candidates(recipe)
+    _check_select(recipe)
+    dataset = opened(recipe, kept, dataset)
+    train, val = dataset.split("train"), dataset.split("val")
+    if not len(train.captions) or not len(val.captions):
+        raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
+    tokenizer, model = _model(recipe, dataset, train, kept)
+    for name in ("train", "val", "test"):
+        if name in dataset.splits:
+            _require_readable(dataset.split(name), model)
+    if recipe.augment is not None and model.inputs.images == "pixels":
+        named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
+    return dataset, tokenizer, model
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a run would work with."""
+
+    data: str  # images and captions of each split
+    images: str  # what its model sees of an image
+    words: int  # that it knows
+    parameters: int
+
+
+def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
+    """Open a run's data and build its model, as training would, without reading all of it."""
+    pick_device(recipe.device)
+    with building:
+        dataset, tokenizer, model = _begin(recipe, None, shared)
+    if recipe.candidates is not None:
+        draw_of(recipe, dataset.split("train"), None, dataset)
+    kind, shape = model.inputs.images, " x ".join(map(str, model.inputs.image_shape))
+    return Look(
+        data=repr(dataset).strip("<>").removeprefix("data set "),
+        images=f"{'pictures' if kind == 'pixels' else kind} {shape}",
+        words=len(tokenizer),
+        parameters=sum(p.numel() for p in model.parameters()),
+    )
 
 
 def opened(recipe: Recipe, kept: dict[Any, Any], given: Dataset | None = None) -> Dataset:
@@ -137,6 +189,17 @@ def inputs_of(split: Split, tokenizer: Any, config: ModelConfig, recipe: Recipe)
     return Inputs.of("features" if len(shape) == 1 else "regions", shape, tokenizer)
 
 
+def _require_readable(split: Split, model: RetrievalModel) -> None:
+    if model.inputs.images == "pixels":
+        if split.pictures is None:
+            raise InputError(f"{split.dataset}: the model reads pictures, but the data have none.")
+    elif split.features is None:
+        raise InputError(
+            f"{split.dataset}, split '{split.name}': the model reads features, but the data have "
+            "none."
+        )
+
+
 def source_of(
     split: Split,
     tokenizer: Any,
@@ -153,9 +216,9 @@ def source_of(
             return Source(split, tokenizer, transform, device=device, workers=recipe.workers)
         split, size = _seen(split, model, device, recipe.workers, room)
         resident = size <= room
-    elif split.features is None:
-        raise InputError(f"{split.dataset}: the model reads features, but the data has none.")
     else:
+        _require_readable(split, model)
+        assert split.features is not None
         resident = 4 * split.num_images * math.prod(split.features.shape) <= room
     return Source(split, tokenizer, device=device, resident=resident, workers=recipe.workers)
 

@@ -1,203 +1,247 @@
-"""A recipe: everything that decides what a training run does, in one documented dataclass.
+"""A recipe: everything that decides what a training run does, as typed and documented fields.
 
 Recipes are YAML files with these fields; `simgrad train recipe.yaml --objective "..." --seed 3`
-overrides any of them. The defaults are VSE++'s published schedule.
+overrides any of them. The defaults are VSE++'s published schedule. `simgrad train --schema` prints
+a JSON schema, with which editors complete and check recipes.
 """
 
 import dataclasses
-import difflib
-import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
+from pydantic import Field, model_validator
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
-from simgrad.core.spec import setting
+from simgrad.core.typed import Number, Text, Typed, checked, read_yaml
 from simgrad.data.base import Dataset
+from simgrad.data.opening import absolute as place_of
 from simgrad.data.opening import open_dataset
+from simgrad.models import models
 
-# A recipe is a page of text; longer is a mistake, or an attack on the parser.
-_LARGEST, _DEEPEST = 1 << 20, 40
-_OPENING = (
-    yaml.BlockMappingStartToken,
-    yaml.BlockSequenceStartToken,
-    yaml.FlowMappingStartToken,
-    yaml.FlowSequenceStartToken,
-)
-_CLOSING = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+CountOrNone = Annotated[int, Field(ge=0, lt=2**31)]
+Positive = Annotated[Number, Field(ge=0)]
+Share = Annotated[Number, Field(ge=0, lt=1)]
 
 
-@dataclass(frozen=True)
-class Recipe:
+def of_fields(schema: dict[str, Any]) -> None:
+    """Say in a JSON schema that the names of a mapping are fields of a recipe."""
+    schema["propertyNames"] = {"enum": [*Recipe.model_fields, "from_round_one"]}
+
+
+class Recipe(Typed):
     """What to train, on what, and how."""
 
     # What
-    data: str = setting(
-        "scenes(features=global)",
-        "Data set: `scenes(...)`, or a file or folder in any layout of the field",
+    data: Text = Field(
+        default="scenes(features=global)",
+        description="Data set: `scenes(...)`, or a file or folder in any layout of the field",
     )
-    features: str | None = setting(None, "Folder from `simgrad features`, used instead of pictures")
-    skip: str | None = setting(None, "List of what to leave out, from `simgrad datasets --fix`")
-    model: str = setting(
-        "vse++",
-        "Model spec, e.g. `vsrn(dimension=2048)`: "
-        "vse++, vsrn, vse-infinity, scan, bfan, x-vlm or clip",
+    features: Text | None = Field(
+        default=None, description="Folder from `simgrad features`, used instead of pictures"
     )
-    objective: str = setting(
-        "triplet-sh",
-        "Objective spec, e.g. `goal(triplet=cir, pair=sig-ms)`; `simgrad objectives` lists them",
+    skip: Text | None = Field(
+        default=None, description="List of what to leave out, from `simgrad datasets --fix`"
     )
-    seed: int = setting(0, "Decides the initial weights, the order of batches and augmentation")
+    model: Text = Field(
+        default="vse++",
+        description="Model spec, e.g. `vsrn(dimension=2048)`: "
+        + ", ".join(known.name for known in models),
+    )
+    objective: Text = Field(
+        default="triplet-sh",
+        description="Objective spec, e.g. `goal(triplet=cir, pair=sig-ms)`; `simgrad objectives` "
+        "lists them",
+    )
+    seed: int = Field(
+        default=0,
+        gt=-(2**31),
+        lt=2**31,
+        description="Decides the initial weights, the order of batches and augmentation",
+    )
 
     # Batches
-    batch: int = setting(128, "Captions in a batch (images, where `sampler` is images)")
-    sampler: Literal["pairs", "images", "distinct"] = setting(
-        "pairs",
-        "pairs: random captions, as published; images: images with several captions each "
-        "(SmoothAP); distinct: no two captions of one image",
+    batch: Count = Field(
+        default=128, description="Captions in a batch (images, where `sampler` is images)"
     )
-    captions_per_image: int = setting(5, "With `sampler: images`: how many captions of each")
-    positives: Literal["images", "pairs"] = setting(
-        "images",
-        "images: captions of the same image are its positives; pairs: they are negatives, as "
-        "published",
+    sampler: Literal["pairs", "images", "distinct"] = Field(
+        default="pairs",
+        description="pairs: random captions, as published; images: images with several captions "
+        "each (SmoothAP); distinct: no two captions of one image",
     )
-    micro_batch: int | None = setting(
-        None,
-        "Encode this many at a time, and still take the exact gradient of the whole batch "
-        "(GradCache)",
+    captions_per_image: Count = Field(
+        default=5, description="With `sampler: images`: how many captions of each"
     )
-    drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is not full")
-    augment: str | None = setting(
-        None, "For pictures: vse++, vse-infinity, x-vlm, clip; none if left out"
+    positives: Literal["images", "pairs"] = Field(
+        default="images",
+        description="images: captions of the same image are its positives; pairs: they are "
+        "negatives, as published",
+    )
+    micro_batch: Count | None = Field(
+        default=None,
+        description="Encode this many at a time, and still take the exact gradient of the whole "
+        "batch (GradCache)",
+    )
+    drop_last: bool = Field(
+        default=False, description="Leave out the last batch of an epoch if it is not full"
+    )
+    augment: Text | None = Field(
+        default=None, description="For pictures: how training pictures are varied, e.g. vse++"
     )
 
     # Schedule
-    epochs: int = setting(
-        30, "Passes over the training captions (over the images, where `sampler` is images)"
+    epochs: Count = Field(
+        default=30,
+        description="Passes over the training captions (over the images, where `sampler` is "
+        "images)",
     )
-    optimizer: Literal["adam", "adamw"] = setting("adam", "Optimiser")
-    lr: float = setting(2e-4, "Learning rate")
-    weight_decay: float = setting(0.0, "Weight decay")
-    betas: tuple[float, float] = setting(
-        (0.9, 0.999), "Adam's averaging of gradients and of their squares"
+    optimizer: Literal["adam", "adamw"] = Field(default="adam", description="Optimiser")
+    lr: Positive = Field(default=2e-4, description="Learning rate")
+    weight_decay: Positive = Field(default=0.0, description="Weight decay")
+    betas: tuple[Share, Share] = Field(
+        default=(0.9, 0.999),
+        strict=False,
+        description="Adam's averaging of gradients and of their squares",
     )
-    decay: Literal["step", "linear"] = setting(
-        "step", "step: a tenth after every `decay_every` epochs; linear: to zero at the end"
+    decay: Literal["step", "linear"] = Field(
+        default="step",
+        description="step: a tenth after every `decay_every` epochs; linear: to zero at the end",
     )
-    decay_every: int = setting(15, "Epochs between the steps")
-    warmup: float = setting(
-        0.0, "Share of all steps in which the learning rate rises linearly from 0"
+    decay_every: Count = Field(default=15, description="Epochs between the steps")
+    warmup: Positive = Field(
+        default=0.0,
+        description="Share of all steps in which the learning rate rises linearly from 0",
     )
-    clip: float = setting(2.0, "Largest norm of the gradient; 0: no clipping")
-    first_objective: str | None = setting(
-        None, "Another objective for the first epochs, e.g. `triplet` before `triplet-sh`"
+    clip: Positive = Field(default=2.0, description="Largest norm of the gradient; 0: no clipping")
+    first_objective: Text | None = Field(
+        default=None,
+        description="Another objective for the first epochs, e.g. `triplet` before `triplet-sh`",
     )
-    first_epochs: int = setting(0, "How many epochs it lasts")
-    freeze_epochs: int = setting(
-        0,
-        "Keep a fine-tuned backbone frozen for so many epochs; in the one after them the loss "
-        "rises linearly from 0, as VSE-infinity does",
+    first_epochs: CountOrNone = Field(default=0, description="How many epochs it lasts")
+    freeze_epochs: CountOrNone = Field(
+        default=0,
+        description="Keep a fine-tuned backbone frozen for so many epochs; in the one after them "
+        "the loss rises linearly from 0, as VSE-infinity does",
     )
-    finetune_epochs: int = setting(
-        0, "A second stage of so many epochs in which the backbone is trained too"
+    finetune_epochs: CountOrNone = Field(
+        default=0,
+        description="A second stage of so many epochs in which the backbone is trained too",
     )
-    finetune_lr: float = setting(2e-5, "Its learning rate")
+    finetune_lr: Positive = Field(default=2e-5, description="Its learning rate")
 
     # Text
-    vocabulary: str | None = setting(
-        None,
-        "Vocabulary file (JSON or published pickle); built from the train split if left out. For "
-        "BERT: a folder or file with word pieces",
+    vocabulary: Text | None = Field(
+        default=None,
+        description="Vocabulary file (JSON or published pickle); built from the train split if "
+        "left out. For BERT: a folder or file with word pieces",
     )
-    vocabulary_splits: tuple[str, ...] = setting(
-        ("train",), "Splits to build it from; adding val and test repeats the published leak"
+    vocabulary_splits: tuple[Text, ...] = Field(
+        default=("train",),
+        strict=False,
+        description="Splits to build it from; adding val and test repeats the published leak",
     )
-    min_count: int = setting(4, "Words that occur less often are unknown")
+    min_count: Count = Field(default=4, description="Words that occur less often are unknown")
 
     # Offline negatives (AOQ)
-    candidates: str | None = setting(
-        None, "Folder with mined candidates, for off-tri, off-quin and adap-off-quin"
+    candidates: Text | None = Field(
+        default=None,
+        description="Folder with mined candidates, for off-tri, off-quin and adap-off-quin: from "
+        "`simgrad mine`, or AOQ's own i2t_NAME.npy and t2i_NAME.npy",
     )
-    depth: int = setting(
-        300, "Draw from the first so many candidates of an image (a fifth of that for a caption)"
+    depth: Count = Field(
+        default=300,
+        description="Draw from the first so many candidates of an image (a fifth of that for a "
+        "caption)",
     )
-    draw: Literal["uniform", "normal"] = setting("uniform", "Distribution over them")
-    start_from: str | None = setting(None, "Checkpoint folder whose weights to start from")
-    second_round: dict[str, Any] | None = setting(
-        None,
-        "Fields that differ in a second round, which is mined with the first round's best model",
+    draw: Literal["uniform", "normal"] = Field(
+        default="uniform", description="Distribution over them"
+    )
+    start_from: Text | None = Field(
+        default=None, description="Checkpoint folder whose weights to start from"
+    )
+    second_round: dict[str, Any] | None = Field(
+        default=None,
+        json_schema_extra=of_fields,
+        description="Fields that differ in a second round, which is mined with the first round's "
+        "best model; `from_round_one: true` starts from its weights",
     )
 
     # Evaluation and bookkeeping
-    evaluate_every: int | None = setting(
-        None, "Evaluate on the validation split every so many steps; every epoch if left out"
+    evaluate_every: Count | None = Field(
+        default=None,
+        description="Evaluate on the validation split every so many steps; every epoch if left out",
     )
-    select: str = setting("rsum", "Validation metric that decides which checkpoint is best")
-    early_stop: int | None = setting(None, "Stop after so many evaluations without improvement")
-    attention_every: int = setting(
-        0, "Record what the objective attends to every so many steps; 0: at evaluations only"
+    select: Text = Field(
+        default="rsum", description="Validation metric that decides which checkpoint is best"
     )
-    checkpoint_seconds: float = setting(
-        60.0, "Write a checkpoint to resume from at least this often"
+    early_stop: Count | None = Field(
+        default=None, description="Stop after so many evaluations without improvement"
     )
-    tensorboard: bool = setting(False, "Also write TensorBoard files")
+    attention_every: CountOrNone = Field(
+        default=0,
+        description="Record what the objective attends to every so many steps; 0: at evaluations "
+        "only",
+    )
+    checkpoint_seconds: Number = Field(
+        default=60.0, description="Write a checkpoint to resume from at least this often"
+    )
+    tensorboard: bool = Field(default=False, description="Also write TensorBoard files")
 
     # Machine
-    precision: Literal["float32", "tf32", "bf16", "fp16"] = setting(
-        "float32",
-        "Arithmetic of the encoders; tf32 is float32 with faster, coarser products on a GPU",
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
+        default="float32",
+        description="Arithmetic of the encoders; tf32 is float32 with faster, coarser products on "
+        "a GPU",
     )
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1, ..")
-    workers: int = setting(
-        2, "Threads that read ahead where features or pictures do not fit in memory"
+    device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1, ..")
+    workers: int = Field(
+        default=2,
+        description="Threads that read ahead where features or pictures do not fit in memory",
     )
-    graphs: bool = setting(True, "On a GPU with resident features, replay steps as CUDA graphs")
+    graphs: bool = Field(
+        default=True, description="On a GPU with resident features, replay steps as CUDA graphs"
+    )
 
-    def __post_init__(self) -> None:
-        for field, least in (
-            ("batch", 1),
-            ("captions_per_image", 1),
-            ("epochs", 1),
-            ("decay_every", 1),
-            ("depth", 1),
-            ("min_count", 1),
-            ("first_epochs", 0),
-            ("freeze_epochs", 0),
-            ("finetune_epochs", 0),
-            ("attention_every", 0),
-            ("lr", 0),
-            ("weight_decay", 0),
-            ("clip", 0),
-            ("warmup", 0),
-        ):
-            if not getattr(self, field) >= least:
-                raise InputError(f"recipe: {field} must be at least {least}.")
-        for field in ("micro_batch", "evaluate_every", "early_stop"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise InputError(f"recipe: {field} must be at least 1, or left out.")
+    @model_validator(mode="after")
+    def _second_round_fits(self) -> Self:
+        """A mistake in the second round is told before the first is trained."""
+        if self.second_round is not None:
+            self.round_two()
+        return self
 
-        if not abs(self.seed) < 2**31:
-            raise InputError("recipe: seed must be below 2^31.")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise InputError("recipe: betas are two numbers from 0 to below 1.")
+    def round_two(self, **changes: Any) -> "Recipe":
+        """The recipe of the second round."""
+        own = {**(self.second_round or {}), **changes}
+        if own.get("second_round") is not None:
+            raise InputError("second_round: there is no third round.")
+        own.pop("from_round_one", None)
+        return checked(Recipe, {**self.to_dict(), **own, "second_round": None}, "second_round")
+
+    @property
+    def from_round_one(self) -> bool:
+        """Whether a second round starts from the first one's weights."""
+        return bool((self.second_round or {}).get("from_round_one", False))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in YAML."""
-        return {
-            f.name: list(v) if isinstance(v := getattr(self, f.name), tuple) else v
-            for f in dataclasses.fields(self)
-        }
+        values = ((name, getattr(self, name)) for name in Recipe.model_fields)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values}
 
-    def dataset(self) -> "Dataset":
+    def __repr_args__(self) -> Any:
+        """What differs from the defaults."""
+        default = Recipe.model_fields
+        return [(k, v) for k, v in super().__repr_args__() if v != default[str(k)].default]
+
+    def dataset(self) -> Dataset:
         """The data it names."""
-
         return open_dataset(self.data, features=self.features, skip=self.skip)
+
+    def settled(self) -> "Recipe":
+        """The same recipe from anywhere: paths that are there become absolute."""
+        return self.replace(**absolute(self.to_dict()))
 
     def replace(self, **changes: Any) -> "Recipe":
         """Another recipe with some fields changed, checked like one that was read."""
@@ -209,88 +253,38 @@ class Recipe:
             yaml.safe_dump(self.to_dict(), file, sort_keys=False, allow_unicode=True)
 
 
+# May change between sittings of a run: how the same gradient is computed, and where.
+_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch")
+# Fields that name a file or folder.
+_PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from")
+
+
+def absolute(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a recipe with absolute paths, also within a model's spec and a second round."""
+    found = {k: place_of(v) if k in _PLACES and v is not None else v for k, v in fields.items()}
+    if "model" in found:
+        config = models.parse(str(found["model"]))
+        texts = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+        paths = {k: place_of(v) for k, v in texts.items() if isinstance(v, str) and "/" in v}
+        if any(texts[k] != path for k, path in paths.items()):
+            found["model"] = str(dataclasses.replace(config, **paths))
+    second = fields.get("second_round")
+    if isinstance(second, dict):
+        found["second_round"] = absolute(second)
+    return found
+
+
+def differing(one: Recipe, other: Recipe) -> list[str]:
+    """The fields in which two recipes differ, as far as they decide what a run does."""
+    a, b = one.to_dict(), other.to_dict()
+    return [name for name in a if a[name] != b[name] and name not in _MACHINE]
+
+
 def read_recipe(path: str | Path) -> Recipe:
     """A recipe from its YAML file."""
     return from_dict(read_yaml(path), str(path))
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A YAML mapping; nothing in the file can run, repeat itself or exhaust memory."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file.")
-    if path.stat().st_size > _LARGEST:
-        raise InputError(f"{path}: too large for a recipe ({path.stat().st_size:,} bytes).")
-    try:
-        text = path.read_text(encoding="utf-8")
-        _refuse_tricks(text, path)
-        value = yaml.safe_load(text)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise InputError(f"{path}{line}: not YAML: {problem}.") from None
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise InputError(f"{path}: a recipe is a list of 'field: value' lines.")
-    return value
-
-
-def _refuse_tricks(text: str, path: Path) -> None:
-    """What costs a parser gigabytes or hours, and recipes have no use for."""
-    depth = 0
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        if isinstance(token, yaml.AliasToken):
-            raise InputError(f"{path}: YAML references (*name) are not allowed in a recipe.")
-        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
-        if depth > _DEEPEST:
-            raise InputError(f"{path}: nested too deeply for a recipe.")
-
-
 def from_dict(values: Mapping[str, Any], where: str) -> Recipe:
     """A recipe from plain values; unknown or ill-typed fields are named."""
-    hints = typing.get_type_hints(Recipe)
-    checked = {}
-    for key, value in values.items():
-        if key not in hints:
-            near = difflib.get_close_matches(key, hints, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise InputError(f"{where}: there is no field '{key}'.{hint}")
-        checked[key] = _fit(value, hints[key], f"{where}: {key}")
-    return Recipe(**checked)
-
-
-def _fit(value: Any, kind: Any, where: str) -> Any:
-    """A YAML value as the field's type."""
-    options = typing.get_args(kind)
-    origin = typing.get_origin(kind)
-    if origin is Literal:
-        if value not in options:
-            raise InputError(f"{where} is one of {', '.join(options)}, not {value!r:.60}.")
-        return value
-    if type(None) in options:
-        return None if value is None else _fit(value, options[0], where)
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise InputError(f"{where} takes a list, not {value!r:.60}.")
-        return tuple(_fit(item, options[0], where) for item in value)
-    if origin is dict:
-        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-            raise InputError(f"{where} takes fields and values, not {value!r:.60}.")
-        return dict(value)
-    if kind is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            number = float(value)  # YAML reads 2e-4 as text
-        except (ValueError, OverflowError):  # no number, or a whole one that no float holds
-            number = float("nan")
-        if number == number and abs(number) != float("inf"):
-            return number
-    elif kind in (bool, int) and type(value) is kind:
-        return value
-    elif kind is str and isinstance(value, (str, Path)):
-        return str(value)
-    raise InputError(f"{where} takes {_WORDS.get(kind, 'another value')}, not {value!r:.60}.")
-
-
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return checked(Recipe, values, where)

@@ -9,16 +9,19 @@ import subprocess
 import sys
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import simgrad
+from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json, write_json
+from simgrad.core.extras import bring_back
+from simgrad.core.files import read_json, sha256, write_json
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Loaded, load
+from simgrad.runs.data import open_data
 from simgrad.runs.recipe import Recipe, read_recipe
 
 RECIPE, INFO, HISTORY, TEST, RANKS = (
@@ -28,17 +31,24 @@ RECIPE, INFO, HISTORY, TEST, RANKS = (
     "test.json",
     "ranks.parquet",
 )
-TRIPLETS = "triplets.npz"
+TRIPLETS, ATTENTION = "triplets.npz", "attention.jsonl"
 BEST, LAST = "best", "last"
 LOCK = ".lock"  # held by whoever trains it
+FORMAT = 2  # of run.json and of the state to resume from; 1 had none, up to version 0.1.0
 _KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged one would mislead
     "status": str,
+    "format": int,
     "steps": int,
     "seconds": (int, float),
     "best": dict,
     "versions": dict,
     "warnings": list,
     "command": (str, type(None)),
+    "dataset": dict,
+    "data_fingerprint": str,
+    "threads": int,
+    "with": list,
+    "files": dict,
 }
 
 
@@ -65,7 +75,20 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return read_recipe(self.path / RECIPE)
+        """What it was asked to do; files of one's own that it was made with are imported again."""
+        bring_back(self.path, self.info.get("with", []))
+        return read_recipe(self.file(RECIPE))
+
+    def file(self, name: str) -> Path:
+        """One of its files; of a finished run, refused where it is not what was written."""
+        path = self.path / name
+        kept = self.info.get("files", {}) if self.finished else {}
+        if name in kept and path.is_file() and sha256(path) != kept[name]:
+            raise InputError(
+                f"{path}: not what the run wrote when it finished: damaged, or edited by hand. "
+                "Copy it again; if you edited it, take 'sha256' and 'files' out of run.json."
+            )
+        return path
 
     @property
     def info(self) -> dict[str, Any]:
@@ -73,7 +96,9 @@ class Run:
         path = self.path / INFO
         if not path.is_file():
             return {"status": "waiting"}
-        found = _mapping(path)
+        found = read_checked(path)
+        if not isinstance(found, dict):
+            raise InputError(f"{path}: holds no names and values, so it is not of a run.")
         for key, kind in _KINDS.items():
             if key in found and not isinstance(found[key], kind):
                 raise InputError(f"{path}: '{key}' is {found[key]!r:.40}; the file was damaged.")
@@ -88,26 +113,41 @@ class Run:
     @property
     def history(self) -> list[dict[str, Any]]:
         """One entry per evaluation."""
-        return read_history(self.path / HISTORY)
+        return read_history(self.file(HISTORY))
 
     @property
     def test(self) -> dict[str, float]:
         """Metrics of the best checkpoint on the test split; none before it was tested."""
         return read_test(self.path / TEST)
 
-    def ranks(self) -> "Ranks":
+    def ranks(self) -> Ranks:
         """Per-query ranks on the test split."""
 
         return Ranks.load(self.path / RANKS)
 
-    def load(self, device: str = "cpu") -> "Loaded":
+    def load(self, device: str = "cpu") -> Loaded:
         """The best checkpoint."""
 
         return load(self.path / BEST, device=device)
 
-    def dataset(self) -> "Dataset":
-        """The data it was trained on."""
-        return self.recipe.dataset()
+    def dataset(
+        self, data: str | None = None, features: str | None = None, skip: str | None = None
+    ) -> Dataset:
+        """The data it was trained on, refused where they have changed since; or other `data`."""
+        return open_data(self.recipe, self.info, self.path, data, features, skip)
+
+    def __repr__(self) -> str:
+        status = self.info.get("status")
+        return f"<run {self.name}: {self.recipe.objective}, seed {self.recipe.seed}, {status}>"
+
+
+def write_info(folder: Path, info: dict[str, Any]) -> None:
+    """run.json, which carries a hash of itself and, once finished, of the files beside it."""
+    kept = {}
+    if info.get("status") == "finished":
+        names = (RECIPE, HISTORY, ATTENTION, TRIPLETS)
+        kept = {name: sha256(folder / name) for name in names if (folder / name).is_file()}
+    write_checked(folder / INFO, {"format": FORMAT, **info, "files": kept})
 
 
 def write_test(folder: Path, metrics: Metrics) -> None:
@@ -207,6 +247,7 @@ def environment() -> dict[str, Any]:
     }
 
 
+@cache
 def _git() -> str | None:
     """The commit of the source, with + if it has been changed; None where nobody knows.
 

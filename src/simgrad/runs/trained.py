@@ -35,7 +35,7 @@ class Trained:
     device: torch.device
     recipe: Recipe  # how its data is read; of a checkpoint, the defaults with that data
     run: Run | None  # None: an imported checkpoint
-    own_data: bool  # the data that the run was trained on, not other data that was named
+    elsewhere: dict[str, str | None]  # data, features and skip that were named
 
     @property
     def name(self) -> str:
@@ -52,8 +52,8 @@ class Trained:
     @cached_property
     def dataset(self) -> Dataset:
         """What it was trained on, or what was named instead."""
-        if self.own_data and self.run is not None:
-            return self.run.dataset()
+        if self.run is not None:
+            return self.run.dataset(**self.elsewhere)
         return self.recipe.dataset()
 
     def split(self, name: str) -> Split:
@@ -93,25 +93,24 @@ def open_trained(
     *,
     data: str | None = None,
     features: str | None = None,
+    skip: str | None = None,
     device: str = "auto",
 ) -> Trained:
     """Open a run's best checkpoint, or an imported checkpoint, on its data or on `data`.
 
-    `features` is a folder of `simgrad features` for that data.
+    `features` is a folder of `simgrad features` for that data, `skip` a list of `datasets --fix`.
     """
+    elsewhere = {"data": data, "features": features, "skip": skip}
     path = folder.path if isinstance(folder, Run) else Path(folder).expanduser()
     place = pick_device(device)
     if (path / RECIPE).is_file():
         run = Run.open(path)
         if not (path / BEST / DESCRIPTION).is_file():
             raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
-        changes = {"data": data, "features": features, "skip": None} if data is not None else {}
-        if features is not None:
-            changes["features"] = features
-        recipe = run.recipe.replace(**changes) if changes else run.recipe
         with building:  # its weights are drawn before they are read
             loaded = run.load(str(place))
-        return Trained(path, loaded, place, recipe, run, own_data=not changes)
+        recipe = run.recipe if data is None else run.recipe.replace(**elsewhere)
+        return Trained(path, loaded, place, recipe, run, elsewhere)
     if not (path / DESCRIPTION).is_file():
         what = "there is no such folder" if not path.exists() else "neither a run nor a checkpoint"
         raise InputError(f"{path}: {what}.")
@@ -126,5 +125,5 @@ def open_trained(
             f"{path}: the checkpoint has no vocabulary, so it cannot read captions; import it "
             "again with --vocabulary."
         )
-    recipe = Recipe(data=data, features=features)
-    return Trained(path, loaded, place, recipe, None, own_data=False)
+    recipe = Recipe(data=data, features=features, skip=skip)
+    return Trained(path, loaded, place, recipe, None, elsewhere)

@@ -18,7 +18,7 @@ from simgrad.serve.embedder import Embedder
 from simgrad.serve.safety import inside
 from simgrad.serve.search import Searcher
 from simgrad.serve.workers import BadPicture, Decoders, Limits
-from simgrad.studies.plan import slug
+from simgrad.studies.naming import slug
 from simgrad.studies.study import PLAN, Study
 
 T = TypeVar("T")

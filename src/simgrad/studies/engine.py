@@ -6,10 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from simgrad.core.console import progress, say
+from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
+from simgrad.core.extras import import_file, imported
+from simgrad.core.threads import settle
 from simgrad.runs.recipe import from_dict
 from simgrad.runs.run import Run
 from simgrad.studies.sharing import shared_gpu
@@ -32,8 +36,7 @@ def crew_for(study: Study, processes: int | None, threads: int | None) -> Crew:
     """As many workers as help on this machine."""
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = cores or 1
+    cores = available()
     left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
     gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
     if gpus:
@@ -51,11 +54,8 @@ def run_local(
     if all(Run(path).finished for path, _ in study.jobs()):
         return
     crew = crew_for(study, processes, threads)
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(crew.cores),
-        "SIMGRAD_THREADS": str(crew.cores),
-    }
+    environment = dict(os.environ)
+    settle(environment, crew.cores)
     command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
     logs = study.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -92,13 +92,15 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     gpus = 1 if ray.cluster_resources().get("GPU") else 0
 
     @ray.remote(num_cpus=1, num_gpus=gpus, max_retries=3)  # type: ignore[untyped-decorator]
-    def one(folder: str, recipe: dict[str, Any]) -> str | None:
-        from pathlib import Path
-
-        return _train(Path(folder), from_dict(recipe, folder), {})
+    def one(folder: str, recipe: dict[str, Any], files: list[str]) -> str | None:
+        for file in files:
+            import_file(Path(file))
+        problem = _train(Path(folder), from_dict(recipe, folder), {})
+        return None if problem is None else str(problem)
 
     jobs = [(p, r) for p, r in study.jobs() if not Run(p).finished]
-    waiting = [one.remote(str(path.resolve()), recipe.to_dict()) for path, recipe in jobs]
+    files = [file["path"] for file in imported()]
+    waiting = [one.remote(str(path.resolve()), recipe.to_dict(), files) for path, recipe in jobs]
 
     def busy() -> bool:
         nonlocal waiting

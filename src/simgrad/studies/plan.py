@@ -7,41 +7,121 @@
     baseline: triplet                         # what the others are compared with
 
 Instead of a grid, or beside it, `rows` may list settings one by one, each with its label, group,
-changes to the recipe and the published row that belongs beside it.
+changes to the recipe and the published row that belongs beside it. docs/training.md has examples;
+`simgrad study --schema` prints a JSON schema.
 """
 
 import dataclasses
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from simgrad.core.errors import InputError
+from simgrad.core.typed import Text, Typed, checked, read_yaml
+from simgrad.data.opening import embedded
 from simgrad.data.transforms import named
 from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
-from simgrad.runs.recipe import Recipe, from_dict, read_yaml
+from simgrad.runs.recipe import Recipe, absolute, of_fields
+from simgrad.studies import naming
 
 _MOST = 10_000  # rows of a table
-_KEYS = (
-    "title", "claim", "recipe", "rows", "grid", "seeds", "baseline", "published", "metrics",
-)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Row:
+def _words(value: Any) -> Any:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return str(value) if number else value
+
+
+def _seeds(value: Any) -> tuple[int, ...]:
+    if type(value) is int and 1 <= value <= 1000:
+        return tuple(range(value))
+    listed = value if isinstance(value, (list, tuple)) else ()
+    if listed and all(type(seed) is int and abs(seed) < 2**31 for seed in listed):
+        return tuple(listed)
+    raise ValueError("is a number of seeds (to 1000), or a list of seeds below 2^31")
+
+
+Words = Annotated[str, BeforeValidator(_words)]
+Seeds = Annotated[
+    tuple[int, ...],
+    BeforeValidator(_seeds, json_schema_input_type=int | list[int]),
+]
+
+
+class Row(Typed):
     """One setting, run with every seed: one row of the table."""
 
-    label: str
-    group: str  # rows of a group are compared with its baseline
-    changes: dict[str, Any]
-    baseline: bool = False
-    published: dict[str, str] = field(default_factory=dict)  # columns of the published table
+    model_config = ConfigDict(validate_by_name=True)
+
+    label: Words = Field(description="What tables call it")
+    name: Text = Field(
+        default="", description="What its run folders are called; from the label if empty"
+    )
+    group: Words = Field(default="", description="Rows of a group are compared with its baseline")
+    changes: dict[str, Any] = Field(
+        default_factory=dict,
+        alias="set",
+        json_schema_extra=of_fields,
+        description="Fields of the recipe that differ",
+    )
+    baseline: bool = Field(
+        default=False, description="What the others of its group are compared with"
+    )
+    published: dict[str, Words] = Field(
+        default_factory=dict,
+        description="Columns and values that find its row in the published table",
+    )
+
+    def folder(self, seed: int) -> str:
+        """The folder of one of its runs."""
+        return f"{self.name or naming.slug(self.label)}-s{seed}"
+
+    def renamed(self, name: str) -> "Row":
+        """The same row, its folders called otherwise."""
+        return self.model_copy(update={"name": name})
+
+    def with_changes(self, **changes: Any) -> "Row":
+        """The same row with more of the recipe changed."""
+        return self.model_copy(update={"changes": {**self.changes, **changes}})
+
+
+class Published(Typed):
+    """Numbers of a paper, to stand beneath ours."""
+
+    table: Text | None = Field(default=None, description="A CSV file of simgrad/studies/published")
+    where: dict[str, Words] = Field(
+        default_factory=dict, description="Columns and values that hold for all rows"
+    )
+
+
+class StudyFile(Typed):
+    """What a study file says."""
+
+    title: Words | None = Field(default=None, description="Stands above the table")
+    claim: Words = Field(default="", description="What the paper says about it, in one sentence")
+    recipe: Recipe = Field(default_factory=Recipe, description="What all runs share")
+    rows: list[Row] = Field(default_factory=list, description="Settings, one by one")
+    grid: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        json_schema_extra=of_fields,
+        description="Fields of the recipe with choices; a row for each mix",
+    )
+    seeds: Seeds = Field(default=(0,), description="How many seeds, or which")
+    baseline: Words | None = Field(
+        default=None, description="Objective of the grid that others are compared with"
+    )
+    published: Published = Field(default_factory=Published, description="Numbers of a paper")
+    metrics: list[Text] = Field(
+        default_factory=lambda: list(headlines()), description="Columns of the table"
+    )
 
 
 @dataclass(frozen=True)
@@ -52,7 +132,7 @@ class Plan:
     base: Recipe
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
-    metrics: tuple[str, ...] = dataclasses.field(default_factory=headlines)
+    metrics: tuple[str, ...] = field(default_factory=headlines)
     claim: str = ""  # what the paper says about it, in one sentence
     published: dict[str, Any] = field(default_factory=dict)  # {table: file, where: {column: value}}
 
@@ -63,20 +143,20 @@ class Plan:
     def runs(self) -> list[tuple[str, Row, Recipe]]:
         """(folder name, row, recipe) of every run, seeds outermost: a table fills evenly."""
         return [
-            (f"{slug(row.label)}-s{seed}", row, self.recipe(row, seed))
+            (row.folder(seed), row, self.recipe(row, seed))
             for seed in self.seeds
             for row in self.rows
         ]
 
+    def settled(self) -> "Plan":
+        """The same study from anywhere: paths that are there become absolute."""
+        rows = (row.model_copy(update={"changes": absolute(row.changes)}) for row in self.rows)
+        return dataclasses.replace(self, base=self.base.settled(), rows=tuple(rows))
+
     def changed(self, **changes: Any) -> "Plan":
         """The same study with a few fields of the recipe changed for all rows."""
-        rows = tuple(
-            dataclasses.replace(
-                row, changes={k: v for k, v in row.changes.items() if k not in changes}
-            )
-            for row in self.rows
-        )
-        return dataclasses.replace(self, base=self.base.replace(**changes), rows=rows)
+        rows = (row.with_changes(**changes) for row in self.rows)
+        return dataclasses.replace(self, base=self.base.replace(**changes), rows=tuple(rows))
 
     def on_data(self, data: str, features: str | None = None, regions: str | None = None) -> "Plan":
         """The same study on another data set.
@@ -95,10 +175,10 @@ class Plan:
                 place = {"data": data, **place}
             elif reads == "pixels":
                 place["features"] = None
-            rows.append(dataclasses.replace(row, changes={**row.changes, **place}))
+            rows.append(row.with_changes(**place))
         return dataclasses.replace(self, rows=tuple(rows))
 
-    def on_scenes(self, **sizes: int) -> "Plan":
+    def on_embedded(self, **sizes: int) -> "Plan":
         """The same study on the embedded world, with what each model can read.
 
         Pretrained parts that are not on this machine are left out: an image network gives way to
@@ -107,14 +187,11 @@ class Plan:
         rows = []
         for row in self.rows:
             model = self.model(row).offline()
-            settings = {"features": model.reads, **sizes}
-            spec = ", ".join(f"{k}={v}" for k, v in settings.items())
-            place: dict[str, Any] = {"data": f"scenes({spec})", "features": None, "skip": None}
-            place["model"] = str(model)
+            changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
+            changes |= {"features": None, "skip": None}
             if not model.trains_backbone:  # nothing to freeze or to fine-tune later
-                place |= {"freeze_epochs": 0, "finetune_epochs": 0}
-            changes = {**row.changes, **place}
-            rows.append(dataclasses.replace(row, changes=changes))
+                changes |= {"freeze_epochs": 0, "finetune_epochs": 0}
+            rows.append(row.with_changes(**changes))
         return dataclasses.replace(self, rows=tuple(rows))
 
     def model(self, row: Row) -> ModelConfig:
@@ -144,7 +221,7 @@ class Plan:
                 # One epoch from scratch would show nothing: it goes on from the first round.
                 second |= {"depth": 60, "first_epochs": 0, "from_round_one": True}
                 changes["second_round"] = second
-            rows.append(dataclasses.replace(row, changes={**row.changes, **changes}))
+            rows.append(row.with_changes(**changes))
         title = f"{self.title} (fast: narrow models, a tenth of the epochs)"
         return dataclasses.replace(self, title=title, rows=tuple(rows), seeds=self.seeds[:2])
 
@@ -156,105 +233,70 @@ def read_plan(path: str | Path) -> Plan:
 
 def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
     """A study from plain values."""
-    for key in values:
-        if key not in _KEYS:
-            raise InputError(f"{where}: a study has no '{key}' (it has: {', '.join(_KEYS)}).")
-    base = from_dict(_mapping(values.get("recipe", {}), f"{where}: recipe"), f"{where}: recipe")
-    rows = [
-        *_listed(values.get("rows", []), where),
-        *_gridded(
-            _mapping(values.get("grid", {}), f"{where}: grid"), values.get("baseline"), where
-        ),
-    ]
+    told = checked(StudyFile, values, where)
+    rows = _named([*told.rows, *_gridded(told, where)])
     if not rows:
         raise InputError(f"{where}: a study needs `rows` or a `grid`.")
     for label, count in Counter(row.label for row in rows).items():
         if count > 1:
             raise InputError(f"{where}: two rows are called '{label[:80]}'.")
-    published = _mapping(values.get("published", {}), f"{where}: published")
-    _mapping(published.get("where", {}), f"{where}: published: where")
-    metrics = values.get("metrics", headlines())
-    if not isinstance(metrics, (list, tuple)) or not all(isinstance(m, str) for m in metrics):
-        raise InputError(f"{where}: metrics is a list of names.")
     plan = Plan(
-        title=str(values.get("title", Path(where).stem)),
-        base=base,
+        title=told.title or Path(where).stem,
+        base=told.recipe,
         rows=tuple(rows),
-        seeds=_seeds(values.get("seeds", 1), where),
-        metrics=tuple(metrics),
-        claim=str(values.get("claim", "")),
-        published=published,
+        seeds=told.seeds,
+        metrics=tuple(told.metrics),
+        claim=told.claim,
+        published=told.published.model_dump(exclude_defaults=True),
     )
     for row in rows:  # every run must be possible before the first one starts
-        recipe = plan.recipe(row, 0)
-        objective(recipe.objective)
-        models.parse(recipe.model)
-        if recipe.augment is not None:
-            named(recipe.augment, train=True, size=224)
-        if recipe.second_round:
-            recipe.replace(second_round=None, **_second(recipe.second_round))
+        _check(plan, row, f"{where}: row '{row.label[:80]}'")
     return plan
 
 
-def _second(changes: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in changes.items() if k != "from_round_one"}
+def _check(plan: Plan, row: Row, where: str) -> None:
+    recipe = checked(Recipe, {**plan.base.to_dict(), **row.changes}, where)
+    rounds = [recipe] if recipe.second_round is None else [recipe, recipe.round_two()]
+    for each in rounds:
+        objective(each.objective)
+        models.parse(each.model)
+        if each.augment is not None:
+            named(each.augment, train=True, size=224)
 
 
-def _listed(rows: Any, where: str) -> list[Row]:
-    if not isinstance(rows, list):
-        raise InputError(f"{where}: rows is a list.")
-    found = []
-    for number, row in enumerate(rows, 1):
-        here = f"{where}: row {number}"
-        row = _mapping(row, here)
-        unknown = set(row) - {"label", "group", "set", "baseline", "published"}
-        if unknown or "label" not in row:
-            raise InputError(f"{here} has label, group, set, baseline, published; not {unknown}.")
-        published = {k: str(v) for k, v in _mapping(row.get("published", {}), here).items()}
-        found.append(
-            Row(
-                str(row["label"]),
-                str(row.get("group", "")),
-                _mapping(row.get("set", {}), here),
-                bool(row.get("baseline", False)),
-                published,
-            )
-        )
-    return found
-
-
-def _gridded(grid: dict[str, Any], baseline: Any, where: str) -> list[Row]:
+def _gridded(told: StudyFile, where: str) -> list[Row]:
+    grid = told.grid
     if not grid:
         return []
     for key, choices in grid.items():
-        if not isinstance(choices, list) or not choices:
-            raise InputError(f"{where}: grid: {key} is a list of choices.")
+        if not choices:
+            raise InputError(f"{where}: grid: {key} is a list of choices, and has none.")
     if math.prod(map(len, grid.values())) > _MOST:
         raise InputError(f"{where}: the grid has more than {_MOST:,} rows.")
-    varied = [key for key, choices in grid.items() if len(choices) > 1] or ["objective"]
-    rows = []
-    for choice in itertools.product(*grid.values()):
-        changes = dict(zip(grid, choice, strict=True))
-        label = " ".join(str(changes[key]) for key in varied if key in changes)
-        group = " ".join(str(changes[k]) for k in varied if k != "objective" and k in changes)
-        rows.append(Row(label, group, changes, changes.get("objective") == baseline))
-    return rows
+    several = [key for key, choices in grid.items() if len(choices) > 1]
+    varied = several or [key for key in grid if key == "objective"] or list(grid)
+    settings = [dict(zip(grid, mix, strict=True)) for mix in itertools.product(*grid.values())]
+    others = [key for key in varied if key != "objective"]
+    groups = naming.labels(settings, others) if others else [""] * len(settings)
+    return [
+        Row(
+            label=label,
+            name=name,
+            group=group,
+            set=changes,
+            baseline=told.baseline is not None and changes.get("objective") == told.baseline,
+        )
+        for label, name, group, changes in zip(
+            naming.labels(settings, varied),
+            naming.names(settings, varied),
+            groups,
+            settings,
+            strict=True,
+        )
+    ]
 
 
-def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
-    if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= 1000:
-        return tuple(range(seeds))
-    if isinstance(seeds, list) and seeds and all(type(s) is int and abs(s) < 2**31 for s in seeds):
-        return tuple(seeds)
-    raise InputError(f"{where}: seeds is a number of seeds (to 1000) or a list below 2^31.")
-
-
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(f"{where} takes fields and values, not {value!r:.60}.")
-    return value
-
-
-def slug(text: str) -> str:
-    """A label as a folder name."""
-    return re.sub(r"[^A-Za-z0-9+.=]+", "-", text).strip("-").lower()[:120] or "run"
+def _named(rows: list[Row]) -> list[Row]:
+    """Every row with a name of its own for its folders."""
+    names = naming.apart([row.name or naming.slug(row.label) for row in rows])
+    return [row.renamed(name) for row, name in zip(rows, names, strict=True)]

@@ -1,5 +1,7 @@
 """A study folder: the plan, a folder for every run, and the table."""
 
+import dataclasses
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -7,14 +9,18 @@ from typing import Any
 
 import yaml
 
+from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_write, sha256
-from simgrad.runs.recipe import Recipe, read_yaml
-from simgrad.runs.run import Run
+from simgrad.core.extras import bring_back, imported
+from simgrad.core.files import atomic_write, lock, sha256
+from simgrad.core.typed import read_yaml
+from simgrad.runs.recipe import Recipe, differing
+from simgrad.runs.run import LOCK, Run
 from simgrad.studies.papers import published_for
-from simgrad.studies.plan import Plan, Row, plan_from_dict, slug
+from simgrad.studies.plan import Plan, Row, plan_from_dict
 
 PLAN, RUNS = "study.yaml", "runs"
+SEAL = "study.json"  # the plan's hash, and files of one's own that the study was made with
 
 
 @dataclass(frozen=True)
@@ -36,28 +42,39 @@ class Study:
 
     @staticmethod
     def create(plan: Plan, path: str | Path) -> "Study":
-        """Write the plan; a folder that has one is extended, never changed in what was run."""
-        path = Path(path)
-        study = Study(path)
-        if (path / PLAN).is_file():
-            old = study.plan
-            before = {name: recipe for name, _, recipe in old.runs()}
-            for name, _, recipe in plan.runs():
-                if name in before and before[name] != recipe:
-                    changed = [
-                        k for k, v in recipe.to_dict().items() if before[name].to_dict()[k] != v
-                    ]
-                    raise InputError(
-                        f"{path} holds a study in which {name} has another recipe "
-                        f"({', '.join(changed)} differ): give another --output."
-                    )
-        with atomic_write(path / PLAN) as file:
-            yaml.safe_dump(to_dict(plan), file, sort_keys=False, allow_unicode=True)
-        return Study(path)
+        """Write the plan into a folder, or a corrected one over it.
+
+        What has been trained is never changed: rows and seeds may be added, and settings of runs
+        that failed or have not begun may be corrected; these are then trained anew.
+        """
+        study, plan = Study(Path(path)), plan.settled()
+        with lock(study.path / LOCK, what=f"the study {study.path}"):
+            if (study.path / PLAN).is_file():
+                old = study.plan
+                plan = _with_old_names(plan, old)
+                _make_way(study, old, plan)
+            (study.path / SEAL).unlink(missing_ok=True)  # it speaks of the plan before
+            with atomic_write(study.path / PLAN) as file:
+                yaml.safe_dump(to_dict(plan), file, sort_keys=False, allow_unicode=True)
+            seal = {"files": {PLAN: sha256(study.path / PLAN)}, "with": imported()}
+            write_checked(study.path / SEAL, seal)
+        return Study(study.path)
 
     @cached_property
     def plan(self) -> Plan:
+        if (self.path / SEAL).is_file():
+            seal = read_checked(self.path / SEAL)
+            if seal["files"].get(PLAN) != sha256(self.path / PLAN):
+                raise InputError(
+                    f"{self.path / PLAN}: not what was written: damaged, or edited by hand. If you "
+                    f"edited it, delete {SEAL} beside it."
+                )
+            bring_back(self.path, seal["with"])
         return plan_from_dict(read_yaml(self.path / PLAN), str(self.path / PLAN))
+
+    def __repr__(self) -> str:
+        done = sum(run.finished for run in self.runs)
+        return f"<study {self.path.name}: {done} of {len(self.jobs())} runs finished>"
 
     @property
     def title(self) -> str:
@@ -87,9 +104,12 @@ class Study:
         """Finished runs by row of the table."""
         found: dict[str, list[Run]] = {}
         for row in self.plan.rows:
-            paths = [self.path / RUNS / f"{slug(row.label)}-s{s}" for s in self.plan.seeds]
-            found[row.label] = [Run(p) for p in paths if Run(p).finished]
+            found[row.label] = [Run(p) for p in self.folders(row) if Run(p).finished]
         return found
+
+    def folders(self, row: Row) -> list[Path]:
+        """Where the runs of a row are, one for each seed."""
+        return [self.path / RUNS / row.folder(seed) for seed in self.plan.seeds]
 
     @property
     def published(self) -> dict[str, dict[str, tuple[float, float | None]]]:
@@ -98,24 +118,51 @@ class Study:
         return {row.label: published_for(self.plan.published, row) for row in self.plan.rows}
 
 
+def _with_old_names(plan: Plan, old: Plan) -> Plan:
+    """Rows that were there before keep the names of their folders."""
+    known = {_key(old.recipe(row, 0)): row.name for row in old.rows}
+    rows = [row.renamed(known.get(_key(plan.recipe(row, 0)), row.name)) for row in plan.rows]
+    return dataclasses.replace(plan, rows=tuple(rows))
+
+
+def _key(recipe: Recipe) -> str:
+    return repr(recipe.to_dict())
+
+
+def _make_way(study: "Study", old: Plan, new: Plan) -> None:
+    """Remove failed runs whose settings were corrected; refuse to change what was trained."""
+    before = {name: recipe for name, _, recipe in old.runs()}
+    stale, kept = [], {}
+    for name, _, recipe in new.runs():
+        changed = differing(before.get(name, recipe), recipe)
+        folder = study.path / RUNS / name
+        if not changed or not folder.exists():
+            continue
+        if Run(folder).info.get("status") in ("waiting", "failed"):
+            stale.append(folder)
+        else:
+            kept[name] = changed
+    if kept:
+        fields = ", ".join(sorted({field for changed in kept.values() for field in changed}))
+        raise InputError(
+            f"{study.path} holds a study in which {', '.join(kept)} were trained with another "
+            f"recipe ({fields} differ): give another --output, or remove their folders."
+        )
+    for folder in stale:
+        with lock(folder / LOCK, wait=False, what=f"the run {folder}"):
+            for part in folder.iterdir():
+                if part.name != LOCK:
+                    shutil.rmtree(part) if part.is_dir() else part.unlink()
+
+
 def to_dict(plan: Plan) -> dict[str, Any]:
     """A plan as plain values that read back."""
     return {
         "title": plan.title,
         "claim": plan.claim,
         "recipe": plan.base.to_dict(),
-        "rows": [_row(row) for row in plan.rows],
+        "rows": [row.model_dump(by_alias=True) for row in plan.rows],
         "seeds": list(plan.seeds),
         "published": plan.published,
         "metrics": list(plan.metrics),
-    }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    return {
-        "label": row.label,
-        "group": row.group,
-        "set": row.changes,
-        "baseline": row.baseline,
-        "published": row.published,
     }

@@ -8,7 +8,6 @@ twice. With several threads, runs share one process and one GPU, each on a strea
 """
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -17,20 +16,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from simgrad.core.errors import InputError
+from simgrad.core.errors import Busy, InputError, OutOfMemory
 from simgrad.core.extras import import_extras
-from simgrad.core.files import read_json, write_json
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import INFO, LAST, Run
+from simgrad.runs.run import LAST, Run, write_info
 from simgrad.studies.study import Study
 from simgrad.training.graph import give_back
 from simgrad.training.rounds import train
 from simgrad.training.schedule import total_epochs
-from simgrad.training.signals import politely, stop_asked
 from simgrad.training.state import remembered
+from simgrad.training.stopping import politely, stop_asked
+from simgrad.training.trouble import lacks_memory
 
-BUSY = "another process is working"
-_CROWDED = "out of memory"
 _PATIENCE = 0.5  # seconds between two looks at a run that another process works on
 
 
@@ -57,20 +54,20 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
                     continue
                 time.sleep(_PATIENCE)
             problem = _train(folder, recipe, shared, study.round_one(recipe))
-            if problem is not None and BUSY in problem:
+            if isinstance(problem, Busy):
                 # Come back when all else is done: whoever has it may be killed.
                 taken[folder] = now
                 with taking:
                     jobs.append((folder, recipe))
                 continue
-            if problem is not None and _CROWDED in problem and folder not in crowded:
+            if isinstance(problem, OutOfMemory) and folder not in crowded:
                 # Others may have held it: once more, when they are through with theirs.
                 crowded.add(folder)
                 with taking:
                     jobs.append((folder, recipe))
                 continue
             if problem is not None:
-                failed.append(f"{folder.name}: {problem}")
+                failed.append(folder.name)
             if log is not None:
                 log(f"{folder.name}: {problem or Run(folder).info.get('status')}")
 
@@ -90,41 +87,45 @@ def _through(folder: Path) -> bool:
 
 def _train(
     folder: Path, recipe: Recipe, shared: dict[Any, Any], round_one: Path | None = None
-) -> str | None:
+) -> Exception | None:
     """Train one run; what went wrong, if anything did."""
-
     try:
         train(recipe, folder, quiet=True, shared=shared, round_one=round_one)
+    except Busy as error:
+        return _bare(error)
     except InputError as error:
-        if BUSY not in str(error):
-            _note_failure(folder, str(error))
-        return str(error)
+        _note_failure(folder, str(error))
+        return _bare(error)
     except Exception as error:  # one broken run must not take the others with it
         trace = traceback.format_exc()
         print(trace, file=sys.stderr)
         _note_failure(folder, trace)
-        return f"{type(error).__name__}: {error}"
+        return OutOfMemory(str(error)) if lacks_memory(error) else _bare(error)
     finally:
         give_back()  # as long as an error was on its way, it held what the run held
     return None
 
 
+def _bare(error: Exception) -> Exception:
+    """The error without what led to it, which would hold all that the run held."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
+
+
 def _note_failure(folder: Path, text: str) -> None:
     """Leave the reason in run.json, where the table and the report find it."""
     with contextlib.suppress(OSError):
-        path = folder / INFO
-        info = read_json(path) if path.is_file() else {}
-        write_json(path, {**info, "status": "failed", "error": text})
+        try:
+            info = Run(folder).info
+        except InputError:  # damaged: the reason counts
+            info = {}
+        write_info(folder, {**info, "status": "failed", "error": text})
 
 
 def main() -> None:
     """Entry point of a worker process."""
 
     import_extras()
-    if os.environ.get("SIMGRAD_THREADS"):
-        import torch
-
-        torch.set_num_threads(int(os.environ["SIMGRAD_THREADS"]))
     threads = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     sys.exit(1 if work(Study.open(sys.argv[1]), threads) else 0)
 

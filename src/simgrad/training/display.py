@@ -11,6 +11,9 @@ from torch import Tensor
 from simgrad.core.console import progress, say
 from simgrad.runs.recipe import Recipe
 
+# Below this share of one core, for at least so many seconds, a run is slow for reasons not its own.
+_POOR, _LONG = 0.7, 10.0
+
 
 class Display:
     """Shows loss, validation, speed and time left."""
@@ -19,7 +22,8 @@ class Display:
         self.recipe, self.quiet = recipe, quiet
         self.bar: Any = None
         self.task: Any = None
-        self.samples, self.since = 0, time.monotonic()
+        self.samples, self.since, self.worked = 0, time.monotonic(), time.process_time()
+        self.warned = False
         self.shown = 0.0
         self.validation = ""
         self.epochs = 0
@@ -28,7 +32,7 @@ class Display:
     def showing(self, epochs: int) -> Iterator[None]:
         """The bar, while training goes on."""
         self.epochs = epochs
-        self.since = time.monotonic()
+        self.since, self.worked = time.monotonic(), time.process_time()
         if self.quiet or not sys.stderr.isatty():
             yield
             return
@@ -52,8 +56,10 @@ class Display:
         """Captions per second since the last evaluation."""
         return self.samples / max(1e-6, time.monotonic() - self.since)
 
-    def evaluated(self, entry: dict[str, Any]) -> None:
+    def evaluated(self, entry: dict[str, Any], on_cpu: bool) -> None:
         """After every evaluation."""
+        if on_cpu:
+            self._look_at_share()
         value = entry["val"].get(self.recipe.select, float("nan"))
         self.validation = f"  {self.recipe.select} {value:.1f}"
         if self.bar is None:
@@ -62,7 +68,18 @@ class Display:
                 f"loss {entry['loss']:.4g}  {self.recipe.select} {value:.1f}  "
                 f"{entry['samples_per_second']:,.0f} captions/s"
             )
-        self.samples, self.since = 0, time.monotonic()
+        self.samples, self.since, self.worked = 0, time.monotonic(), time.process_time()
+
+    def _look_at_share(self) -> None:
+        """Say once that others use the machine, where that makes a run slow."""
+        seconds = time.monotonic() - self.since
+        share = (time.process_time() - self.worked) / max(1e-6, seconds)
+        if share < _POOR and seconds > _LONG and not self.warned:
+            self.warned = True
+            self.say(
+                f"this run gets {100 * share:.0f} % of one core: the machine is busy with other "
+                "work, or waits for its disk. It would be faster alone."
+            )
 
     def say(self, text: str) -> None:
         """One line for people."""

@@ -50,6 +50,29 @@ def rank() -> int:
     return dist.get_rank() if size() > 1 else 0
 
 
+def any_of(flag: bool) -> bool:
+    """Whether it is true in any process; a meeting of all of them."""
+    if size() == 1:
+        return flag
+    told = torch.tensor([int(flag)], device=_device())
+    dist.all_reduce(told, op=dist.ReduceOp.MAX)
+    return bool(told.item())
+
+
+def first(value: float) -> float:
+    """The first process's number, in all of them."""
+    if size() == 1:
+        return value
+    told = torch.tensor([value], dtype=torch.float64, device=_device())
+    dist.broadcast(told, 0)
+    return float(told.item())
+
+
+def _device() -> torch.device:
+    """Where messages must lie."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
 def share(count: int) -> slice:
     """The rows that this process encodes: contiguous, as even as possible."""
     world, mine = size(), rank()

@@ -9,7 +9,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +20,12 @@ from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import IndexBatch
 from simgrad.mining.drawing import Drawn, OfflineIndex, own_size
+from simgrad.models.base import RetrievalModel
 from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed
-from simgrad.training.schedule import Moment
-from simgrad.training.step import Step
 
-MomentOf = Callable[[int], Moment]
+# A step: batch, objective, which images of a padded batch are there, where drawn items stand.
+Update = Callable[[Batch, str, Tensor | None, Drawn | None], Tensor]
 # Captions are padded to a multiple of this, so that a few captured shapes serve all batches.
 _LENGTHS = 4
 # Captions of a batch that is captured. A larger one keeps a GPU busy by itself, and what suits it,
@@ -55,16 +55,8 @@ def give_back() -> None:
             torch.cuda.empty_cache()
 
 
-def plain_steps(
-    step: Step, source: Source, plan: list[IndexBatch], start: int, seed: int, moment_of: MomentOf
-) -> Iterator[Tensor]:
-    """The losses of an epoch's steps from the `start`-th on."""
-    for place, batch in enumerate(source.batches(plan, start=start, seed=seed), start):
-        yield step(batch, moment_of(place))
-
-
 @dataclass
-class _Captured:
+class _Graph:
     """One shape's graph, and where it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
@@ -125,20 +117,32 @@ def _padded(recipe: Recipe) -> bool:
     return recipe.sampler == "pairs" and recipe.positives == "images"
 
 
-class GraphSteps:
-    """Replays captured steps where it can."""
+class BatchRow(NamedTuple):
+    """A batch as a captured step takes it: which rows, and these as numbers on the device."""
 
-    def __init__(self, step: Step, source: Source, recipe: Recipe, drawn_for_each: int = 0) -> None:
-        self.step, self.source, self.recipe = step, source, recipe
+    rows: IndexBatch
+    numbers: Tensor
+    full: bool  # a batch of another size is taken as a plain step
+
+
+class Captured:
+    """Steps of one source, replayed where they can be."""
+
+    def __init__(
+        self, update: Update, source: Source, recipe: Recipe, drawn_for_each: int = 0
+    ) -> None:
+        self.update, self.source, self.recipe = update, source, recipe
         captions = _captions(recipe)
         self.layout = _Layout(recipe.batch, captions, drawn_for_each * captions)
         self.longest = source.longest(np.arange(source.split.num_captions))
-        self.captured: dict[tuple[int, str], _Captured] = {}
+        self.graphs: dict[tuple[int, str], _Graph] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.done = 0
 
     @staticmethod
-    def possible(step: Step, source: Source, recipe: Recipe, device: torch.device) -> bool:
+    def possible(
+        model: RetrievalModel, source: Source, recipe: Recipe, device: torch.device
+    ) -> bool:
         """Whether a run's steps can be captured."""
         return (
             recipe.graphs
@@ -147,44 +151,44 @@ class GraphSteps:
             and recipe.micro_batch is None
             and recipe.precision != "fp16"
             and _captions(recipe) <= _LARGEST
-            # Batch norms would count the padding.
-            and not (_padded(recipe) and step.model.has_batch_norms())
+            and not (_padded(recipe) and model.has_batch_norms())  # these would count the padding
             and distributed.size() == 1  # processes tell each other how long their captions are
         )
 
-    def __call__(self, plan: list[IndexBatch], start: int, moment_of: MomentOf) -> Iterator[Tensor]:
-        """The losses of an epoch's steps from the `start`-th on."""
+    def rows(self, plan: list[IndexBatch], start: int) -> Iterator[BatchRow]:
+        """An epoch's batches from the `start`-th on: sent to the device at once, as numbers."""
         full = [own_size(index)[1] == self.layout.captions for index in plan]
         nothing = np.zeros(sum(self.layout.parts()), dtype=np.int64)
         rows = (self.layout.row(i) if f else nothing for i, f in zip(plan, full, strict=True))
         table = torch.from_numpy(np.stack(list(rows))).to(self.source.device)
         for place in range(start, len(plan)):
-            index, moment = plan[place], moment_of(place)
-            if not full[place] or self.done < _PLAIN:
-                yield self.step(self.source.fetch(index), moment)
-            else:
-                self.step.set_moment(moment)
-                yield self._replay(table[place], index, moment.objective)
-            self.done += 1
+            yield BatchRow(plan[place], table[place], full[place])
+
+    def __call__(self, batch: BatchRow, objective: str) -> Tensor:
+        """One step at the rates set before; the loss, still on the device."""
+        self.done += 1
+        if not batch.full or self.done <= _PLAIN:
+            return self.update(self.source.fetch(batch.rows), objective, None, None)
+        return self._replay(batch.numbers, batch.rows, objective)
 
     def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
         length = padded_length(self.source.longest(index.captions), self.longest)
-        if not self.captured:
+        if not self.graphs:
             give_back()  # what the plain steps held
             # The longest first: every other shape finds room in the memory that it leaves behind.
-            self._captured(row, self.longest, objective)
-        captured = self._captured(row, length, objective)
-        captured.row.copy_(row)
-        captured.graph.replay()
-        return captured.value
+            self._graph(row, self.longest, objective)
+        graph = self._graph(row, length, objective)
+        graph.row.copy_(row)
+        graph.graph.replay()
+        return graph.value
 
-    def _captured(self, row: Tensor, length: int, objective: str) -> _Captured:
+    def _graph(self, row: Tensor, length: int, objective: str) -> _Graph:
         key = (length, objective)
-        if key not in self.captured:
-            self.captured[key] = self._capture(row, length, objective)
-        return self.captured[key]
+        if key not in self.graphs:
+            self.graphs[key] = self._capture(row, length, objective)
+        return self.graphs[key]
 
-    def _capture(self, row: Tensor, length: int, objective: str) -> _Captured:
+    def _capture(self, row: Tensor, length: int, objective: str) -> _Graph:
         static = row.clone()
         image, caption, position, present, places = torch.split(static, self.layout.parts())
         drawn = None
@@ -201,50 +205,31 @@ class GraphSteps:
                 features, tokens, lengths = self.source.gather(image, caption, length)
                 batch = Batch(features, tokens, lengths, position, nothing)
                 there = present.bool() if padded else None
-                value = self.step.update(batch, objective, there, drawn)
+                value = self.update(batch, objective, there, drawn)
             finally:
                 graph.capture_end()
-        return _Captured(graph, static, value)
+        return _Graph(graph, static, value)
 
 
-class RunSteps:
-    """A run's steps: captured where that is possible, plain elsewhere."""
+class Captures:
+    """Captured steps of a run, made again when what they captured has changed."""
 
     def __init__(
-        self, step: Step, sources: dict[bool, Source], recipe: Recipe, device: torch.device
+        self, model: RetrievalModel, update: Update, recipe: Recipe, device: torch.device
     ) -> None:
-        self.step, self.recipe, self.device = step, recipe, device
-        self.sources = sources  # by whether a pretrained network is trained
-        self.captured: tuple[Any, GraphSteps | None] = (None, None)  # what for, and its steps
+        self.model, self.update, self.recipe, self.device = model, update, recipe, device
+        self.made: tuple[tuple[bool, int], Captured | None] | None = None  # what for, and its steps
 
-    def __call__(
-        self,
-        plan: list[IndexBatch],
-        start: int,
-        seed: int,
-        moment_of: MomentOf,
-        *,
-        trained: bool,
-        drawn: int,
-    ) -> Iterator[Tensor]:
-        """The losses of an epoch's steps from the `start`-th on.
+    def of(self, source: Source, *, trained: bool, drawn: int) -> Captured | None:
+        """Steps to replay; None where nothing can be captured.
 
         `trained`: whether the pretrained network is thawed; `drawn`: how many are drawn for each
-        caption from outside the batch.
+        caption from outside the batch. A step that is captured would notice neither; those of
+        before give their memory back.
         """
-        graphs = self._graphs(trained, drawn)
-        if graphs is not None:
-            return graphs(plan, start, moment_of)
-        return plain_steps(self.step, self.sources[trained], plan, start, seed, moment_of)
-
-    def _graphs(self, trained: bool, drawn: int) -> GraphSteps | None:
-        """Steps to capture, for a frozen or thawed network, with or without draws.
-
-        A step that is captured would notice neither; those of before give their memory back.
-        """
-        if self.captured[0] != (trained, drawn):
-            source, self.captured = self.sources[trained], (None, None)
-            possible = GraphSteps.possible(self.step, source, self.recipe, self.device)
-            steps = GraphSteps(self.step, source, self.recipe, drawn) if possible else None
-            self.captured = (trained, drawn), steps
-        return self.captured[1]
+        if self.made is None or self.made[0] != (trained, drawn):
+            self.made = None
+            possible = Captured.possible(self.model, source, self.recipe, self.device)
+            steps = Captured(self.update, source, self.recipe, drawn) if possible else None
+            self.made = (trained, drawn), steps
+        return self.made[1]

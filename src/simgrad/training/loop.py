@@ -1,39 +1,53 @@
-"""The training loop, top to bottom.
+"""The training loop, top to bottom: fetch, encode, weigh, backward, update, watch.
 
-A run is decided by its recipe and seed alone. It can be killed anywhere: `train` on the same folder
-goes on from the last checkpoint and, on a CPU, ends with the same weights bit for bit.
+A run is decided by its recipe, its data and its seed alone. It can be killed anywhere: `train` on
+the same folder goes on from the last checkpoint and, on a CPU, ends with the same weights bit for
+bit.
 """
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
+from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
+from simgrad.data.batches import Batch
 from simgrad.data.sampling import IndexBatch, Sampler
-from simgrad.models import save
+from simgrad.mining.drawing import Drawn
+from simgrad.models import RetrievalModel
+from simgrad.objectives import Objective, objective
 from simgrad.runs import run
+from simgrad.runs.data import same_data
 from simgrad.runs.encoding import encode_source, evaluate_encoded
 from simgrad.runs.outside import draw_of
 from simgrad.runs.prepare import Prepared, building, prepare, source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, Run
 from simgrad.training import distributed, state
-from simgrad.training.claim import claim, same_data
 from simgrad.training.display import Display
-from simgrad.training.graph import RunSteps, give_back, own_stream
+from simgrad.training.encoder import Encoder
+from simgrad.training.graph import Captures, give_back, own_stream
+from simgrad.training.kept import Kept
 from simgrad.training.observe import observe, spread
-from simgrad.training.records import Records
+from simgrad.training.optimizing import Optimizer
+from simgrad.training.records import Records, claim
 from simgrad.training.schedule import moment, part_of_run, total_epochs
-from simgrad.training.signals import politely
-from simgrad.training.step import Step
-from simgrad.training.trouble import Watch, damaged_weights, naming_lack_of_memory, not_finite
+from simgrad.training.stopping import Stopping, politely
+from simgrad.training.trouble import (
+    cures_of_collapse,
+    damaged_weights,
+    naming_lack_of_memory,
+    not_finite,
+)
+from simgrad.training.weighing import each_with_its_image, weigh
 
 
 def train_round(
@@ -56,58 +70,126 @@ def train_round(
         held = lock(folder / LOCK, wait=False, what=f"the run {folder}")
         with held if chief else nullcontext():
             if chief:
-                claim(recipe, folder)
+                claim(recipe, folder, dataset)
             distributed.wait()
             if Run(folder).finished:
                 if chief:
                     state.forget(folder / run.LAST)  # a kill may have come before that
                 return Run(folder)
-            _go_on(recipe, folder, prepare(recipe, dataset, shared), quiet, stop_after)
-            give_back()
+            with threads(_threads_before(folder)):
+                _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared)
+            give_back()  # captured steps above all: others are waiting for memory
             distributed.wait()
     return Run(folder)
 
 
+def _threads_before(folder: Path) -> int | None:
+    """How many threads a run on a CPU began with: sums depend on it."""
+    info = Run(folder).info
+    return info.get("threads") if info.get("device") == "cpu" else None
+
+
 def _go_on(
-    recipe: Recipe, folder: Path, prepared: Prepared, quiet: bool, stop_after: float | None
+    recipe: Recipe,
+    folder: Path,
+    dataset: Dataset | None,
+    quiet: bool,
+    asked_to_stop: Stopping,
+    shared: dict[Any, Any] | None,
 ) -> None:
-    training = _Training(recipe, folder, prepared, quiet)
-    deadline = np.inf if stop_after is None else time.monotonic() + stop_after
-    lack = naming_lack_of_memory(recipe, lambda: training.at["step"])
-    with politely() as asked_to_stop, own_stream(prepared.device), lack:
-        training.go(lambda: asked_to_stop() or deadline < time.monotonic())
+    training: Training | None = None
+    with naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0):
+        prepared = prepare(recipe, dataset, shared)
+        training = Training(recipe, folder, prepared, quiet)
+        with politely(), own_stream(prepared.device):
+            training.go(asked_to_stop)
 
 
-class _Training:
+class Step:
+    """Takes batches, changes weights."""
+
+    def __init__(self, model: RetrievalModel, recipe: Recipe, device: torch.device) -> None:
+        self.model, self.recipe, self.device = model, recipe, device
+        specs = [recipe.objective] + ([recipe.first_objective] if recipe.first_objective else [])
+        self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
+        for each in self.objectives.values():
+            each.replays = False  # steps are captured as a whole, where it helps
+        self.learned = nn.ModuleList(self.objectives.values())  # temperatures and the like
+        self.optimizer = Optimizer(model, self.learned, recipe, device)
+        self.encoder = Encoder(model, recipe.micro_batch, self.optimizer.autocast)
+
+    def update(
+        self,
+        batch: Batch,
+        objective: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
+        """One update at the rates set before; the loss. Nothing here waits for the device.
+
+        `present` marks the images that are really there, where the batch was padded; `drawn` says
+        where what was drawn from outside the batch stands, where `batch.index` does not.
+        """
+        self.optimizer.clear()
+        loss = self.gradient(batch, objective, present, drawn)
+        self.optimizer.update()
+        return loss
+
+    def gradient(
+        self,
+        batch: Batch,
+        objective: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
+        """Fill the parameters' gradients; the loss."""
+        pairs = self.recipe.positives == "pairs"  # an image's other captions are negatives
+        drawn = drawn or Drawn.of(batch.index, self.device)
+        if pairs and self.model.mixes_images():
+            batch, drawn = each_with_its_image(batch, drawn)
+        # Encode: n images and m captions, each to a vector (n, d) or to a set of them (n, k, d).
+        images, captions = self.encoder.encode(batch)
+        # Weigh: similarities S (n, m) to weights W = dL/dS (n, m), and the loss.
+        with torch.autocast(self.device.type, enabled=False):
+            loss = weigh(
+                self.model,
+                self.objectives[objective],
+                images,
+                captions,
+                batch,
+                pairs=pairs,
+                present=present,
+                drawn=drawn,
+                autocast=self.optimizer.autocast,
+            )
+        # Backward: W to the encoders' weights.
+        self.encoder.backward(self.optimizer.scaled(loss))
+        return loss.detach()
+
+
+class Training:
     """A run in progress."""
 
     def __init__(self, recipe: Recipe, folder: Path, prepared: Prepared, quiet: bool) -> None:
-        self.recipe, self.folder, self.it = recipe, folder, prepared
+        self.recipe, self.folder, self.prepared = recipe, folder, prepared
+        self.model, self.device = prepared.model, prepared.device
         self.split = prepared.dataset.split("train")
-        self.step = Step(prepared.model, recipe, prepared.device)
+        self.step = Step(self.model, recipe, self.device)
         self.sampler = Sampler(
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
         )
-        self.draw = None
-        if recipe.candidates is not None and any(map(self._uses_draws, self.step.objectives)):
-            self.draw = draw_of(recipe, self.split)
-        sources = {False: prepared.frozen or prepared.train, True: prepared.train}
-        self.run_steps = RunSteps(self.step, sources, recipe, prepared.device)
-        self.watch = Watch()
+        wanted = any(each.needs_offline for each in self.step.objectives.values())
+        self.draw = draw_of(recipe, self.split, None, prepared.dataset) if wanted else None
+        # By whether the pretrained network is trained: until then its features are kept.
+        self.sources = {False: prepared.frozen or prepared.train, True: prepared.train}
+        self.captures = Captures(self.model, self.step.update, recipe, self.device)
+        self.kept = Kept(folder, prepared, self.step.learned, self.step.optimizer)
+        self.progress = self.kept.progress
         self.display = Display(recipe, quiet or distributed.rank() > 0)
-        self.records = Records(folder, recipe, writes=distributed.rank() == 0)
-        self.total = torch.zeros((), device=prepared.device, dtype=torch.float64)
-        self.at: dict[str, Any] = {  # everything else that decides how the run goes on
-            "step": 0, "epoch": 0, "place": 0, "best": -1.0, "best_step": 0, "since_best": 0,
-            "best_objective": {},  # its temperature and the like, where they are learned
-            "losses": 0, "seconds": 0.0, "entries": 0, "warnings": [], "over": False,
-        }  # fmt: skip
-        self.best: dict[str, Tensor] | None = None
-        self.triplets: dict[str, Tensor] = {}  # by part of the run
-        self.flat = 0.0  # the loss of a model that finds everything equally similar
+        self.records = Records(folder, recipe, prepared, writes=distributed.rank() == 0)
         self.started = self.saved = time.monotonic()
 
-    def go(self, asked_to_stop: Any) -> None:
+    def go(self, asked_to_stop: Callable[[], bool]) -> None:
         """Train until the end, or until asked to stop."""
         with building:  # a run beside this one may be drawing its initial weights
             torch.manual_seed(self.recipe.seed)
@@ -115,52 +197,56 @@ class _Training:
         self._describe("running")
         epochs = total_epochs(self.recipe)
         with self.display.showing(epochs):
-            while self.at["epoch"] < epochs and not self.at["over"]:
+            while self.progress.epoch < epochs and not self.progress.over:
                 if not self._epoch(asked_to_stop):
                     self._checkpoint()
                     self._describe("stopped")
                     return
         self._finish()
 
-    def _epoch(self, asked_to_stop: Any) -> bool:
+    def _epoch(self, asked_to_stop: Callable[[], bool]) -> bool:
         """The rest of an epoch; whether it was completed."""
-        recipe, epoch = self.recipe, self.at["epoch"]
-        plan: list[IndexBatch] = self.sampler.epoch(self.split, epoch)
+        recipe, at, epoch = self.recipe, self.progress, self.progress.epoch
+        plan = self.sampler.epoch(self.split, epoch)  # the rows of every batch
         if not plan:
             raise InputError(f"no batch of {recipe.batch}: lower `batch`, or drop_last: false.")
         steps, begin = len(plan), moment(recipe, epoch, 0, len(plan))
-        draw = self.draw if self._uses_draws(begin.objective) else None
-        if draw is not None:
-            plan = list(draw.epoch(plan, epoch))
-        trained = begin.train_backbone
-        self.it.model.set_backbone(trained)
-        self.it.model.train()
-
-        def moment_of(place: int) -> Any:
-            return moment(recipe, epoch, place, steps)
-
-        start, seed = self.at["place"], recipe.seed * 100_003 + epoch
-        drawn = 0 if draw is None else draw.for_each
-        losses = self.run_steps(plan, start, seed, moment_of, trained=trained, drawn=drawn)
-        for place, loss in enumerate(losses, start):
-            self.total += loss
-            self.at["losses"] += 1
-            self.at["step"] += 1
-            self.at["place"] = place + 1
-            if self.it.device.type == "cpu" or self.at["step"] % 50 == 0:
+        drawn = 0
+        if self.draw is not None and self.step.objectives[begin.objective].needs_offline:
+            plan, drawn = list(self.draw.epoch(plan, epoch)), self.draw.for_each
+        self.model.set_backbone(begin.train_backbone)
+        self.model.train()
+        source = self.sources[begin.train_backbone]
+        # Fetch: read ahead, or, where steps are captured, as rows of numbers that lie on the GPU.
+        captured = self.captures.of(source, trained=begin.train_backbone, drawn=drawn)
+        take: Callable[[Any, str], Tensor] = captured or self.step.update
+        seed = recipe.seed * 100_003 + epoch
+        batches: Any = (
+            source.batches(plan, start=at.place, seed=seed)
+            if captured is None
+            else captured.rows(plan, at.place)
+        )
+        for place, batch in enumerate(batches, at.place):
+            now = moment(recipe, epoch, place, steps)
+            self.step.optimizer.set_rates(now)
+            loss = take(batch, now.objective)  # encode, weigh, backward, update
+            self.kept.total += loss
+            at.losses, at.step, at.place = at.losses + 1, at.step + 1, place + 1
+            # Watch.
+            if self.device.type == "cpu" or at.step % 50 == 0:  # asking a GPU means waiting for it
                 self._check(loss, plan[place])
-            last = place + 1 == steps
-            every = recipe.evaluate_every
+            if recipe.attention_every and at.step % recipe.attention_every == 0:
+                self._note_attention(plan[0], now.objective)
+            last = at.place == steps
             end = last and epoch + 1 == total_epochs(recipe)
-            if recipe.attention_every and self.at["step"] % recipe.attention_every == 0:
-                self._note_attention(plan[0], moment_of(place).objective)
-            if end or (self.at["step"] % every == 0 if every else last):
+            every = recipe.evaluate_every
+            if end or (at.step % every == 0 if every else last):
                 self._evaluate(plan[0], steps)
-                self.it.model.train()
+                self.model.train()
             if last:
-                self.at["epoch"], self.at["place"] = epoch + 1, 0
+                at.epoch, at.place = epoch + 1, 0
             self.display.step(epoch, (place + 1) / steps, loss, len(plan[place].captions))
-            if self.at["over"]:
+            if at.over:
                 break
             if time.monotonic() - self.saved > recipe.checkpoint_seconds:
                 self._checkpoint()
@@ -168,132 +254,97 @@ class _Training:
                 return False
         return True
 
-    def _uses_draws(self, objective: str) -> bool:
-        return self.step.objectives[objective].needs_offline
-
     def _check(self, loss: Tensor, index: IndexBatch) -> None:
         value = float(loss)
         if not np.isfinite(value):
             self._describe("failed")
             begun = ", ".join(map(str, index.captions[:8].tolist()))
             what = f"the loss is {value} in a batch that begins with training captions {begun}"
-            raise not_finite(self.at["step"], self.at["epoch"], what)
+            raise not_finite(self.progress.step, self.progress.epoch, what)
 
     def _require_finite_weights(self) -> None:
         """No checkpoint holds a NaN: the one before stays instead."""
-        name = damaged_weights(self.it.model)
+        name = damaged_weights(self.model)
         if name is not None:
             self._describe("failed")
-            raise not_finite(self.at["step"], self.at["epoch"], f"no number in weight {name}")
+            what = f"no number in weight {name}"
+            raise not_finite(self.progress.step, self.progress.epoch, what)
 
     @torch.no_grad()
     def _evaluate(self, index: IndexBatch, steps: int) -> None:
         """Validate, note what the objective attends to in a full batch, keep the best weights."""
-        model, recipe = self.it.model, self.recipe
+        model, recipe, at = self.model, self.recipe, self.progress
         self._require_finite_weights()
         model.eval()
-        images, captions = encode_source(model, self.it.val, batch=256)
-        metrics = evaluate_encoded(model, images, captions, self.it.val.split.image_of_caption)
-        now = moment(recipe, self.at["epoch"], max(0, self.at["place"] - 1), steps)
-        entry = {
-            "step": self.at["step"],
-            "epoch": self.at["epoch"] + self.at["place"] / steps,
-            "loss": float(self.total) / max(1, self.at["losses"]),
+        val = self.prepared.val
+        images, captions = encode_source(model, val, batch=256)
+        metrics = evaluate_encoded(model, images, captions, val.split.image_of_caption)
+        now = moment(recipe, at.epoch, max(0, at.place - 1), steps)
+        chosen = self.step.objectives[now.objective]
+        entry: dict[str, Any] = {
+            "step": at.step,
+            "epoch": at.epoch + at.place / steps,
+            "loss": float(self.kept.total) / max(1, at.losses),
             "lr": recipe.lr * now.lr_factor,
             "seconds": self._seconds(),
             "samples_per_second": round(self.display.speed(), 1),
             "val": {k: round(v, 4) for k, v in metrics.to_dict().items()},
-            "attention": self._observe(index, now.objective),
+            "attention": self._observe(index, chosen),
         }
         if not np.isfinite(entry["loss"]):
-            self._check(self.total, index)
-        self.total.zero_()
-        self.at["losses"] = 0
-        score = entry["val"].get(recipe.select)
-        if score is None:
-            raise InputError(f"recipe: select: there is no metric '{recipe.select}'.")
-        better = score > self.at["best"]
-        self.at["since_best"] = 0 if better else self.at["since_best"] + 1
+            self._check(self.kept.total, index)
+        self.kept.total.zero_()
+        at.losses = 0
+        at.evaluations += 1
+        # Processes have batch norms of their own: the first decides.
+        score = distributed.first(entry["val"][recipe.select])
+        better = score > at.best
+        at.since_best = 0 if better else at.since_best + 1
         if better:
-            learned = {
-                k: v.tolist() for k, v in self.step.objectives[now.objective].state_dict().items()
-            }
-            self.at.update(best=score, best_step=self.at["step"], best_objective=learned)
-            self.best = {k: v.detach().clone() for k, v in model.state_dict().items()}
-        for text in self.watch.look(entry, spread(model, images, captions), score, self.flat):
-            self.at["warnings"].append({"step": self.at["step"], "text": text})
-            self.display.say(f"step {self.at['step']}: {text}")
-        if recipe.early_stop and self.at["since_best"] >= recipe.early_stop:
-            self.at["over"] = True
-        self.at["entries"] += 1
+            self.kept.note_best(score, chosen)
+        at.over = bool(recipe.early_stop) and at.since_best >= (recipe.early_stop or 0)
+        trained = now.train_backbone and model.inputs.images == "pixels"
+        found = at.watch.look(
+            entry,
+            spread(model, images, captions),
+            score,
+            lambda: cures_of_collapse(recipe, chosen, trained),
+        )
+        for text in found:
+            at.warnings.append({"step": at.step, "text": text})
+            self.display.say(f"step {at.step}: {text}")
         self.records.evaluation(entry)
-        self.display.evaluated(entry)
+        self.display.evaluated(entry, on_cpu=self.device.type == "cpu")
 
-    def _observe(self, index: IndexBatch, objective: str) -> dict[str, Any]:
+    def _observe(self, index: IndexBatch, chosen: Objective) -> dict[str, Any]:
         """How the objective spreads its weight over one training batch."""
-        chosen = self.step.objectives[objective]
-        attention, triplets, self.flat = observe(chosen, self.it.model, self.it.train.fetch(index))
-        self.triplets[part_of_run(self.recipe, self.at["epoch"])] = triplets
+        batch, pairs = self.prepared.train.fetch(index), self.recipe.positives == "pairs"
+        attention, triplets = observe(chosen, self.model, batch, pairs=pairs)
+        self.kept.triplets[part_of_run(self.recipe, self.progress.epoch)] = triplets
         return attention
 
     def _note_attention(self, index: IndexBatch, objective: str) -> None:
-        self.it.model.eval()
-        told = self._observe(index, objective)
-        self.it.model.train()
-        self.records.attention({"step": self.at["step"], "attention": told})
+        self.model.eval()
+        told = self._observe(index, self.step.objectives[objective])
+        self.model.train()
+        self.records.attention({"step": self.progress.step, "attention": told})
 
     def _checkpoint(self) -> None:
         """Write everything needed to go on."""
         self.saved = time.monotonic()
         self._require_finite_weights()
-        if distributed.rank() > 0:
-            return
-        if self.best is not None:
-            self._save_best()
-        counters = {**self.at, "seconds": self._seconds()}
-        counters["watch"] = self.watch.to_json()
-        tensors = {
-            **state.step_tensors(self.step),
-            **{f"triplets.{k}": v for k, v in self.triplets.items()},
-            "total": self.total,
-        }
-        if self.step.scaler.is_enabled():
-            counters["scaler"] = self.step.scaler.state_dict()
-        state.save_state(self.folder / run.LAST, tensors, counters)
-
-    def _save_best(self) -> None:
-        current = {k: v.detach().clone() for k, v in self.it.model.state_dict().items()}
-        assert self.best is not None
-        self.it.model.load_state_dict(self.best)
-        extra = {
-            "step": self.at["best_step"],
-            self.recipe.select: self.at["best"],
-            "objective": self.at["best_objective"],
-        }
-        save(self.folder / run.BEST, self.it.model, self.it.tokenizer, extra)
-        self.it.model.load_state_dict(current)
-        self.best = None  # on disk now
+        self.kept.write(self.recipe.select, self._seconds())
 
     def _resume(self) -> None:
-        found = state.load_state(self.folder / run.LAST)
-        if found is None:
-            self.records.begin(0, 0)
+        same_data(Run(self.folder).info, self.prepared.dataset, self.folder)
+        problems = self.kept.read()
+        at = self.progress = self.kept.progress
+        self.records.begin(at.evaluations, at.step)
+        if problems is None:
             return
-        same_data(self.folder, self.it.dataset)
-        tensors, counters, problems = found
-        state.restore_step(self.step, tensors)
-        self.total.copy_(tensors["total"])
-        self.triplets = {
-            k.split(".")[1]: v for k, v in tensors.items() if k.startswith("triplets.")
-        }
-        self.watch = Watch.from_json(counters.pop("watch"))
-        if "scaler" in counters:
-            self.step.scaler.load_state_dict(counters.pop("scaler"))
-        self.at.update(counters)
         for text in problems:
             self.display.say(f"{text} Going on from the checkpoint before it.")
-        self.records.begin(self.at["entries"], self.at["step"])
-        self.display.say(f"going on from step {self.at['step']}.")
+        self.display.say(f"going on from step {at.step}.")
 
     def _finish(self) -> None:
         """Test the best checkpoint once, and only now."""
@@ -301,11 +352,12 @@ class _Training:
         if distributed.rank() > 0:
             return
         with building:  # its weights are drawn before they are read
-            best = Run(self.folder).load(str(self.it.device))
-        self.records.triplets(self.triplets)
-        if "test" in self.it.dataset.splits:
-            split = self.it.dataset.split("test")
-            source = source_of(split, self.it.tokenizer, best.model, self.it.device, self.recipe)
+            best = Run(self.folder).load(str(self.device))
+        self.records.triplets(self.kept.triplets)
+        if "test" in self.prepared.dataset.splits:
+            split = self.prepared.dataset.split("test")
+            tokenizer = self.prepared.tokenizer
+            source = source_of(split, tokenizer, best.model, self.device, self.recipe)
             images, captions = encode_source(best.model, source)
             metrics = evaluate_encoded(
                 best.model,
@@ -320,9 +372,8 @@ class _Training:
         state.forget(self.folder / run.LAST)
 
     def _describe(self, status: str) -> None:
-        self.records.describe(status, self.at, self._seconds(), self.it)
+        self.records.describe(status, self.progress, self._seconds())
 
     def _seconds(self) -> float:
         """Of all sittings together."""
-        seconds: float = self.at["seconds"] + time.monotonic() - self.started
-        return seconds
+        return self.progress.seconds + time.monotonic() - self.started

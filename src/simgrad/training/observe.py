@@ -14,21 +14,23 @@ from simgrad.objectives import Objective, Positives
 
 @torch.no_grad()
 def observe(
-    objective: Objective, model: RetrievalModel, batch: Batch, most: int = 2000
-) -> tuple[dict[str, Any], Tensor, float]:
-    """How an objective spreads its weight over a batch, the batch's triplets (k, 2), and the loss
-    of a model that finds everything equally similar."""
+    objective: Objective, model: RetrievalModel, batch: Batch, *, pairs: bool, most: int = 2000
+) -> tuple[dict[str, Any], Tensor]:
+    """How an objective spreads its weight over a batch, and the batch's triplets (k, 2).
+
+    `pairs`: an image's other captions are negatives, as the run's recipe says.
+    """
     n, m = own_size(batch.index)  # behind them stands what was drawn from outside
     images = model.encode_images(batch.images[:n])
     captions = model.encode_captions(batch.tokens[:m], batch.lengths[:m])
-    S = model.similarities(images, captions).float()
     owner = batch.image_of_caption[:m]
+    if pairs:  # every caption brings its image along
+        images, owner = images.select(owner), torch.arange(m, device=owner.device)
+    S = model.similarities(images, captions).float()  # (images, captions)
     spread_of_weight: dict[str, Any] = {}
-    flat = 0.0
     if not objective.needs_offline:
         spread_of_weight = attention(objective.weigh(S, owner), owner)
-        flat = float(objective.weigh(torch.zeros_like(S), owner).value)
-    return spread_of_weight, triplets(S, owner)[:most], flat
+    return spread_of_weight, triplets(S, owner)[:most]
 
 
 def triplets(S: Tensor, image_of_caption: Tensor) -> Tensor:
@@ -47,6 +49,12 @@ def triplets(S: Tensor, image_of_caption: Tensor) -> Tensor:
 
 @torch.no_grad()
 def spread(model: RetrievalModel, images: Encoded, captions: Encoded) -> float:
-    """How much similarities differ: near zero when everything is embedded in one point."""
-    some = slice(0, 64)
-    return float(model.similarities(images.select(some), captions.select(some)).float().std())
+    """How much the similarities of one query differ: near zero when all is one point.
+
+    Of both directions the smaller: it is enough that all images, or all captions, are alike.
+    """
+    some = slice(0, 128)
+    S = model.similarities(images.select(some), captions.select(some)).float()
+    if min(S.shape) < 2:
+        return 1.0  # nothing to compare
+    return float(min(S.std(1).mean(), S.std(0).mean()))

@@ -10,22 +10,59 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, atomic_write, write_json, writing
+from simgrad.core.extras import imported
+from simgrad.core.files import atomic_path, atomic_write, sweep, writing
+from simgrad.data.base import Dataset
+from simgrad.runs.data import record_of, same_data
 from simgrad.runs.prepare import Prepared
-from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import HISTORY, INFO, TRIPLETS, environment
+from simgrad.runs.recipe import Recipe, differing
+from simgrad.runs.run import (
+    ATTENTION,
+    BEST,
+    HISTORY,
+    LAST,
+    RECIPE,
+    TRIPLETS,
+    Run,
+    environment,
+    write_info,
+)
+from simgrad.training.progress import Progress
 
-ATTENTION, TENSORBOARD = "attention.jsonl", "tensorboard"
+TENSORBOARD = "tensorboard"
+
+
+# Where the data lie; what they hold is compared when they are opened.
+_PLACE = ("data", "features", "skip")
+
+
+def claim(recipe: Recipe, folder: Path, dataset: Dataset | None = None) -> None:
+    """Write the recipe into a folder; refuse one that holds another run."""
+    path = folder / RECIPE
+    for place in (folder, folder / BEST, folder / LAST):
+        sweep(place)
+    if path.exists():
+        changed = differing(Run(folder).recipe, recipe)
+        if any(k not in _PLACE for k in changed):
+            raise InputError(
+                f"{folder} holds a run with another recipe ({', '.join(changed)} differ). "
+                "Give another --output, or remove the folder."
+            )
+        if not changed:
+            return
+        same_data(Run(folder).info, dataset or recipe.dataset(), folder)  # moved, but the same
+    recipe.save(path)
 
 
 class Records:
     """The files of one run; of several processes the first alone writes them."""
 
-    def __init__(self, folder: Path, recipe: Recipe, writes: bool) -> None:
-        self.folder, self.recipe, self.writes = folder, recipe, writes
+    def __init__(self, folder: Path, recipe: Recipe, prepared: Prepared, writes: bool) -> None:
+        self.folder, self.recipe, self.prepared, self.writes = folder, recipe, prepared, writes
         self.every = recipe.attention_every
         self.tensorboard = _tensorboard() if recipe.tensorboard and writes else None
         self.writer: Any = None
@@ -50,23 +87,27 @@ class Records:
     def attention(self, entry: dict[str, Any]) -> None:
         self._add(ATTENTION, entry)
 
-    def describe(self, status: str, at: dict[str, Any], seconds: float, prepared: Prepared) -> None:
-        """How the run stands; `at` has its counters."""
+    def describe(self, status: str, at: Progress, seconds: float) -> None:
+        """How the run stands."""
         if not self.writes:
             return
+        dataset = self.prepared.dataset
         info = {
             "status": status,
             **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
-            "steps": at["step"],
-            "epochs": at["epoch"],
-            "best": {self.recipe.select: at["best"], "step": at["best_step"]},
+            "steps": at.step,
+            "epochs": at.epoch,
+            "best": {self.recipe.select: at.best, "step": at.best_step},
             "seconds": round(seconds, 3),
-            "warnings": at["warnings"],
-            "device": str(prepared.device),
-            "data_fingerprint": prepared.dataset.fingerprint(),
+            "warnings": at.warnings,
+            "device": str(self.prepared.device),
+            "threads": torch.get_num_threads(),
+            "with": imported(),
+            "dataset": record_of(dataset),
+            "data_fingerprint": dataset.fingerprint(),
             **environment(),
         }
-        write_json(self.folder / INFO, info)
+        write_info(self.folder, info)
 
     def triplets(self, parts: dict[str, Tensor]) -> None:
         """Of the early, middle and late part of the run, where there are any."""

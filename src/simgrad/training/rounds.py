@@ -4,16 +4,19 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.data.base import Dataset
+from simgrad.runs.data import trained_on
 from simgrad.runs.mining import mine_run
 from simgrad.runs.prepare import building, opened
-from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe import Recipe, read_recipe
 from simgrad.runs.run import BEST, RECIPE, Run
 from simgrad.training import distributed
 from simgrad.training.loop import train_round
 
+ROUND_ONE = "round1"  # folder of a run's first round, where no other run shares it
+
 
 def train(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     folder: str | Path,
     *,
     dataset: Dataset | None = None,
@@ -24,16 +27,24 @@ def train(
 ) -> Run:
     """Train, or go on training, in `folder`; a finished run is returned as it is.
 
-    `stop_after` ends the run early after so many seconds, ready to be resumed. Runs side by side in
-    one process share what they read through `shared`. Of a recipe of two rounds, the first is
-    trained in `round_one`, which other runs may share; in `folder/round1` if left out.
+    Args:
+        recipe: what to do, or the YAML file that says it.
+        folder: where the run is kept.
+        dataset: an opened data set, used instead of the one that the recipe names.
+        quiet: show nothing meanwhile.
+        stop_after: end the run early after so many seconds, ready to be resumed.
+        shared: what runs side by side in one process have read, kept for the others.
+        round_one: of a recipe of two rounds, where the first is trained; other runs may share it.
+            `folder/round1` if left out.
     """
+    recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+    recipe = trained_on(recipe.settled(), dataset)
     if recipe.second_round is None:
         return train_round(
             recipe, folder, dataset=dataset, quiet=quiet, stop_after=stop_after, shared=shared
         )
     folder = Path(folder)
-    place = round_one or folder / "round1"
+    place = round_one or folder / ROUND_ONE
     with distributed.together():  # parted and joined again, processes may take old addresses
         return _train_two(recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared)
 
@@ -48,23 +59,20 @@ def _train_two(
     shared: dict[Any, Any] | None = None,
 ) -> Run:
     """Round one and what is mined with it in `round_one`, round two in `folder`."""
-    changes = dict(recipe.second_round or {})
-    go_on = bool(changes.pop("from_round_one", False))
-    recipe.replace(**{**changes, "second_round": None})  # a mistake is told before the first round
     alone = recipe.replace(second_round=None)
     round_one = _begun_with(folder, alone) or round_one
     first = train_round(alone, round_one, dataset=dataset, quiet=quiet, shared=shared)
     if not first.finished:
         return first
-    depth = int(changes.get("depth", recipe.depth))
+    second = recipe.round_two()
     with building:
         dataset = opened(recipe, {} if shared is None else shared, dataset)
-    candidates = mine_run(first, round_one / f"candidates-{depth}", depth, dataset=dataset)
-    changes |= {"second_round": None, "candidates": str(candidates)}
-    if go_on:
+    lists = round_one / f"candidates-{second.depth}"
+    changes = {"candidates": str(mine_run(first, lists, second.depth, dataset=dataset))}
+    if recipe.from_round_one:
         changes["start_from"] = str(first.path / BEST)
     return train_round(
-        recipe.replace(**changes), folder, dataset=dataset, quiet=quiet, shared=shared
+        second.replace(**changes).settled(), folder, dataset=dataset, quiet=quiet, shared=shared
     )
 
 

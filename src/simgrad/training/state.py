@@ -1,8 +1,8 @@
 """The state to resume from: everything that decides the rest of a run, in one file.
 
 One safetensors file holds tensors (weights, optimiser, random state) and, in its header, the
-counters and a checksum. It is written beside the old one and renamed over it; the one before is
-kept, so a torn file costs a minute, not the run.
+counters, the format's number and a checksum of all of it. It is written beside the old one and
+renamed over it; the one before is kept, so a damaged file costs a minute, not the run.
 """
 
 import hashlib
@@ -16,9 +16,13 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path
-from simgrad.training.step import Step
+from simgrad.runs.run import FORMAT
 
 STATE, PREVIOUS = "state.safetensors", "previous.safetensors"
+
+
+class OtherVersion(InputError):
+    """A state that another version of simgrad wrote."""
 
 
 def save_state(folder: Path, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
@@ -26,7 +30,8 @@ def save_state(folder: Path, tensors: dict[str, Tensor], counters: dict[str, Any
     from safetensors.torch import save
 
     plain = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-    header = {"counters": json.dumps(counters), "checksum": _checksum(plain)}
+    told = json.dumps(counters)
+    header = {"format": str(FORMAT), "counters": told, "checksum": _checksum(plain, told)}
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder / STATE) as path:
         # Not save_file: it has temporary files of its own, which a kill would leave behind.
@@ -43,10 +48,15 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[st
             continue
         try:
             return *_read(folder / name), problems
+        except OtherVersion:
+            raise
         except InputError as error:
             problems.append(str(error))
     if problems:
-        raise InputError("; ".join(problems) + " Start again without --resume.")
+        raise InputError(
+            f"{' '.join(problems)} There is nothing left to resume from: delete the folder "
+            f"{folder} and give the same command, and the run begins again from its first step."
+        )
     return None
 
 
@@ -62,44 +72,40 @@ def forget(folder: Path) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     try:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path}: torn or not a checkpoint ({error}).") from None
-    if header.get("checksum") != _checksum(tensors):
+    except Exception as error:  # a damaged header makes the reader and torch raise nearly anything
+        raise InputError(f"{path}: damaged, or not a state ({str(error)[:120]}).") from None
+    if "format" not in header and header.keys() == {"counters", "checksum"}:
+        _other_version(path, "1")
+    told = header.get("counters", "")
+    if header.get("checksum") != _checksum(tensors, told, header.get("format", "")):
         raise InputError(f"{path}: its contents do not match their checksum.")
-    counters: dict[str, Any] = json.loads(header["counters"])
+    if header["format"] != str(FORMAT):
+        _other_version(path, header["format"])
+    counters: dict[str, Any] = json.loads(told)
     return tensors, counters
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+def _other_version(path: Path, format: str) -> None:
+    raise OtherVersion(
+        f"{path}: this run was stopped under another version of simgrad (format {format}, this one "
+        f"writes {FORMAT}) and cannot be resumed by this one. Finish it with the version that "
+        "run.json names, or train it again with another --output. What it has reached so far can "
+        "be evaluated, reported and searched."
+    )
+
+
+def _checksum(tensors: dict[str, Tensor], counters: str, format: str = str(FORMAT)) -> str:
+    digest = hashlib.blake2b(f"{format}\n{counters}\n".encode(), digest_size=16)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def step_tensors(step: "Step") -> dict[str, Tensor]:
-    """All that steps change: weights, what objectives learn, the optimiser, the random state."""
-    return {
-        **module_tensors("model", step.model),
-        **module_tensors("objectives", step.learned),
-        **optimizer_tensors(step.optimizer),
-        **random_tensors(step.device),
-    }
-
-
-def restore_step(step: "Step", tensors: dict[str, Tensor]) -> None:
-    """The inverse of `step_tensors`."""
-    restore_module("model", step.model, tensors)
-    restore_module("objectives", step.learned, tensors)
-    restore_optimizer(step.optimizer, tensors)
-    restore_random(tensors, step.device)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from simgrad.models.xvlm import Xvlm
 from simgrad.runs.encoding import encode_source
 from simgrad.runs.prepare import building, prepare, source_of
 from simgrad.training import Recipe, train
-from simgrad.training.loop import _Training
+from simgrad.training.loop import Training
 
 WORLD = "scenes(train=24, val=8, test=8, size=16)"
 _XVLM = (
@@ -243,7 +243,7 @@ def test_a_run_that_begins_leaves_another_s_initial_weights_alone(tmp_path: Path
         "vse++(dimension=8, word_dimension=8)",
         data="scenes(train=12, val=4, test=4, features=global)",
     )
-    training = _Training(wanted, tmp_path, prepare(wanted), True)
+    training = Training(wanted, tmp_path, prepare(wanted), True)
     thread = threading.Thread(target=training.go, args=(lambda: True,))
     with building:  # another run is drawing weights
         torch.manual_seed(123)

@@ -11,6 +11,7 @@ import torch
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
+from simgrad.mining import candidates
 from simgrad.mining import product as mining_product
 from simgrad.mining.candidates import Candidates
 from simgrad.mining.drawing import Draw
@@ -224,14 +225,14 @@ def test_lists_that_are_half_written_are_no_lists(
 ) -> None:
     lists = np.zeros((2, 2), dtype=np.int32)
     Candidates(lists, lists, {"weights": "old"}).save(tmp_path)
-    real = np.save
+    real = candidates.write_lists
 
-    def killed(file: Any, array: Any) -> None:
-        if "t2i" in file.name:
+    def killed(path: Path, lists: Any) -> str:
+        if "t2i" in path.name:
             raise KeyboardInterrupt
-        real(file, array)
+        return real(path, lists)
 
-    monkeypatch.setattr(np, "save", killed)
+    monkeypatch.setattr(candidates, "write_lists", killed)
     with pytest.raises(KeyboardInterrupt):
         Candidates(lists + 1, lists + 1, {"weights": "new"}).save(tmp_path)
     with pytest.raises(InputError, match="no finished candidate lists"):

@@ -1,14 +1,12 @@
-"""AOQ's candidate lists and Flickr8k's human judgments."""
+"""Flickr8k's human judgments."""
 
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset, read_judgments
-from simgrad.mining.aoq import read_candidates, tag_of, write_candidates
 
 from . import layout_writers as write
 
@@ -16,32 +14,6 @@ FLICKR8K = Path(
     os.environ.get("SIMGRAD_FLICKR8K", Path(__file__).parents[2] / "../shared/flickr8k")
 )
 real = pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the Flickr8k photos are not here")
-
-
-def test_candidates_are_what_aoq_reads(tmp_path: Path) -> None:
-    split = open_dataset(write.precomp(tmp_path / "coco_precomp")).split("train")
-    i2t = np.array([[5, 6, 19], [0, 1, 2], [0, 3, 4], [1, 2, 3]])
-    t2i = np.array([[(i // 5 + 1 + k) % 4 for k in range(2)] for i in range(20)])
-    tag = tag_of("coco_precomp")
-    write_candidates(tmp_path / "offlinecandidates", tag, i2t, t2i)
-    files = sorted(file.name for file in (tmp_path / "offlinecandidates").iterdir())
-    assert files == ["i2t_coco.npy", "t2i_coco.npy"]
-    assert np.load(tmp_path / "offlinecandidates" / "i2t_coco.npy").dtype == np.int32
-    lists = read_candidates(tmp_path / "offlinecandidates", tag, split)
-    np.testing.assert_array_equal(lists.i2t, i2t)
-    np.testing.assert_array_equal(lists.t2i, t2i)
-    assert isinstance(lists.i2t, np.memmap)
-
-
-def test_candidates_of_other_data_are_refused(tmp_path: Path) -> None:
-    split = open_dataset(write.precomp(tmp_path)).split("test")
-    write_candidates(tmp_path, "coco", np.zeros((4, 2), int), np.zeros((20, 2), int))
-    with pytest.raises(InputError, match=r"i2t_coco\.npy: 4 rows for 3 images"):
-        read_candidates(tmp_path, "coco", split)
-    with pytest.raises(InputError, match="no such file"):
-        read_candidates(tmp_path, "f30k")
-    with pytest.raises(InputError, match="whole numbers"):
-        write_candidates(tmp_path, "coco", np.zeros((4, 2)), np.zeros((20, 2)))
 
 
 def test_judgments(tmp_path: Path) -> None:

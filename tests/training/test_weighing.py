@@ -9,7 +9,7 @@ from torch import Tensor
 import simgrad
 from simgrad.models import Encoded, RetrievalModel
 from simgrad.objectives import Objective, Offline, Positives, TripletSH, objectives
-from simgrad.training.few import loss_of_few, most, weighs_few
+from simgrad.training.weighing import loss_of_few, most, weighs_few
 from tests.models.small import captions, images, small
 
 MODELS = ("scan t-i", "scan i-t", "bfan equal", "bfan prob", "vse++ order")

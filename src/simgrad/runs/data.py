@@ -1,0 +1,114 @@
+"""What a run was trained on: recorded when it begins, compared whenever its data are opened.
+
+The record says how to open the data again, and has their fingerprint. Data that changed are
+refused, because results would be wrong without a word; whoever means other data says so
+(`--data`). What an earlier version recorded cannot always be compared: that is said.
+"""
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any
+
+from simgrad.core.errors import InputError
+from simgrad.data.base import Dataset, Origin
+from simgrad.data.fingerprint import changed
+from simgrad.data.opening import open_dataset
+from simgrad.runs.recipe import Recipe
+
+_GIVEN = "given in Python: "  # instead of a place, where a run got data that no place has
+
+
+def record_of(dataset: Dataset) -> dict[str, Any]:
+    """What run.json says of the data."""
+    origin = None if dataset.origin is None else dataclasses.asdict(dataset.origin)
+    return {"name": dataset.name, "layout": dataset.layout, "origin": origin}
+
+
+def trained_on(recipe: Recipe, dataset: Dataset | None) -> Recipe:
+    """The recipe with the data that are really used, where they were handed over."""
+    if dataset is None:
+        return recipe
+    if dataset.origin is None:
+        return recipe.replace(data=f"{_GIVEN}{dataset.name}", features=None, skip=None)
+    origin = dataset.origin
+    return recipe.replace(data=origin.data, features=origin.features, skip=origin.skip)
+
+
+def differences(info: dict[str, Any], dataset: Dataset) -> list[str]:
+    """What of a data set is not as run.json recorded it, in words."""
+    recorded = info.get("data_fingerprint")
+    return [] if recorded is None else changed(recorded, dataset)
+
+
+def same_data(
+    info: dict[str, Any], dataset: Dataset, where: Path, cure: str = "give another --output"
+) -> None:
+    """Refuse to go on with other data than something began with."""
+    found = differences(info, dataset)
+    if found:
+        raise InputError(
+            f"{where}: made with other data than {dataset.name} as it is now: "
+            f"{', '.join(found)} differ. Put the data back, or {cure}."
+        )
+
+
+def open_data(
+    recipe: Recipe,
+    info: dict[str, Any],
+    where: Path,
+    data: str | None = None,
+    features: str | None = None,
+    skip: str | None = None,
+) -> Dataset:
+    """The data of a run; `data` are others, meant to be."""
+    if data is not None:
+        dataset = open_dataset(data, features=features, skip=skip)
+        found = differences(info, dataset)
+        if found:
+            _say(f"{where}: {data} is not what it was trained on: {', '.join(found)} differ.")
+        return dataset
+    if features is not None or skip is not None:
+        raise InputError("--features and --skip belong to --data: give that, too.")
+    dataset = _again(recipe, info, where)
+    found = differences(info, dataset)
+    if found and "dataset" not in info:
+        _say(
+            f"{where}: an earlier version of simgrad trained it, and whether {recipe.data} is "
+            f"still what it was trained on cannot be told ({', '.join(found)})."
+        )
+    elif found:
+        raise InputError(
+            f"{where}: its data have changed since it was trained ({', '.join(found)} of "
+            f"{dataset.name}), so results would be of something else. Put them back, or give "
+            f"`--data {recipe.data}` to use them as they are now."
+        )
+    return dataset
+
+
+def _again(recipe: Recipe, info: dict[str, Any], where: Path) -> Dataset:
+    record = info.get("dataset")
+    if recipe.data.startswith(_GIVEN):
+        name = recipe.data.removeprefix(_GIVEN)
+        raise InputError(
+            f"{where}: it was trained on data that were put together in Python ('{name[:80]}'), "
+            "which nobody can open again. Give data of the same kind with --data."
+        )
+    origin = record.get("origin") if isinstance(record, dict) else None
+    if not isinstance(origin, dict) or origin.get("data") != recipe.data:
+        return recipe.dataset()
+    try:
+        told = Origin(**origin)
+    except TypeError:
+        raise InputError(f"{where}: run.json does not say how its data were opened.") from None
+    return open_dataset(
+        told.data,
+        features=told.features,
+        skip=told.skip,
+        layout=told.layout,
+        published=told.published,
+    )
+
+
+def _say(text: str) -> None:
+    warnings.warn(text, stacklevel=3)

@@ -1,0 +1,146 @@
+"""Encode a batch, whole or in pieces, and send the gradient back to the encoders.
+
+In pieces it is GradCache: the exact gradient of a large batch in the memory of a small one (Gao,
+Zhang, Han, Callan: Scaling deep contrastive learning batch size under memory limited setup,
+RepL4NLP 2021).
+1. Encode the batch piece by piece without keeping what the encoders computed.
+2. Take the loss of all pieces together, and its gradient for what was encoded.
+3. Encode each piece again, this time keeping it, and send that gradient back through it.
+Each piece is encoded with the same random numbers both times, so dropout does not change between.
+
+Of several processes each encodes its share, and all see the whole batch (`distributed.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simgrad.data.batches import Batch
+from simgrad.models.base import Encoded, RetrievalModel
+from simgrad.training import distributed
+
+Encode = Callable[[slice], Encoded]
+
+
+@dataclass
+class _Side:
+    """The images, or the captions, of a batch in pieces."""
+
+    encode: Encode
+    pieces: list[slice]
+    random: list[list[Tensor]]  # the generators' states before each piece
+    leaf: Encoded  # what was encoded, as the start of a new graph
+    device: torch.device
+
+
+class Encoder:
+    """Encodes batches: `encode` one, take its loss, then `backward` from that."""
+
+    def __init__(
+        self,
+        model: RetrievalModel,
+        micro_batch: int | None,
+        autocast: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        self.model, self.micro_batch, self.autocast = model, micro_batch, autocast
+        self._sides: list[_Side] = []  # of the batch in work, where it is in pieces
+
+    def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
+        """All images and all captions of the batch, those of other processes included."""
+        images, captions = len(batch.images), len(batch.tokens)
+        image_rows, caption_rows = distributed.share(images), distributed.share(captions)
+
+        def images_of(rows: slice) -> Encoded:
+            some = _at_least_one(rows)
+            with self.autocast():
+                return self.model.encode_images(batch.images[some]).select(_all_of(rows))
+
+        def captions_of(rows: slice) -> Encoded:
+            some = _at_least_one(rows)
+            with self.autocast():
+                encoded = self.model.encode_captions(batch.tokens[some], batch.lengths[some])
+            return encoded.select(_all_of(rows))
+
+        if self.micro_batch is None or self.micro_batch >= max(images, captions):
+            own = images_of(image_rows), captions_of(caption_rows)
+        else:
+            self._sides = [
+                self._in_pieces(images_of, image_rows, batch),
+                self._in_pieces(captions_of, caption_rows, batch),
+            ]
+            own = self._sides[0].leaf, self._sides[1].leaf
+        return distributed.gather(own[0], images), distributed.gather(own[1], captions)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of the loss to the parameters."""
+        part = loss / distributed.size() if distributed.size() > 1 else loss
+        part.backward()  # type: ignore[no-untyped-call]
+        sides, self._sides = self._sides, []
+        for side in sides:
+            for piece, random in zip(side.pieces, side.random, strict=True):
+                with _same_random(random, side.device):
+                    again = side.encode(piece)
+                first = side.pieces[0].start
+                _send_back(again, side.leaf, slice(piece.start - first, piece.stop - first))
+
+    def _in_pieces(self, encode: Encode, rows: slice, batch: Batch) -> _Side:
+        assert self.micro_batch is not None
+        device, pieces = batch.images.device, list(_pieces(rows, self.micro_batch))
+        random, parts = [], []
+        for piece in pieces:
+            random.append(_random_state(device))
+            with torch.no_grad():
+                parts.append(encode(piece))
+        return _Side(encode, pieces, random, _leaf(Encoded.cat(parts)), device)
+
+
+def _pieces(rows: slice, size: int) -> Iterator[slice]:
+    for start in range(rows.start, max(rows.stop, rows.start + 1), size):
+        yield slice(start, min(start + size, rows.stop))
+
+
+def _at_least_one(rows: slice) -> slice:
+    """A process may have no share of a small batch, but layers cannot take nothing."""
+    return slice(rows.start, max(rows.stop, rows.start + 1))
+
+
+def _all_of(rows: slice) -> slice:
+    """The same rows, of what was encoded of them alone."""
+    return slice(0, rows.stop - rows.start)
+
+
+def _leaf(encoded: Encoded) -> Encoded:
+    parts = (encoded.vectors, encoded.tokens)
+    vectors, tokens = (None if p is None else p.detach().requires_grad_() for p in parts)
+    return Encoded(vectors, tokens, encoded.mask)
+
+
+def _send_back(again: Encoded, leaf: Encoded, rows: slice) -> None:
+    outputs, gradients = [], []
+    for now, cached in ((again.vectors, leaf.vectors), (again.tokens, leaf.tokens)):
+        if now is not None and cached is not None and cached.grad is not None:
+            gradient = cached.grad[rows]
+            # Pieces of sets may have been padded to a common length.
+            outputs.append(now)
+            gradients.append(gradient if now.dim() == 2 else gradient[:, : now.shape[1]])
+    if outputs:
+        torch.autograd.backward(outputs, gradients)
+
+
+def _random_state(device: torch.device) -> list[Tensor]:
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *on_gpu]
+
+
+@contextmanager
+def _same_random(state: list[Tensor], device: torch.device) -> Iterator[None]:
+    """As it was when the piece was encoded first; afterwards as if nothing had been drawn."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.set_rng_state(state[0])
+        for saved in state[1:]:
+            torch.cuda.set_rng_state(saved, device)
+        yield

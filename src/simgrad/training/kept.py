@@ -1,0 +1,81 @@
+"""What a run keeps: its best weights, and in a checkpoint everything needed to go on."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from simgrad.models import save
+from simgrad.runs.prepare import Prepared
+from simgrad.runs.run import BEST, LAST
+from simgrad.training import distributed, state
+from simgrad.training.optimizing import Optimizer
+from simgrad.training.progress import Progress
+
+
+class Kept:
+    """The parts of a run that change while it goes on, and their files."""
+
+    def __init__(
+        self, folder: Path, prepared: Prepared, learned: nn.Module, optimizer: Optimizer
+    ) -> None:
+        self.folder, self.tokenizer = folder, prepared.tokenizer
+        self.model, self.device = prepared.model, prepared.device
+        self.learned, self.optimizer = learned, optimizer  # what objectives learn, and how
+        self.progress = Progress()
+        self.total = torch.zeros((), device=self.device, dtype=torch.float64)  # losses, summed
+        self.triplets: dict[str, Tensor] = {}  # by part of the run
+        self.best: dict[str, Tensor] | None = None  # weights that are not on disk yet
+
+    def note_best(self, score: float, objective: nn.Module) -> None:
+        """These weights are the best so far; the next checkpoint writes them."""
+        at = self.progress
+        at.best, at.best_step = score, at.step
+        at.best_objective = {k: v.tolist() for k, v in objective.state_dict().items()}
+        self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+
+    def write(self, select: str, seconds: float) -> None:
+        """Write a checkpoint; of several processes the first does."""
+        if distributed.rank() > 0:
+            return
+        if self.best is not None:
+            self._write_best(self.best, select)
+            self.best = None
+        tensors = {
+            **state.module_tensors("model", self.model),
+            **state.module_tensors("objectives", self.learned),
+            **state.optimizer_tensors(self.optimizer.inner),
+            **state.random_tensors(self.device),
+            **{f"triplets.{k}": v for k, v in self.triplets.items()},
+            "total": self.total,
+        }
+        scaler = self.optimizer.scaler.state_dict()  # empty where there is none
+        told = {**self.progress.to_json(), "seconds": seconds, "scaler": scaler}
+        state.save_state(self.folder / LAST, tensors, told)
+
+    def _write_best(self, best: dict[str, Tensor], select: str) -> None:
+        at, current = self.progress, self.model.state_dict()
+        current = {k: v.detach().clone() for k, v in current.items()}
+        self.model.load_state_dict(best)
+        extra = {"step": at.best_step, select: at.best, "objective": at.best_objective}
+        save(self.folder / BEST, self.model, self.tokenizer, extra)
+        self.model.load_state_dict(current)
+
+    def read(self) -> list[str] | None:
+        """Go back to the last checkpoint: what was wrong with a newer one; None: there is none."""
+        found = state.load_state(self.folder / LAST)
+        if found is None:
+            return None
+        tensors, counters, problems = found
+        self.progress = Progress.from_json(counters)
+        state.restore_module("model", self.model, tensors)
+        state.restore_module("objectives", self.learned, tensors)
+        state.restore_optimizer(self.optimizer.inner, tensors)
+        state.restore_random(tensors, self.device)
+        if self.progress.scaler:
+            self.optimizer.scaler.load_state_dict(self.progress.scaler)
+        self.total.copy_(tensors["total"])
+        self.triplets = {
+            k.split(".")[1]: v for k, v in tensors.items() if k.startswith("triplets.")
+        }
+        return problems

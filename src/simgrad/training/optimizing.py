@@ -1,0 +1,89 @@
+"""From gradients to new weights: learning rates, clipping, and the scale of half precision."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from simgrad.models.base import RetrievalModel
+from simgrad.runs.recipe import Recipe
+from simgrad.training import distributed
+from simgrad.training.schedule import Moment
+
+
+class Optimizer:
+    """Changes the weights of a model, and what objectives learn (temperatures and the like)."""
+
+    def __init__(
+        self, model: RetrievalModel, learned: nn.Module, recipe: Recipe, device: torch.device
+    ) -> None:
+        self.model, self.learned, self.recipe, self.device = model, learned, recipe, device
+        self.inner = _optimizer(model, learned.parameters(), recipe, device)
+        self.base_lr = [float(group["lr"]) for group in self.inner.param_groups]
+        self.loss_factor = torch.ones((), device=device)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16")
+
+    def set_rates(self, moment: Moment) -> None:
+        """Rates of this moment; a captured step reads them from the device."""
+        self.loss_factor.fill_(moment.loss_factor)
+        for group, base in zip(self.inner.param_groups, self.base_lr, strict=True):
+            rate = base * moment.lr_factor
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def clear(self) -> None:
+        """Forget the gradients of the step before."""
+        self.inner.zero_grad(set_to_none=True)
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss as it is sent back: times the moment's factor, and half precision's."""
+        return self.scaler.scale(loss * self.loss_factor)
+
+    def update(self) -> None:
+        """New weights; nothing here waits for the device."""
+        # The sum first: all processes must find the same overflow, or some would step alone.
+        distributed.add_gradients(self.model, self.learned)
+        self.scaler.unscale_(self.inner)
+        if self.recipe.clip > 0:
+            trained = [p for p in self.model.parameters() if p.grad is not None]
+            nn.utils.clip_grad_norm_(trained, self.recipe.clip)
+        self.scaler.step(self.inner)
+        self.scaler.update()
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Half precision for the encoders, where the recipe asks for it."""
+        kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        if self.recipe.precision not in kinds:
+            return nullcontext()
+        # Cached casts would tie one captured step to another.
+        return torch.autocast(
+            self.device.type, kinds[self.recipe.precision], cache_enabled=self.device.type != "cuda"
+        )
+
+
+def _optimizer(
+    model: RetrievalModel, learned: Iterable[Tensor], recipe: Recipe, device: torch.device
+) -> torch.optim.Optimizer:
+    groups = model.parameter_groups(recipe.lr)
+    own = [p for p in learned if p.requires_grad]
+    if own:
+        groups = [*groups, {"params": own, "lr": recipe.lr, "weight_decay": 0.0}]
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
+    on_gpu = device.type == "cuda"
+    for group in groups:
+        # A step that is captured reads its rate from the device.
+        rate = float(group.get("lr", recipe.lr))
+        group["lr"] = torch.tensor(rate, device=device) if on_gpu else rate
+    optimizer: torch.optim.Optimizer = kind(
+        groups,
+        lr=torch.tensor(recipe.lr, device=device) if on_gpu else recipe.lr,
+        betas=recipe.betas,
+        weight_decay=recipe.weight_decay,
+        fused=True,
+        capturable=on_gpu,
+    )
+    return optimizer
