@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
+from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks
-from simgrad.report.svg import LIGHT
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import RANKS, RECIPE, Run
-from simgrad.studies.plan import slug
+from simgrad.runs.run import BEST, RANKS, RECIPE, Run
 from simgrad.studies.study import PLAN, RUNS, Study
 
 METRICS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
@@ -55,6 +54,12 @@ class System:
     def recipe(self) -> Recipe | None:
         return self.runs[0].recipe if self.runs else None
 
+    @cached_property
+    def with_checkpoint(self) -> Run | None:
+        """A run whose best checkpoint can be asked, a finished one if there is any."""
+        runs = (*self.finished, *self.runs)
+        return next((run for run in runs if (run.path / BEST).is_dir()), None)
+
     @property
     def short(self) -> str:
         """The label, short enough for a chart."""
@@ -81,7 +86,7 @@ class Material:
     systems: tuple[System, ...]
     metrics: tuple[str, ...]
     targets: tuple[Path, ...]
-    source: str = "as printed in the papers"  # where published numbers are from
+    source: str = "as printed"  # where published numbers are from
 
     @cached_property
     def split(self) -> str:
@@ -191,8 +196,9 @@ def _runs_in(path: Path) -> list[Run]:
 
 def _of_study(study: Study, several: bool) -> list[System]:
     systems = []
+    planned = study.plan.runs()
     for row in study.plan.rows:
-        folders = [study.path / RUNS / f"{slug(row.label)}-s{seed}" for seed in study.plan.seeds]
+        folders = [study.path / RUNS / name for name, of, _ in planned if of.label == row.label]
         runs = tuple(Run(folder) for folder in folders if (folder / RECIPE).is_file())
         group = f"{study.title}: {row.group}".rstrip(": ") if several else row.group
         published = study.published[row.label]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from simgrad.core.blocks import Album
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.subset import take
@@ -23,16 +24,16 @@ _ALBUM_BYTES = 4_500_000
 
 
 @dataclass
-class Album:
+class Pictures:
     """The pictures of a report, each once."""
 
-    pictures: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
+    album: Album = field(default_factory=dict)
     size: int = 0
     left_out: int = 0
     _keys: dict[tuple[str, str, int], str | None] = field(default_factory=dict)
 
     def add(self, split: Split, row: int) -> str | None:
-        """The picture's key; None where there is no picture, or no room for more."""
+        """Where the picture is in the page; None where there is none, or no room for more."""
         place = (split.dataset, split.name, row)
         if place not in self._keys:
             self._keys[place] = self._read(split, row)
@@ -54,9 +55,9 @@ class Album:
         picture.save(file, "WEBP", quality=76, method=4)
         data = file.getvalue()
         self.size += len(data)
-        key = f"p{len(self.pictures)}"
-        self.pictures[key] = (data, *picture.size)
-        return key
+        name = f"p{len(self.album)}"
+        self.album[name] = (data, *picture.size)
+        return f"#{name}"
 
 
 @dataclass(frozen=True)

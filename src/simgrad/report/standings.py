@@ -16,6 +16,7 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation import Difference, Ranks, compare_many
+from simgrad.evaluation.labels import label_of
 from simgrad.evaluation.resampling import shares
 from simgrad.report.material import Material, System
 
@@ -47,9 +48,9 @@ def estimates(system: System, split: str) -> dict[str, Estimate]:
     for name in tables[0]:
         values = tuple(float(t[name]) for t in tables if name in t)
         mean, reach = fmean(values), _reach(values, images.get(name))
-        top = 600.0 if name == "rsum" else 100.0 if "_r" in name[:5] else math.inf
-        low = None if reach is None else max(0.0, mean - reach)
-        high = None if reach is None else min(top, mean + reach)
+        least, most = label_of(name).bounds
+        low = None if reach is None else max(least, mean - reach)
+        high = None if reach is None else min(most, mean + reach)
         found[name] = Estimate(mean, low, high, values)
     return found
 
