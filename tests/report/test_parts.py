@@ -13,16 +13,11 @@ from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, evaluate_similarities
 from simgrad.report.examples import most_different
 from simgrad.report.markdown import write_markdown
-from simgrad.report.material import Material, System, collect, short_label
+from simgrad.report.material import Material, System, collect
 from simgrad.report.page import Report, page
 from simgrad.report.standings import Standing, estimates, standings
 from simgrad.runs.run import Run
 from tests.report.reading import Page
-
-
-def test_short_labels() -> None:
-    assert short_label("goal(triplet=cir, pair=sig-ms)") == "goal cir sig-ms"
-    assert short_label("triplet-sh") == "triplet-sh"
 
 
 def _ranks(seed: int, noise: float, images: int = 60) -> Ranks:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ Scale = Callable[[float], float]
 WIDTH = 340.0
 LETTER = 6.8  # pixels of an average letter
 _BOLD = 8.2  # of a bold one, in the widest of the fonts that readers have
-_MOST_LETTERS = 16  # of a label at the end of a line
+_MOST_LETTERS = 17  # of a label at the end of a line
 _MOST_POINTS = 160  # along one line: more cannot be seen
 
 
@@ -52,6 +53,12 @@ class Interval:
 def shorten(text: str, most: int) -> str:
     """No longer than `most` letters."""
     return text if len(text) <= most else text[: most - 1].rstrip(" (,-") + "…"
+
+
+def short_label(label: str) -> str:
+    """A spec, short enough for a chart: `goal(triplet=cir, pair=sig-ms)` -> `goal cir sig-ms`"""
+    bare = re.sub(r"[A-Za-z_]+=", "", label)
+    return re.sub(r"[\s(),]+", " ", bare).strip()
 
 
 def thinned(points: Points) -> Points:

@@ -54,9 +54,16 @@ class _Square:
 
 
 def field_chart(
-    weights: Array, bounds: tuple[float, float], title: str, phases: Sequence[Phase] = ()
+    weights: Array,
+    bounds: tuple[float, float],
+    title: str,
+    phases: Sequence[Phase] = (),
+    source: str | None = None,
 ) -> str:
-    """A triplet's weight over s+ and s-, with where real triplets lay in each phase of training."""
+    """A triplet's weight over s+ and s-, with where real triplets lay in each phase of training.
+
+    `source`: where a page's script finds the values; "" if it has them.
+    """
     low, high = bounds
     at = _Square(low, high)
     side = at.right - at.left
@@ -79,7 +86,8 @@ def field_chart(
     parts.append(_trail([phase for phase in phases if phase.name], at))
     # What a page's script needs to tell the place of the pointer.
     square = f"{number(at.left)} {number(at.top)} {number(side)}"
-    return drawing(WIDTH, at.bottom + 36, parts, data_square=square)
+    more = {} if source is None else {"data_square": square, "data_source": source}
+    return drawing(WIDTH, at.bottom + 36, parts, **more)
 
 
 def _dots(phase: Phase, at: _Square) -> str:

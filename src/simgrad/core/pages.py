@@ -5,6 +5,7 @@ Everything that a template prints is escaped.
 """
 
 import base64
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -45,6 +46,7 @@ def environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"drawn": _drawn, "webp": webp, "consecutive": _consecutive}
+    made.filters["breakable"] = _breakable
     return made
 
 
@@ -78,6 +80,11 @@ def webp(data: bytes) -> str:
 def _drawn(figure: Figure) -> Markup:
     # The drawing is ours and its texts are escaped: see `svg.element`.
     return Markup(described(figure.svg, figure.name, figure.title, figure.description))
+
+
+def _breakable(text: str) -> str:
+    """A spec whose line may be broken after a bracket and an equals sign."""
+    return re.sub(r"([(=])", "\\1\u200b", text)
 
 
 def _consecutive(items: Sequence[Any], name: str) -> list[tuple[Any, int]]:

@@ -20,7 +20,8 @@ _SURFACES = {  # name -> on light paper, on dark
     "rule": ("#dfdfda", "#31363e"),
     "paper": ("#fdfdfc", "#15171b"),
     "card": ("#ffffff", "#1a1d22"),
-    "sunken": ("#f4f4f1", "#1d2026"),
+    "sunken": ("#f4f4f1", "#20242b"),
+    "ground": ("#f4f4f1", "#121417"),
     "warn": ("#6f4f00", "#e3c374"),
     "warn-ground": ("#fbf3dd", "#2f2917"),
 }

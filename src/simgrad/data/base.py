@@ -37,6 +37,11 @@ class Pictures(Protocol):
         """Its file, where it has one of its own."""
         ...
 
+    @property
+    def root(self) -> Path | None:
+        """The folder that all of these files should lie in."""
+        ...
+
 
 class Features(Protocol):
     """Precomputed features of a split's images."""

@@ -29,6 +29,10 @@ class SomePictures:
     def path(self, row: int) -> Path | None:
         return self.pictures.path(int(self.kept[row]))
 
+    @property
+    def root(self) -> Path | None:
+        return self.pictures.root
+
 
 @dataclass(frozen=True)
 class SomeFeatures:

@@ -30,6 +30,10 @@ class Tokenizer(Protocol):
         """A caption as ids, special words included."""
         ...
 
+    def unknown_words(self, text: str) -> list[str]:
+        """Words of a text that it cannot tell from each other; those who spell have none."""
+        ...
+
     def to_json(self) -> dict[str, Any]:
         """Everything needed to make it again."""
         ...
@@ -79,6 +83,10 @@ class Vocabulary:
         """start + words + end, as ids."""
         ids, unknown = self._ids, self.unknown
         return [self.start, *[ids.get(word, unknown) for word in tokenize(text)], self.end]
+
+    def unknown_words(self, text: str) -> list[str]:
+        """Words of a text that are not in the vocabulary, each once."""
+        return [word for word in dict.fromkeys(tokenize(text)) if word not in self._ids]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Words of these ids, special ones left out."""

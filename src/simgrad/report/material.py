@@ -1,12 +1,12 @@
 """What a report is about: systems, each run with one or several seeds, in comparable groups."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from simgrad.core.charts import short_label
 from simgrad.core.errors import InputError
 from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks
@@ -150,12 +150,6 @@ def _state(run: Run) -> str:
         f"seed {run.recipe.seed}: {status} at step {last['step']:,} "
         f"(epoch {last['epoch']:.1f} of {run.recipe.epochs + run.recipe.finetune_epochs})."
     )
-
-
-def short_label(label: str) -> str:
-    """`goal(triplet=cir, pair=sig-ms)` -> `goal cir sig-ms`"""
-    bare = re.sub(r"[A-Za-z_]+=", "", label)
-    return re.sub(r"[\s(),]+", " ", bare).strip()
 
 
 def collect(targets: Sequence[str | Path]) -> Material:

@@ -54,6 +54,10 @@ class ShardPictures:
     def path(self, row: int) -> Path | None:
         return None
 
+    @property
+    def root(self) -> Path | None:
+        return None
+
     def picture(self, row: int) -> "Image":
         member = self.members[row]
         return decode(member.read(), f"{member.shard}, member {member.name}")

@@ -155,6 +155,10 @@ class ScenePictures:
         """Scenes have no files."""
         return None
 
+    @property
+    def root(self) -> Path | None:
+        return None
+
     def scene(self, row: int) -> Scene:
         """What is in a picture."""
         return self._scenes[row]
