@@ -4,21 +4,16 @@ import sys
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from simgrad.core.console import console, progress
 from simgrad.core.errors import InputError
-from simgrad.data.cutting import open_picture
-from simgrad.data.pictures import SUFFIXES
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.results import Hit, Results, percent
-from simgrad.serve.search import Searcher, row_named
+from simgrad.serve.search import Searcher, ask
 from simgrad.serve.thumbnails import protocol, show
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 def search(
@@ -65,29 +60,12 @@ def search(
             bar.update(task, completed=done, total=total)
 
         searcher = Searcher(embedder, split, folder, exact=exact, report=report)
-    results = _ask(searcher, query, top)
+    results = ask(searcher, query, top)
     if json:
         found = {**asdict(results), "verdict": results.verdict(sure)}
         print(dumps(found, indent=1, ensure_ascii=False))
         return
     _print(searcher, results, thumbnails, sure)
-
-
-def _ask(searcher: "Searcher", query: str, top: int) -> "Results":
-
-    path = Path(query)
-    try:
-        is_file = path.is_file()
-    except (OSError, ValueError):  # too long for a name, or a NUL in it: a sentence
-        is_file = False
-    if is_file:
-        return searcher.picture(open_picture(path, str(path), least=512), path.name, top)
-    row = row_named(searcher.split.image_names, query) if searcher.split is not None else None
-    if row is not None:
-        return searcher.row(row, top)
-    if path.suffix.lower() in SUFFIXES and " " not in query:
-        raise InputError(f"{query}: there is no such picture.")
-    return searcher.sentence(query, top)
 
 
 def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: float | None) -> None:
@@ -131,22 +109,9 @@ def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None, cut: float | N
         indent = " " * (12 + len(chance))
         console().print(f"{indent}{_plain(hit.captions[0])}", style="dim", markup=False)
     if how is not None:
-        picture = _picture(searcher, hit.row)
+        picture = searcher.thumbnail(hit.row, 256)
         if picture is not None:
             show(picture, how, sys.stdout)
-
-
-def _picture(searcher: "Searcher", row: int) -> "Image | None":
-
-    try:
-        if searcher.folder is not None:
-            path = searcher.folder.root / searcher.folder.names[row]
-            return open_picture(path, str(path), least=256)
-        assert searcher.split is not None
-        pictures = searcher.split.pictures
-        return None if pictures is None else pictures.picture(row)
-    except InputError:
-        return None
 
 
 def _plain(text: str) -> str:

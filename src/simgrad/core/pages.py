@@ -9,25 +9,35 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from simgrad.core.blocks import Figure
+from simgrad.core.blocks import Block, Figure
 from simgrad.core.svg import RULES, colours, described
+
+_PIECES = count()  # of HTML that were made
+_PIECE = (
+    "font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;color:var(--ink);"
+    "background:var(--paper);padding:.6rem .8rem;"
+)
 
 
 class Meanings:
-    """The words that a page explains, each once."""
+    """The words that a page explains, each once.
 
-    def __init__(self) -> None:
+    `prefix` keeps ids apart where several pieces share a page, as in a notebook.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
         self._names: dict[tuple[str, str], str] = {}
 
     def name(self, text: str, meaning: str) -> str:
         """The id under which the page keeps this meaning."""
-        return self._names.setdefault((text, meaning), f"word-{len(self._names)}")
+        return self._names.setdefault((text, meaning), f"{self.prefix}word-{len(self._names)}")
 
     def __iter__(self) -> Iterator[tuple[str, str, str]]:
         """(id, word, meaning) of all that were asked for so far."""
@@ -50,21 +60,34 @@ def environment(package: str) -> Environment:
     return made
 
 
-def render(package: str, template: str, **values: Any) -> str:
+def render(package: str, template: str, prefix: str = "", **values: Any) -> str:
     """A page; half surrogates in captions become question marks, as UTF-8 has none."""
-    text = environment(package).get_template(template).render(meanings=Meanings(), **values)
+    made = environment(package).get_template(template)
+    text = made.render(meanings=Meanings(prefix), **values)
     return text.encode("utf-8", "replace").decode()
 
 
-def theme(dark: bool = True, where: str = ":root") -> str:
+def theme(dark: bool = True) -> str:
     """Colours and what blocks look like, as CSS; `dark`: dark where the reader's system is.
 
     Print is always light: dark paper wastes ink.
     """
+    return _coloured(":root", dark) + RULES + stylesheet("simgrad.core", "blocks.css")
+
+
+def _coloured(where: str, dark: bool) -> str:
     css = f"{where}{{{colours(False)}}}"
     if dark:
         css += f"@media screen and (prefers-color-scheme:dark){{{where}{{{colours(True)}}}}}"
-    return css + RULES + stylesheet("simgrad.core", "blocks.css")
+    return css
+
+
+def fragment(blocks: Sequence[Block]) -> str:
+    """Blocks as a piece of HTML that leaves the page around it as it is."""
+    css = RULES + stylesheet("simgrad.core", "blocks.css")
+    style = _coloured(".simgrad", True) + f".simgrad{{{_PIECE}{css}}}"
+    values = {"blocks": blocks, "css": Markup(style)}
+    return render("simgrad.core", "fragment.html", f"piece{next(_PIECES)}-", **values)
 
 
 def stylesheet(package: str, name: str) -> str:
@@ -77,9 +100,10 @@ def webp(data: bytes) -> str:
     return "data:image/webp;base64," + base64.b64encode(data).decode()
 
 
-def _drawn(figure: Figure) -> Markup:
+def _drawn(figure: Figure, prefix: str) -> Markup:
     # The drawing is ours and its texts are escaped: see `svg.element`.
-    return Markup(described(figure.svg, figure.name, figure.title, figure.description))
+    name = f"{prefix}{figure.name}"
+    return Markup(described(figure.svg, name, figure.title, figure.description))
 
 
 def _breakable(text: str) -> str:

@@ -16,6 +16,8 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
+from simgrad.data.cutting import open_picture
+from simgrad.data.pictures import SUFFIXES
 from simgrad.models import Encoded
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.exact import Ranked
@@ -214,6 +216,21 @@ class Searcher:
         right = None if image is None else self._fits(image, row)
         return Hit(rank, row, score, name, (self.split.captions[row],), right, p)
 
+    def thumbnail(self, row: int, side: int) -> "Image | None":
+        """The picture of a row of what is searched, small; None where it cannot be read."""
+        try:
+            if self.folder is not None:
+                path = self.folder.root / self.folder.names[row]
+                picture = open_picture(path, str(path), least=side)
+            elif self.split is None or self.split.pictures is None:
+                return None
+            else:
+                picture = self.split.pictures.picture(row)
+        except InputError:
+            return None
+        picture.thumbnail((side, side))
+        return picture
+
     def _fits(self, image: int, caption: int) -> bool:
         assert self.split is not None
         if int(self.split.image_of_caption[caption]) == image:
@@ -246,6 +263,19 @@ def _checked(top: int) -> int:
     return top
 
 
-def row_named(names: Sequence[str], name: str) -> int | None:
-    """The row of a picture that goes by a name."""
-    return next((row for row, known in enumerate(names) if known == name), None)
+def ask(searcher: Searcher, query: str, top: int = 10) -> Results:
+    """Search by a sentence, by a picture's file, or by the name of a picture of the split."""
+    path = Path(query)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it: a sentence
+        is_file = False
+    if is_file:
+        return searcher.picture(open_picture(path, str(path), least=512), path.name, top)
+    names = searcher.split.image_names if searcher.split is not None else ()
+    row = next((row for row, name in enumerate(names) if name == query), None)
+    if row is not None:
+        return searcher.row(row, top)
+    if path.suffix.lower() in SUFFIXES and " " not in query:
+        raise InputError(f"{query}: there is no such picture.")
+    return searcher.sentence(query, top)
