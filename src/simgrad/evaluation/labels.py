@@ -2,22 +2,19 @@
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-WAYS = {"i2t": "image → text", "t2i": "text → image"}
+DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 _LABELS = {
-    "medr": "median rank", "meanr": "mean rank", "mrr": "MRR", "map": "mAP", "map_at_r": "mAP@R",
-    "rprecision": "R-precision", "average_recall": "mean recall", "rsum": "rsum",
-}  # fmt: skip
-_MEANINGS = {
-    "medr": "median rank of the best true item; 1 is best",
-    "meanr": "mean rank of the best true item; 1 is best",
-    "mrr": "mean of 1 / rank of the best true item, 0 to 1",
-    "map": "mean average precision over the whole list, 0 to 1",
-    "map_at_r": "mean average precision among the first R, R being the number of true items",
-    "rprecision": "share of true items among the first R, R being their number",
-    "average_recall": "mean of R@1, R@5 and R@10, in percent",
-    "rsum": "sum of R@1, R@5 and R@10 of both directions, 0 to 600: one number for the whole",
+    "medr": ("median rank", "median rank of the best true item; 1 is best"),
+    "meanr": ("mean rank", "mean rank of the best true item; 1 is best"),
+    "mrr": ("MRR", "mean of 1 / rank of the best true item, 0 to 1"),
+    "map": ("mAP", "mean average precision over the whole list, 0 to 1"),
+    "map_at_r": ("mAP@R", "mean average precision among the first R, R the number of true items"),
+    "rprecision": ("R-precision", "share of true items among the first R, R being their number"),
+    "average_recall": ("mean recall", "mean of R@1, R@5 and R@10, in percent"),
+    "rsum": ("rsum", "sum of R@1, R@5 and R@10 of both directions, 0 to 600"),
 }
 
 
@@ -27,34 +24,40 @@ class Label:
 
     name: str
     label: str  # R@1
-    over: str  # image → text; "" where it has no direction
-    meaning: str
+    direction: str  # i2t, t2i, or "" where it has none
+    description: str
     digits: int
-    low_is_good: bool
+    better: str  # high or low
     bounds: tuple[float, float]
 
     @property
-    def whole(self) -> str:
+    def title(self) -> str:
         """image → text R@1"""
-        return f"{self.over} {self.label}".strip()
+        return f"{DIRECTIONS.get(self.direction, '')} {self.label}".strip()
+
+    def format(self, value: float) -> str:
+        """A value with its digits."""
+        return "–" if math.isnan(value) else f"{value:.{self.digits}f}"
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best of several systems' values; those that are missing do not count."""
+        known = [value for value in values if not math.isnan(value)]
+        return (max if self.better == "high" else min)(known, default=math.nan)
 
 
-def label_of(name: str) -> Label:
+def metric_of(name: str) -> Label:
     """The label of a metric such as `i2t_r1` or `rsum`."""
     way, _, bare = name.partition("_") if name[:4] in ("i2t_", "t2i_") else ("", "", name)
-    recall = re.fullmatch(r"r(\d+)", bare)
-    depth = re.fullmatch(r"map(\d+)", bare)
-    low_is_good = bare in ("medr", "meanr")
-    digits, bounds = 1, (0.0, 100.0)
-    if recall:
-        label = f"R@{recall[1]}"
-        first = "first" if recall[1] == "1" else f"among the first {recall[1]}"
-        meaning = f"queries with a true item {first}, in percent"
-    else:
-        label = f"mAP@{depth[1]}" if depth else _LABELS.get(bare, bare.replace("_", " "))
-        same = f"mean average precision among the first {depth[1]}, 0 to 1" if depth else ""
-        meaning = same or _MEANINGS.get(bare, "")
-        unit = bare.startswith(("map", "mrr")) or bare == "rprecision"
-        digits, bounds = (3, (0.0, 1.0)) if unit else (1, (0.0, 600.0 if bare == "rsum" else 100.0))
-        bounds = (1.0, math.inf) if low_is_good else bounds
-    return Label(name, label, WAYS.get(way, ""), meaning, digits, low_is_good, bounds)
+    label, meaning = _LABELS.get(bare, (bare.replace("_", " "), ""))
+    digits, bounds, better = 1, (0.0, 600.0 if bare == "rsum" else 100.0), "high"
+    if found := re.fullmatch(r"r(\d+)", bare):
+        first = "first" if found[1] == "1" else f"among the first {found[1]}"
+        label, meaning = f"R@{found[1]}", f"queries with a true item {first}, in percent"
+    elif found := re.fullmatch(r"map(\d+)", bare):
+        label = f"mAP@{found[1]}"
+        meaning = f"mean average precision among the first {found[1]}, 0 to 1"
+    if bare.startswith(("map", "mrr")) or bare == "rprecision":
+        digits, bounds = 3, (0.0, 1.0)
+    elif bare in ("medr", "meanr"):
+        bounds, better = (1.0, math.inf), "low"
+    return Label(name, label, way, meaning, digits, better, bounds)

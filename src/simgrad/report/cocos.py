@@ -4,7 +4,7 @@ from simgrad.analysis.count_labels import COUNT_LABELS
 from simgrad.core.blocks import Block, Cell, Column, Details, Paragraph, Row, Section, Table
 from simgrad.core.errors import InputError
 from simgrad.core.words import explained
-from simgrad.evaluation.labels import WAYS
+from simgrad.evaluation.labels import DIRECTIONS
 from simgrad.report.material import Material, System
 from simgrad.runs.counting import count_run
 
@@ -45,9 +45,9 @@ def cocos(material: Material, batches: int = 4, device: str = "auto") -> Section
 def _table(
     material: Material, found: list[tuple[System, dict[str, _Figures]]], batches: int
 ) -> Table:
-    shown = [n for n in COUNT_LABELS if any(n in s[way] for _, s in found for way in WAYS)]
+    shown = [n for n in COUNT_LABELS if any(n in s[way] for _, s in found for way in DIRECTIONS)]
     rows = []
-    for direction, way in WAYS.items():
+    for direction, way in DIRECTIONS.items():
         rows.append(Row([Cell(way)], "group"))
         for system, summary in found:
             name = Cell(system.label, key=True, colour=material.colour(system))
@@ -69,7 +69,7 @@ def _cell(figures: _Figures, name: str) -> Cell:
 def _paper(material: Material, system: System, summary: dict[str, _Figures]) -> Row | None:
     """The paper's own counts as one line of text for each direction."""
     cells = [Cell(system.label, key=True, colour=material.colour(system))]
-    for direction in WAYS:
+    for direction in DIRECTIONS:
         own = {k: v for k, v in summary[direction].items() if k not in COUNT_LABELS}
         if not own:
             return None
@@ -81,7 +81,7 @@ def _paper(material: Material, system: System, summary: dict[str, _Figures]) -> 
 def _paper_table(rows: list[Row]) -> Table:
     return Table(
         "The paper's counts",
-        [Column("", numeric=False), *(Column(way, numeric=False) for way in WAYS.values())],
+        [Column("", numeric=False), *(Column(way, numeric=False) for way in DIRECTIONS.values())],
         rows,
         "C: counts per query (q), per batch (B) and of queries without gradient (0); W: weights.",
     )

@@ -4,7 +4,7 @@ import math
 
 from simgrad.core.blocks import Cell, Column, Paragraph, Row, Section, Table
 from simgrad.core.words import explained
-from simgrad.evaluation.labels import label_of
+from simgrad.evaluation.labels import DIRECTIONS, metric_of
 from simgrad.report.material import Material, System
 from simgrad.report.standings import Estimate, Standing, corrected, printed_p, signed
 
@@ -18,9 +18,7 @@ def comparison(material: Material, found: list[Standing]) -> Section | None:
     known = {name for s in found for numbers in s.numbers.values() for name in numbers}
     metrics = [m for m in material.metrics if m in known]
     compared = any(standing.against_baseline for standing in found)
-    labels = map(label_of, metrics)
-    columns = [Column("", numeric=False)]
-    columns += [Column(each.label, over=each.over, meaning=each.meaning) for each in labels]
+    columns = [Column("", numeric=False), *(_column(metric) for metric in metrics)]
     if compared:
         columns.append(Column("against the baseline", meaning=_GAP))
     rows: list[Row] = []
@@ -34,6 +32,12 @@ def comparison(material: Material, found: list[Standing]) -> Section | None:
     return Section("comparison", "All numbers", "Numbers", [Paragraph(words), table])
 
 
+def _column(metric: str) -> Column:
+    record = metric_of(metric)
+    over = DIRECTIONS.get(record.direction, "")
+    return Column(record.label, over=over, meaning=record.description)
+
+
 def _rows(
     material: Material, standing: Standing, system: System, metrics: list[str], compared: bool
 ) -> list[Row]:
@@ -42,8 +46,6 @@ def _rows(
     note = f"{done} seed{'' if done == 1 else 's'}"
     if done < system.planned:
         note = f"{done} of {system.planned} seeds"
-    if system is standing.baseline and compared:
-        note += ", baseline"
     cells = [Cell(system.label, note, key=True, colour=material.colour(system))]
     cells += [_number(numbers.get(m), m, _leads(standing, system, m)) for m in metrics]
     if compared:
@@ -61,31 +63,29 @@ def _leads(standing: Standing, system: System, metric: str) -> bool:
     known = {label: n[metric].mean for label, n in standing.numbers.items() if metric in n}
     if len(known) < 2 or system.label not in known:
         return False
-    best = min(known.values()) if label_of(metric).low_is_good else max(known.values())
-    return known[system.label] == best
+    return known[system.label] == metric_of(metric).best(known.values())
 
 
 def _number(estimate: Estimate | None, metric: str, strong: bool) -> Cell:
     if estimate is None or math.isnan(estimate.mean):
         return Cell("–")
-    digits = label_of(metric).digits
-    note = ""
+    record, note = metric_of(metric), ""
     if estimate.low is not None and estimate.high is not None:
-        note = f"{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
-    return Cell(f"{estimate.mean:.{digits}f}", note, strong)
+        note = f"{record.format(estimate.low)}–{record.format(estimate.high)}"
+    return Cell(record.format(estimate.mean), note, strong)
 
 
 def _published(value: tuple[float, float | None] | None, metric: str) -> Cell:
     if value is None:
         return Cell("–")
-    (mean, deviation), digits = value, label_of(metric).digits
-    return Cell(f"{mean:.{digits}f}", f"± {deviation:.{digits}f}" if deviation is not None else "")
+    (mean, deviation), record = value, metric_of(metric)
+    return Cell(record.format(mean), "" if deviation is None else f"± {record.format(deviation)}")
 
 
 def _difference(standing: Standing, system: System) -> Cell:
     gap = standing.against_baseline.get(system.label)
     if gap is None:
-        return Cell("–" if system is not standing.baseline else "")
+        return Cell("–" if system is not standing.baseline else "baseline")
     p = corrected(gap)
     note = f"{signed(gap.low)} to {signed(gap.high)}\n{printed_p(p)}"
     return Cell(signed(gap.difference), note, strong=p < 0.05)

@@ -17,14 +17,14 @@ from simgrad.core.blocks import (
 from simgrad.core.charts import Interval, interval_chart
 from simgrad.core.words import explain
 from simgrad.evaluation import Difference
-from simgrad.evaluation.labels import label_of
+from simgrad.evaluation.labels import metric_of
 from simgrad.report.material import Material, System
 from simgrad.report.standings import Standing, corrected, printed_p, signed
 
 _SURE = 0.05
 _MOST_MISSING = 12
 _MOST_NAMES = 3
-_RSUM = Term("rsum", label_of("rsum").meaning)
+_RSUM = Term("rsum", metric_of("rsum").description)
 _FLATTERING = (
     "No run has test numbers yet. The best moment of each run was chosen on the numbers shown "
     "here, so they look better than they are."

@@ -18,7 +18,7 @@ from simgrad.core.blocks import (
     Section,
     Table,
 )
-from simgrad.evaluation.labels import label_of
+from simgrad.evaluation.labels import metric_of
 from simgrad.report.material import Material, System
 from simgrad.runs.run import Run
 
@@ -112,7 +112,7 @@ def _runs(material: Material) -> Table:
 def _run(system: System, run: Run, material: Material) -> Row:
     info = run.info
     best = info.get("best") or {}
-    score, label = best.get(run.recipe.select, -1.0), label_of(run.recipe.select)
+    score, metric = best.get(run.recipe.select, -1.0), metric_of(run.recipe.select)
     return Row(
         [
             Cell(system.label, key=True, colour=material.colour(system)),
@@ -121,7 +121,7 @@ def _run(system: System, run: Run, material: Material) -> Row:
             Cell(str(info.get("status", "waiting"))),
             Cell(f"{info.get('steps', 0):,}"),
             Cell(f"step {best['step']:,}" if best.get("step") else "–"),
-            Cell(f"{label.whole} {score:.{label.digits}f}" if score >= 0 else "–"),
+            Cell(f"{metric.title} {metric.format(score)}" if score >= 0 else "–"),
             Cell(_time(float(info.get("seconds", 0)))),
         ]
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation import Difference, Ranks, compare_many
-from simgrad.evaluation.labels import label_of
+from simgrad.evaluation.labels import metric_of
 from simgrad.evaluation.resampling import shares
 from simgrad.report.material import Material, System
 
@@ -48,7 +48,7 @@ def estimates(system: System, split: str) -> dict[str, Estimate]:
     for name in tables[0]:
         values = tuple(float(t[name]) for t in tables if name in t)
         mean, reach = fmean(values), _reach(values, images.get(name))
-        least, most = label_of(name).bounds
+        least, most = metric_of(name).bounds
         low = None if reach is None else max(least, mean - reach)
         high = None if reach is None else min(most, mean + reach)
         found[name] = Estimate(mean, low, high, values)

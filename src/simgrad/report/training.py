@@ -20,7 +20,7 @@ from simgrad.core.blocks import (
 )
 from simgrad.core.charts import Curve, Points, line_chart
 from simgrad.core.words import explained
-from simgrad.evaluation.labels import WAYS, label_of
+from simgrad.evaluation.labels import DIRECTIONS, metric_of
 from simgrad.report.material import Material, System
 
 Entry = dict[str, Any]
@@ -41,10 +41,10 @@ def training(material: Material) -> Section | None:
     selected = sorted({s.runs[0].recipe.select for s in shown})
     figures = []
     for name in dict.fromkeys([*_VALIDATED, *selected]):
-        label = label_of(name)
-        title = f"validation: {label.whole}"
-        see = f"{'Lower' if label.low_is_good else 'Higher'} is better; a line that still "
-        see += f"{'falls' if label.low_is_good else 'rises'} at its end could have gone on."
+        metric = metric_of(name)
+        title, high = f"validation: {metric.title}", metric.better == "high"
+        see = f"{'Higher' if high else 'Lower'} is better; a line that still "
+        see += f"{'rises' if high else 'falls'} at its end could have gone on."
         figures.append(_figure(material, shown, f"curve-{name}", title, _validated(name), see))
     losses = [
         _figure(material, [system], f"loss-{i}", f"loss of {system.short}", _loss,
@@ -124,7 +124,7 @@ def _averaged(name: str) -> Reader:
     factor = 100.0 if COUNT_LABELS[name].share else 1.0
 
     def read(entry: Entry) -> float | None:
-        values = [entry.get("attention", {}).get(way, {}).get(name) for way in WAYS]
+        values = [entry.get("attention", {}).get(way, {}).get(name) for way in DIRECTIONS]
         known = [float(v) for v in values if v is not None]
         return factor * fmean(known) if known else None
 
@@ -132,13 +132,13 @@ def _averaged(name: str) -> Reader:
 
 
 def _recorded(history: Sequence[Entry]) -> bool:
-    return any(entry.get("attention", {}).get(way) for entry in history for way in WAYS)
+    return any(entry.get("attention", {}).get(way) for entry in history for way in DIRECTIONS)
 
 
 def _last(material: Material, shown: Sequence[System]) -> Table:
     names = [n for n in COUNT_LABELS if n != "false_share"]  # not recorded while training
     rows = []
-    for direction, way in WAYS.items():
+    for direction, way in DIRECTIONS.items():
         rows.append(Row([Cell(way)], "group"))
         for system in shown:
             ends = [h[-1]["attention"] for h in system.histories if _recorded(h[-1:])]

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from simgrad.core.blocks import Cell, Column, Figure, Figures, Key, Row, Table
 from simgrad.core.charts import Curve, Points, line_chart, short_label
 from simgrad.core.svg import LIGHT
-from simgrad.evaluation.labels import WAYS, label_of
+from simgrad.evaluation.labels import DIRECTIONS, metric_of
 from simgrad.runs.run import Run
 from simgrad.serve import diagrams, facts
 from simgrad.serve.lab import Lab
@@ -26,12 +26,12 @@ def of_run(lab: Lab, name: str) -> dict[str, Any]:
     detail = facts.run_detail(lab, name)
     history = detail.history
     recalls = [
-        Curve.of(label_of(f"{way}_r{k}").whole, i, [points(history, "val", f"{way}_r{k}")])
-        for i, (way, k) in enumerate((way, k) for way in WAYS for k in (1, 5, 10))
+        Curve.of(metric_of(f"{way}_r{k}").title, i, [points(history, "val", f"{way}_r{k}")])
+        for i, (way, k) in enumerate((way, k) for way in DIRECTIONS for k in (1, 5, 10))
     ]
     pushes = [
         Curve.of(text, i, [points(history, "attention", way, "effective")])
-        for i, (way, text) in enumerate(WAYS.items())
+        for i, (way, text) in enumerate(DIRECTIONS.items())
     ]
     rsum = [Curve.of("rsum", 0, [points(history, "val", "rsum")])]
     loss = [Curve.of("loss", 0, [points(history, "loss")])]
@@ -112,13 +112,13 @@ def _tested(test: dict[str, float | None]) -> Table | None:
     """Test metrics, a row for each direction."""
     if not test:
         return None
-    shown = [label_of(f"i2t_{bare}") for bare in _TESTED]
+    shown = [metric_of(f"i2t_{bare}") for bare in _TESTED]
     columns = [Column("", numeric=False)]
-    columns += [Column(each.label, meaning=each.meaning) for each in shown]
+    columns += [Column(each.label, meaning=each.description) for each in shown]
     rows = []
-    for way, text in WAYS.items():
-        values = [(test.get(f"{way}_{bare}"), label_of(f"{way}_{bare}")) for bare in _TESTED]
-        cells = [Cell("–" if v is None else f"{v:.{label.digits}f}") for v, label in values]
+    for way, text in DIRECTIONS.items():
+        values = [(test.get(f"{way}_{bare}"), metric_of(f"{way}_{bare}")) for bare in _TESTED]
+        cells = [Cell("–" if v is None else metric.format(v)) for v, metric in values]
         rows.append(Row([Cell(text), *cells]))
     return Table("On the test split", columns, rows)
 
@@ -126,9 +126,12 @@ def _tested(test: dict[str, float | None]) -> Table | None:
 def _compared(
     rows: Sequence[TableRow], metrics: Sequence[str], colours: dict[str, int | None]
 ) -> Table:
-    labels = [label_of(metric) for metric in metrics]
+    shown = [metric_of(metric) for metric in metrics]
     columns = [Column("", numeric=False)]
-    columns += [Column(each.label, over=each.over, meaning=each.meaning) for each in labels]
+    columns += [
+        Column(each.label, over=DIRECTIONS.get(each.direction, ""), meaning=each.description)
+        for each in shown
+    ]
     columns += [Column("against the baseline", numeric=False), Column("seeds")]
     made = []
     for row in rows:
@@ -145,6 +148,6 @@ def _compared(
 def _number(value: Number | None, metric: str, strong: bool) -> Cell:
     if value is None or math.isnan(value[0]):
         return Cell("–")
-    (mean, deviation), digits = value, label_of(metric).digits
-    note = "" if deviation is None else f"± {deviation:.{digits}f}"
-    return Cell(f"{mean:.{digits}f}", note, strong)
+    (mean, deviation), record = value, metric_of(metric)
+    note = "" if deviation is None else f"± {record.format(deviation)}"
+    return Cell(record.format(mean), note, strong)

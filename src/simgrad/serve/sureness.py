@@ -77,14 +77,14 @@ def _learn(embedder: Embedder, split: Split) -> Sureness:
     try:
         scores = embedder.scores(*embedder.encode_split(split))
         blocks = [block.double().cpu().numpy() for _, _, block in scores.blocks()]
-        S, right = np.concatenate(blocks), _right(split)  # (images, captions)
+        S, right = np.concatenate(blocks), right_pairs(split)  # (images, captions)
         images, owner = np.arange(split.num_images), split.image_of_caption
         return Sureness(calibrate(S.T, right.T, owner, images), calibrate(S, right, images, owner))
     except InputError as error:
         return Sureness(why_not=str(error).rstrip("."))
 
 
-def _right(split: Split) -> Truths:
+def right_pairs(split: Split) -> Truths:
     """(images, captions): what belongs together, and what is true where the data knows."""
     rows = np.arange(split.num_images)
     right = rows[:, None] == split.image_of_caption[None]

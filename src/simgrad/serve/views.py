@@ -12,7 +12,7 @@ import simgrad
 from simgrad.analysis.count_labels import COUNT_LABELS
 from simgrad.core import pages
 from simgrad.core.words import explain
-from simgrad.evaluation.labels import label_of
+from simgrad.evaluation.labels import metric_of
 from simgrad.serve import bench, facts, panels, schemas
 from simgrad.serve.api import Id, Runs, SplitName, Top
 from simgrad.serve.results import percent
@@ -32,7 +32,7 @@ def render(template: str, path: str, **values: Any) -> str:
     """A page; `path` is where it stands."""
     known: dict[str, Any] = {"path": path, "version": simgrad.__version__}
     known |= {"duration": duration, "percent": percent, "explain": explain}
-    known["rsum"] = label_of("rsum").meaning
+    known["rsum"] = metric_of("rsum").description
     return pages.render("simgrad.serve", template, **known, **values)
 
 
