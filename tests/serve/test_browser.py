@@ -1,10 +1,5 @@
-"""The pages in a real browser.
+"""The pages in a real browser; see tests/browsing.py for what that needs."""
 
-Needs Debian's Chromium and its driver, and Selenium:
-    apt-get install chromium chromium-driver && pip install selenium
-"""
-
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,47 +7,24 @@ from typing import Any
 import pytest
 
 from simgrad.serve.search import Searcher
+from tests.axe import needs_axe, violations
+from tests.browsing import chromium, complaints, needs_browser, window
 
-webdriver: Any = pytest.importorskip(
-    "selenium.webdriver", reason="needs Selenium: pip install selenium"
-)
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="needs a browser: apt-get install chromium chromium-driver",
-)
-OPTIONS = (
-    "--no-sandbox",  # tests may run as root
-    "--disable-gpu",
-    "--headless",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-dev-shm-usage",
-    "--window-size=1280,900",
-)
+pytestmark = needs_browser
+PAGES = ["/", "/runs/nt", "/search?q=heart", "/bench", "/api", "/none"]
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for option in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(option)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(executable_path=DRIVER)
-    made = webdriver.Chrome(options=options, service=service)
-    made.implicitly_wait(5)
-    yield made
-    made.quit()
+    with chromium(tmp_path_factory.mktemp("chromium")) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)
 def quiet_console(browser: Any) -> Iterator[None]:
-    browser.get_log("browser")  # what an earlier test left
+    complaints(browser)  # what an earlier test left
     yield
-    assert [entry["message"] for entry in browser.get_log("browser")] == []
+    assert [line for line in complaints(browser) if "/none" not in line] == []
 
 
 def one(browser: Any, css: str) -> Any:
@@ -139,12 +111,16 @@ def test_a_word_can_be_asked_for_its_meaning(browser: Any, server: str) -> None:
     assert "sum of" in meaning.text
 
 
-@pytest.mark.parametrize("address", ["/", "/runs/nt", "/search?q=heart", "/bench", "/api"])
+@pytest.mark.parametrize("address", PAGES)
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out(browser: Any, server: str, address: str, width: int) -> None:
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(server + address)
-    wide = browser.execute_script("return document.documentElement.scrollWidth")
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert wide <= width
+    with window(browser, width):
+        browser.get(server + address)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@needs_axe
+@pytest.mark.parametrize("address", PAGES)
+@pytest.mark.parametrize("dark", [False, True])
+def test_everybody_can_use_it(browser: Any, server: str, address: str, dark: bool) -> None:
+    assert violations(browser, server + address, dark) == []

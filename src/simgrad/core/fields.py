@@ -92,9 +92,10 @@ def field_chart(
 
 def _dots(phase: Phase, at: _Square) -> str:
     dots = "".join(f"M{number(at.x(p))} {number(at.y(n))}h0" for p, n in phase.points)
+    few = len(phase.points) < 100
     return element(
-        "path", d=dots, class_=f"s{phase.colour}", stroke_width=2.8, stroke_linecap="round",
-        opacity=0.6,
+        "path", d=dots, class_=f"s{phase.colour}", stroke_width=5.5 if few else 2.8,
+        stroke_linecap="round", opacity=0.85 if few else 0.6,
     )  # fmt: skip
 
 
