@@ -17,8 +17,7 @@ from simgrad.runs.run import Run
 
 TOP = 5
 # Candidates: enough for five good or telling ones; pictures through a large model take long.
-_POOL = {"features": 1000, "regions": 1000, "pixels": 1000}
-_POOL_PIXELS_ON_CPU = 150
+_POOL, _POOL_PIXELS_ON_CPU = 1000, 150
 _SIDE = 200  # pixels of a picture in the report
 _ALBUM_BYTES = 4_500_000
 
@@ -77,9 +76,8 @@ def retrieve(run: Run, split: Split, captions: Rows, images: Rows, device: str =
     place = pick_device(device)
     loaded = run.load(str(place))
     model: RetrievalModel = loaded.model.eval()
-    size = _POOL[model.inputs.images]
-    if model.inputs.images == "pixels" and place.type == "cpu":
-        size = _POOL_PIXELS_ON_CPU
+    slow = model.inputs.images == "pixels" and place.type == "cpu"
+    size = _POOL_PIXELS_ON_CPU if slow else _POOL
     kept = np.zeros(split.num_images, dtype=bool)
     kept[:size] = True
     kept[images] = True
