@@ -7,7 +7,7 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgrad.core.charts import (
@@ -25,6 +25,7 @@ from simgrad.core.svg import printed, spread, standalone, ticks
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+@settings(deadline=None)  # a busy machine is no mistake
 def test_ticks_are_round_and_inside(low: float, width: float) -> None:
     high = low + width
     if high <= low:
@@ -42,6 +43,7 @@ def test_printed_ticks() -> None:
 
 
 @given(st.lists(st.floats(0, 100), max_size=8))
+@settings(deadline=None)  # a busy machine is no mistake
 def test_labels_are_moved_apart_in_order(positions: list[float]) -> None:
     placed = spread(positions, 12, 0, 100)
     order = sorted(range(len(positions)), key=lambda i: positions[i])
@@ -98,6 +100,7 @@ def test_a_field_rises_upwards() -> None:
 
 
 @given(st.text(max_size=20), st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=5))
+@settings(deadline=None)  # a busy machine is no mistake
 def test_a_chart_carries_its_values_and_is_well_formed(label: str, values: list[float]) -> None:
     label = "".join(c for c in label if c.isprintable())  # XML holds no control characters
     points = [(float(i), value) for i, value in enumerate(values)]
