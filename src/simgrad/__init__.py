@@ -28,5 +28,7 @@ __getattr__, __dir__, __all__ = lazy(
         "training": "simgrad.training",
         "evaluation": "simgrad.evaluation",
         "integrations": "simgrad.integrations",
+        "plot": "simgrad.report.notebook",
+        "show": "simgrad.serve.notebook",
     },
 )

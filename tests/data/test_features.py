@@ -80,6 +80,8 @@ class StopsAt:
     def __len__(self) -> int:
         return len(self.pictures)
 
+    root = None
+
     def path(self, row: int) -> Path | None:
         return None
 

@@ -39,7 +39,7 @@ def test_refused(client: TestClient, name: str) -> None:
 def test_the_address_that_is_printed_can_be_reached_at_once() -> None:
     import socket
 
-    from simgrad.cli.serve import listen
+    from simgrad.serve.server import listen
 
     with listen("127.0.0.1", 0) as listening:
         socket.create_connection(listening.getsockname(), 2).close()

@@ -37,7 +37,8 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
+        """As a person reads it, without the marks that say where a line may break."""
+        return " ".join(" ".join(self.texts).translate({0x2060: None, 0x200B: None}).split())
 
     def all(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.tags if name == tag]

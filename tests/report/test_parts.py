@@ -1,100 +1,23 @@
 """The parts of a report one by one: numbers, intervals, labels, charts, choices."""
 
-import itertools
-import math
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simgrad.core.blocks import Cell, Code, Column, Key, Paragraph, Row, Section, Table, Term
+from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, evaluate_similarities
-from simgrad.report.blocks import Cell, Code, Column, Key, Paragraph, Report, Row, Section, Table
-from simgrad.report.charts import Curve, Interval, interval_chart, line_chart, shorten
 from simgrad.report.examples import most_different
-from simgrad.report.fields import Phase, field_chart, share_chart
-from simgrad.report.html import page
 from simgrad.report.markdown import write_markdown
-from simgrad.report.material import Material, System, collect, short_label
+from simgrad.report.material import Material, System, collect
+from simgrad.report.page import Report, page
 from simgrad.report.standings import Standing, estimates, standings
-from simgrad.report.svg import LIGHT, printed, spread, standalone, ticks
-from simgrad.report.training import mean_curve
 from simgrad.runs.run import Run
 from tests.report.reading import Page
-
-
-@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
-def test_ticks_are_round_and_inside(low: float, width: float) -> None:
-    high = low + width
-    if high <= low:
-        return
-    found = ticks(low, high, 4)
-    slack = 1e-6 * max(abs(low), abs(high), width) + 1e-9
-    assert all(low - slack <= value <= high + slack for value in found)
-    assert 1 <= len(found) <= 11 or width < 1e-4 * abs(low)
-
-
-def test_printed_ticks() -> None:
-    assert [printed(x) for x in (0.0, 1200.0, -0.25, 0.5, 1e-6)] == [
-        "0", "1,200", "−0.25", "0.5", "1e−06"
-    ]  # fmt: skip
-
-
-@given(st.lists(st.floats(0, 100), max_size=8))
-def test_labels_are_moved_apart_in_order(positions: list[float]) -> None:
-    placed = spread(positions, 12, 0, 100)
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
-    gaps = [placed[b] - placed[a] for a, b in itertools.pairwise(order)]
-    assert all(gap >= 12 - 1e-9 for gap in gaps)
-    if len(positions) == 1:
-        assert placed == positions
-
-
-def test_short_labels() -> None:
-    assert short_label("goal(triplet=cir, pair=sig-ms)") == "goal cir sig-ms"
-    assert short_label("triplet-sh") == "triplet-sh"
-    assert shorten("goal cir sig-ms", 9) == "goal cir…"
-
-
-def test_the_mean_curve_stops_where_the_shortest_run_does() -> None:
-    mean = mean_curve([[(1, 0.0), (2, 10.0), (3, 20.0)], [(1, 10.0), (2, 20.0)]])
-    assert mean == [(1, 5.0), (2, 15.0)]
-    assert mean_curve([]) == []
-
-
-def test_charts_bear_what_training_throws_at_them() -> None:
-    curve = Curve("a <b>", 0, [[(1.0, math.nan), (2.0, 3.0)]], [(1.0, math.nan), (2.0, 3.0)])
-    svg = line_chart([curve, Curve("empty", None, [], [])], "loss")
-    assert "nan" not in svg
-    assert "<b>" not in svg
-    same = interval_chart([Interval("x", 1, 5.0, None, None)], "one value")
-    assert "nan" not in same
-    assert "inf" not in same
-    shares = share_chart([("x", 0, [1.0, 0.0])], ["1", ">200"], "t")
-    assert "100%" in shares
-    points = np.array([[0.2, 0.4], [0.3, 0.5]])
-    field = field_chart(np.zeros((4, 4)), (0, 1), "t", [Phase("late", 1, points, True)])
-    assert "data:image/png" in field
-    assert 'xmlns="http://www.w3.org/2000/svg"' in standalone(field)
-
-
-def test_a_field_rises_upwards() -> None:
-    """The weight of a high s- is at the top of the picture."""
-    import base64
-    import io
-
-    from PIL import Image
-
-    weights = np.zeros((4, 4))
-    weights[3, 0] = 1.0  # s- high, s+ low
-    svg = field_chart(weights, (0, 1), "t", [])
-    data = re.search(r'base64,([^"]+)"', svg)
-    assert data is not None
-    alpha = np.asarray(Image.open(io.BytesIO(base64.b64decode(data[1]))))[..., 3]
-    assert alpha[0, 0] > 0
-    assert alpha.sum() == alpha[0, 0]
 
 
 def _ranks(seed: int, noise: float, images: int = 60) -> Ranks:
@@ -180,12 +103,13 @@ def test_more_systems_than_colours_leaves_the_rest_grey() -> None:
 def _page_of(text: str) -> Page:
     row = Row([Cell(text), Cell(text, f"note {text}")])
     table = Table(text, [Column("", False), Column("x")], [row], f"caption {text}")
-    words = Paragraph([text, Key(text, 0), Code(text)])
+    words = Paragraph([text, Key(text, 0), Code(text), Term(text, f"meaning {text}")])
     section = Section("a", text, text, [words, table])
     return Page(page(Report(text, text, [words], [section], text)))
 
 
 @given(st.text(max_size=60))
+@settings(deadline=None)  # a busy machine is no mistake
 def test_no_text_becomes_markup(text: str) -> None:
     assert [tag for tag, _ in _page_of(text).tags] == [tag for tag, _ in _page_of("").tags]
 

@@ -15,6 +15,8 @@ from simgrad.serve.app import create_app
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.lab import Lab
 from simgrad.serve.search import Searcher
+from simgrad.serve.server import listen
+from simgrad.serve.server import server as server_for
 from simgrad.serve.workers import Limits
 from simgrad.training import train
 
@@ -72,14 +74,9 @@ def client(lab: Lab) -> Iterator[TestClient]:
 @pytest.fixture(scope="session")
 def server(runs: dict[str, Path]) -> Iterator[str]:
     """A real server on this machine; its address."""
-    import uvicorn
-
-    from simgrad.cli.serve import listen
-
     lab = Lab(runs.values(), limits=Limits(bytes=4 << 20))
     listening = listen("127.0.0.1", 0)
-    config = uvicorn.Config(create_app(lab), log_level="error", timeout_graceful_shutdown=1)
-    running = uvicorn.Server(config)
+    running = server_for(create_app(lab), timeout_graceful_shutdown=1)
     thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -22,7 +22,7 @@ from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from tests.serve.conftest import DATA
 
-PAGES = ("/", "/runs/nt", "/search", "/search?q=a+red+heart", "/bench", "/api")
+PAGES = ("/", "/runs/nt", "/search", "/search?q=a+red+heart&sure=", "/bench", "/api")
 
 
 @pytest.mark.parametrize("address", PAGES)
@@ -44,6 +44,10 @@ def test_a_sentence_finds_its_picture(client: TestClient, easy: tuple[str, int])
     assert [result["run"] for result in found] == ["nt", "tri"]
     assert found[0]["images"][0]["row"] == row
     assert found[0]["images"][0]["right"] is True
+    assert 0 < found[0]["images"][0]["probability"] < 1
+    assert "right with" in found[0]["verdict"]
+    strict = client.get("/api/search", params={"q": caption, "run": "nt", "sure": 1}).json()
+    assert strict[0]["verdict"].startswith("Nothing fits")
     picture = client.get(found[0]["images"][0]["picture"])
     assert picture.headers["content-type"] == "image/jpeg"
     assert Image.open(io.BytesIO(picture.content)).size == (64, 64)
@@ -78,7 +82,7 @@ def test_a_picture_from_elsewhere_says_why_not(client: TestClient) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (30, 30, 3), dtype=np.uint8)
     Image.fromarray(noise).save(buffer, "PNG")
     found = client.post("/api/search/picture", files={"picture": buffer.getvalue()}).json()
-    assert "embedded world" in found[0]["error"]
+    assert "the data's own pictures" in found[0]["error"]
 
 
 def test_searching_with_a_picture_of_the_data(client: TestClient, searcher: Searcher) -> None:
@@ -149,6 +153,8 @@ def test_overview_and_run(client: TestClient) -> None:
         ("/api/search", 422),
         ("/api/search?q=x&top=0", 422),
         ("/api/search?q=x&top=nine", 422),
+        ("/api/search?q=x&sure=2", 422),
+        ("/search?q=x&sure=nan", 422),
         ("/api/search?q=x&top=99999999999999999999999", 422),
         ("/api/search?q=" + "x" * 1001, 422),
         ("/api/search?q=x" + "&run=nt" * 9, 422),
@@ -221,7 +227,9 @@ def test_a_study_is_compared_while_it_runs(runs: dict[str, Path], tmp_path: Path
         assert found["rows"][1]["against_baseline"]
         page = client.get("/studies/both").text
         assert "&lt;i&gt;Which&lt;/i&gt;" in page
-        assert 'class="line c1"' in page
+        assert "data-lines=" in page
+        assert page.count("data-source=") == 2
+        assert "seed 0" not in page  # there is one seed alone
         assert client.get("/runs/both.nt-xent-s0").status_code == 200
         assert client.get("/search?q=heart&run=both.nt-xent-s0").status_code == 200
 

@@ -10,6 +10,7 @@ import threading
 import time
 import zlib
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -96,8 +97,26 @@ def test_a_token_is_needed_elsewhere(lab: Lab) -> None:
         assert moved.headers["location"] == "/bench?a=1"
         assert "HttpOnly" in moved.headers["set-cookie"]
         assert client.get("/").status_code == 200  # by the cookie
+        several = client.get(f"/search?run=a&token={access.token}&run=b&q=", follow_redirects=False)
+        assert several.headers["location"] == "/search?run=a&run=b&q="
         there = client.get(f"//evil.example?token={access.token}", follow_redirects=False)
         assert not there.headers.get("location", "/").startswith("//")
+
+
+@pytest.mark.parametrize(
+    "foreign", ['a="', "a b=c", "x=\xff", "=", "simgrad_token", "{}", ";;", "a"]
+)
+def test_a_foreign_cookie_hides_no_token(lab: Lab, foreign: str) -> None:
+    access = Access.for_host("0.0.0.0", "a token with = and ; in it")
+    with TestClient(create_app(lab, access), base_url="http://example.net") as client:
+        address = client.get("/?token=" + quote(access.token or ""), follow_redirects=False)
+        own = address.headers["set-cookie"].partition(";")[0]
+        client.cookies.clear()
+        for cookies in (f"{foreign}; {own}", f"{own}; {foreign}", f"simgrad_token=old; {own}"):
+            headers = {"cookie": cookies.encode("latin-1")}
+            assert client.get("/api/health", headers=headers).status_code == 200, cookies
+        headers = {"cookie": foreign.encode("latin-1")}
+        assert client.get("/api/health", headers=headers).status_code == 401
 
 
 def test_tokens(lab: Lab) -> None:

@@ -21,9 +21,11 @@ from simgrad.serve.approximate import Approximate, available
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.exact import Exact, best, product
 from simgrad.serve.folder import folder_embeddings
+from simgrad.serve.gallery import Gallery
 from simgrad.serve.index import place_of
-from simgrad.serve.search import Gallery, Searcher
+from simgrad.serve.search import Searcher
 from simgrad.training import train
+from tests.serve.conftest import DATA
 
 
 def unit(n: int, d: int, seed: int = 0) -> torch.Tensor:
@@ -115,7 +117,7 @@ def test_another_picture_is_refused_with_the_reason(searcher: Searcher) -> None:
     from PIL import Image
 
     noise = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
-    with pytest.raises(InputError, match="embedded world makes from the scene itself"):
+    with pytest.raises(InputError, match="the data's own pictures, not with another one"):
         searcher.picture(Image.fromarray(noise), "noise.png")
 
 
@@ -144,6 +146,61 @@ def test_embeddings_are_kept_and_damage_is_mended(runs: dict[str, Path], tmp_pat
     kept.write_bytes(kept.read_bytes()[:100])
     assert Searcher(Embedder.open(run)).sentence("a red heart", 5).images == first.images
     assert kept.stat().st_size > 1000
+
+
+def test_no_flipped_bit_changes_an_answer(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Whatever is damaged in what search keeps, the answer is that of before."""
+    run = tmp_path / "copy"
+    shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
+    picture = Searcher(Embedder.open(run)).split.pictures.picture(3)  # type: ignore[union-attr]
+
+    def ask() -> tuple[object, object]:
+        searcher = Searcher(Embedder.open(run))
+        by_picture = searcher.picture(picture, "mine.png", 5)
+        return searcher.sentence("a red heart", 5).images, (by_picture.captions, by_picture.images)
+
+    before = ask()
+    random = np.random.default_rng(0)
+    files = [p for p in run.rglob("search/**/*") if p.suffix in (".json", ".npy")]
+    assert len(files) >= 6
+    for file in files:
+        whole = bytearray(file.read_bytes())
+        whole[random.integers(len(whole))] ^= 1 << int(random.integers(8))
+        file.write_bytes(whole)
+        assert ask() == before, file.name
+
+
+def test_an_index_of_other_data_is_not_used(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
+    searcher = Searcher(Embedder.open(run))
+    searcher.sentence("a red heart", 1)
+    folder = next(run.glob("search/*/test-*/"))
+    other = Searcher(Embedder.open(run, data="scenes(train=300, val=40, test=20, features=global)"))
+    assert other.sentence("a red heart", 30).searched_images == 20
+    # An index that carries the right name but was made from something else is made anew.
+    stolen = next(p for p in run.glob("search/*/test-*/") if p != folder)
+    shutil.rmtree(folder)
+    shutil.copytree(stolen, folder)
+    assert Searcher(Embedder.open(run)).sentence("a red heart", 70).searched_images == 60
+
+
+def test_a_bare_checkpoint_searches_the_data_it_is_given(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "imported"
+    shutil.copytree(runs["nt"] / "best", bare)
+    with pytest.raises(SystemExit) as stopped:
+        main(["search", str(bare), "a red heart"])
+    assert stopped.value.code == 2
+    assert "--data" in capsys.readouterr().err
+    for folder, more in ((bare, ["--data", DATA]), (runs["nt"], [])):
+        with pytest.raises(SystemExit):
+            main(["search", str(folder), "a red heart", "--top", "3", "--json", *more])
+    asked = capsys.readouterr().out
+    first, second = asked.split("\n}\n", 1)
+    found = [json.loads(text)["images"] for text in (first + "\n}", second)]
+    assert found[0] == found[1]
 
 
 def test_two_processes_at_once(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -261,6 +318,8 @@ def test_command_prints_and_errs_in_plain_words(
 ) -> None:
     for words, code, said in (
         ([str(runs["nt"]), easy[0], "--top", "2"], 0, "✓"),
+        ([str(runs["nt"]), easy[0], "--sure", "1"], 0, "Nothing fits"),
+        ([str(runs["nt"]), "x", "--sure", "7"], 2, "--sure"),
         ([str(runs["nt"]), "scene-0-2000000003"], 0, "like it"),
         ([str(runs["nt"]), "missing.jpg"], 2, "no such picture"),
         ([str(runs["nt"]), "x", "--split", "none"], 2, "no split 'none'"),

@@ -8,7 +8,7 @@ triplet weight x pair weight, as GOAL does, also gets the two factors.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +17,11 @@ from torch import Tensor
 
 from simgrad.analysis.situations import weigh_situations
 from simgrad.core.errors import InputError
-from simgrad.objectives import Goal, Objective
+from simgrad.objectives import Objective
 from simgrad.objectives import objective as read
-from simgrad.objectives.goal import Relative
 
 Array = npt.NDArray[np.float64]
 PHASES = ("early", "middle", "late")
-
-
-@runtime_checkable
-class Factored(Protocol):
-    """An objective whose weights are triplet weight x pair weight."""
-
-    def triplet_weight(self, s_pos: Tensor, s_neg: Tensor) -> Tensor: ...
-
-    def pair_weights(self, s_pos: Tensor, s_neg: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +34,7 @@ class TripletField:
     pull: Array  # how hard the positive is pulled: minus its weight
     push: Array  # how hard the negative is pushed: its weight
     triplet: Array | None  # the triplet weight T, where the objective has one
+    triplet_name: str = ""  # what the paper calls it
 
     @property
     def balanced(self) -> bool:
@@ -65,6 +56,7 @@ class PairCurves:
     push: Array  # of the negative
     others: tuple[float, ...]  # similarity of the other pair of the triplet; () for pair weights P
     factors: bool  # these are the pair weights P+ and P-, not their product with T
+    pair_name: str = ""  # what the paper calls them
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -92,7 +84,7 @@ def triplet_field(
     axis = _axis(low, high, resolution)
     s_neg, s_pos = (x.flatten() for x in torch.meshgrid(axis, axis, indexing="ij"))
     weights = weigh_situations(rule, torch.stack([s_pos, s_neg], 1), outside=outside).weights
-    T = rule.triplet_weight(s_pos, s_neg) if isinstance(rule, Factored) else None
+    factors = rule.factors(s_pos, s_neg)
 
     def grid(values: Tensor) -> Array:
         return cast(Array, values.view(resolution, resolution).numpy())
@@ -103,7 +95,8 @@ def triplet_field(
         cast(Array, axis.numpy()),
         grid(-weights[:, 0] + 0.0),  # + 0.0: no minus zero in tables
         grid(weights[:, 1]),
-        None if T is None else grid(T),
+        None if factors is None else grid(factors.triplet),
+        "" if factors is None else factors.triplet_name,
     )
 
 
@@ -127,9 +120,10 @@ def pair_curves(
     rule = read(objective)
     axis = _axis(low, high, resolution)
     similarity = cast(Array, axis.numpy())
-    if isinstance(rule, Factored):
-        pull, push = _pair_weights(rule, axis, relative)
-        return PairCurves(str(rule), similarity, pull[None], push[None], (), True)
+    factors = rule.factors(axis, axis, relative)
+    if factors is not None:
+        pull, push = factors.pull.numpy()[None], factors.push.numpy()[None]
+        return PairCurves(str(rule), similarity, pull, push, (), True, factors.pair_name)
     pulls, pushes = [], []
     for other in others:
         fixed = torch.full_like(axis, other)
@@ -138,14 +132,6 @@ def pair_curves(
         pulls.append((-on_pos[:, 0] + 0.0).numpy())
         pushes.append(on_neg[:, 1].numpy())
     return PairCurves(str(rule), similarity, np.stack(pulls), np.stack(pushes), others, False)
-
-
-def _pair_weights(rule: Factored, axis: Tensor, relative: float | None) -> tuple[Array, Array]:
-    if isinstance(rule, Goal) and relative is not None:
-        pull, push = rule.pair_weights(axis, axis, Relative(relative, relative))
-    else:
-        pull, push = rule.pair_weights(axis, axis)
-    return cast(Array, pull.numpy()), cast(Array, push.numpy())
 
 
 def _axis(low: float, high: float, resolution: int) -> Tensor:

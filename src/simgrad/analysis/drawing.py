@@ -76,8 +76,7 @@ _Panel = tuple[str, Any, TripletField]  # title, values, field
 def _triplet_panel(rule: Objective, field: TripletField) -> _Panel:
     if field.triplet is None:
         raise InputError(f"{rule} has no triplet weight of its own: draw its weights.")
-    kind = getattr(rule, "triplet", None)
-    title = superscript("T", kind) if isinstance(kind, str) else str(rule)
+    title = superscript("T", field.triplet_name) if field.triplet_name else str(rule)
     return title, field.triplet, field
 
 

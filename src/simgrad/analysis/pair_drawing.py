@@ -30,20 +30,20 @@ def pair_weight_diagram(
         size = (max(columns * 2.5, 3.4), rows * 2.4 + 0.35)
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for axis, curve, rule in zip(axes, curves, rules, strict=False):
-            _draw_curves(axis, curve, getattr(rule, "pair", None))
+        for axis, curve in zip(axes, curves, strict=False):
+            _draw_curves(axis, curve)
         for axis in axes[len(curves) :]:
             axis.set_visible(False)
         _pair_legend(figure, curves)
     return figure
 
 
-def _draw_curves(axis: Any, curve: PairCurves, kind: Any) -> None:
+def _draw_curves(axis: Any, curve: PairCurves) -> None:
     title = curve.objective
     if curve.factors:
         axis.plot(curve.similarity, curve.pull[0], color=BLUE)
         axis.plot(curve.similarity, curve.push[0], color=VERMILION, linestyle="--")
-        title = superscript("P", kind) if isinstance(kind, str) else title
+        title = superscript("P", curve.pair_name) if curve.pair_name else title
     else:
         for pull, push, dash in zip(curve.pull, curve.push, _DASHES, strict=False):
             axis.plot(curve.similarity, pull, color=BLUE, linestyle=dash)

@@ -4,20 +4,16 @@ import sys
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from simgrad.core.console import console, progress
 from simgrad.core.errors import InputError
-from simgrad.data.cutting import open_picture
-from simgrad.data.pictures import SUFFIXES
 from simgrad.serve.embedder import Embedder
-from simgrad.serve.search import Hit, Results, Searcher, row_named
+from simgrad.serve.results import Hit, Results, percent
+from simgrad.serve.search import Searcher, ask
 from simgrad.serve.thumbnails import protocol, show
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 def search(
@@ -25,8 +21,11 @@ def search(
     query: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SENTENCE|PICTURE")],
     *,
     folder: Path | None = None,
+    data: str | None = None,
+    features: str | None = None,
     split: str = "test",
     top: int = 10,
+    sure: float | None = None,
     exact: bool = False,
     thumbnails: bool = True,
     device: str = "auto",
@@ -37,16 +36,23 @@ def search(
     Args:
         run: a run folder, or a checkpoint that `simgrad import` wrote
         query: a sentence; or a picture: its file, or its name in the split
-        folder: search the pictures below this folder instead of the run's own
-        split: the split of the run's data to search
+        folder: search the pictures below this folder instead of the data's
+        data: search this data instead of what the run was trained on; an imported checkpoint
+            has none of its own
+        features: a folder of features of that data, where the model reads features
+        split: the split of the data to search
         top: how many results
+        sure: a hit counts from this probability on, 0 to 1; learned on the validation split, as
+            the probabilities are, if left out
         exact: no FAISS, however many items there are
         thumbnails: show pictures, in a terminal
         device: auto, cpu, cuda
         json: print JSON
     """
 
-    embedder = Embedder.open(run, device)
+    if sure is not None and not 0 <= sure <= 1:
+        raise InputError(f"--sure is a probability, 0 to 1, not {sure}.")
+    embedder = Embedder.open(run, device, data=data, features=features)
     with progress() as bar:
         task = bar.add_task("embedding pictures", total=None, visible=folder is not None)
 
@@ -54,74 +60,54 @@ def search(
             bar.update(task, completed=done, total=total)
 
         searcher = Searcher(embedder, split, folder, exact=exact, report=report)
-    results = _ask(searcher, query, top)
+    results = ask(searcher, query, top)
     if json:
-        print(dumps(asdict(results), indent=1, ensure_ascii=False))
+        found = {**asdict(results), "verdict": results.verdict(sure)}
+        print(dumps(found, indent=1, ensure_ascii=False))
         return
-    _print(searcher, results, thumbnails)
+    _print(searcher, results, thumbnails, sure)
 
 
-def _ask(searcher: "Searcher", query: str, top: int) -> "Results":
-
-    path = Path(query)
-    try:
-        is_file = path.is_file()
-    except (OSError, ValueError):  # too long for a name, or a NUL in it: a sentence
-        is_file = False
-    if is_file:
-        return searcher.picture(open_picture(path, str(path), least=512), path.name, top)
-    row = row_named(searcher.split.image_names, query) if searcher.split is not None else None
-    if row is not None:
-        return searcher.row(row, top)
-    if path.suffix.lower() in SUFFIXES and " " not in query:
-        raise InputError(f"{query}: there is no such picture.")
-    return searcher.sentence(query, top)
-
-
-def _print(searcher: "Searcher", results: "Results", thumbnails: bool) -> None:
+def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: float | None) -> None:
 
     out = console()
     how = protocol(sys.stdout) if thumbnails else None
-    if results.kind == "sentence":
-        what, hits = f"{results.searched_images:,} pictures", results.images
-    else:
-        what, hits = f"{results.searched_captions:,} captions", results.captions
-        hits = hits or results.images
+    what = f"{results.searched_captions:,} captions"
+    if results.kind == "sentence" or not results.captions:
+        what = f"{results.searched_images:,} pictures"
     head = f"{results.query}: best of {what}, {1000 * results.seconds:.1f} ms"
     out.print(head, style="bold")
     for note in results.notes:
         out.print(f"({note})", style="dim")
     if searcher.folder is not None and searcher.folder.skipped:
         names = ", ".join(list(searcher.folder.skipped)[:3])
-        out.print(f"({len(searcher.folder.skipped)} unreadable pictures left out: {names})")
-    for hit in hits:
-        _print_hit(searcher, hit, how if results.kind == "sentence" else None)
+        left = f"({len(searcher.folder.skipped)} unreadable pictures left out: {names})"
+        out.print(left)
+    verdict = results.verdict(sure)
+    if verdict:
+        out.print(f"{verdict}.", markup=False)
+    cut = results.cut_off if sure is None else sure
+    for hit in results.asked or results.images:
+        _print_hit(searcher, hit, how if results.kind == "sentence" else None, cut)
     if results.kind == "picture" and results.captions and results.images:
         out.print(f"\nlike it, of {results.searched_images:,} pictures", style="bold")
         for hit in results.images:
-            _print_hit(searcher, hit, how)
+            _print_hit(searcher, hit, how, cut)
 
 
-def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None) -> None:
-
-    mark = {True: " ✓", False: "", None: ""}[hit.right]
-    console().print(f"{hit.rank:>3}  {hit.score:.3f}  {hit.name}{mark}", soft_wrap=True)
+def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None, cut: float | None) -> None:
+    mark = " ✓" if hit.right else ""
+    chance = "" if hit.probability is None else f"{percent(hit.probability):>4}  "
+    faint = hit.probability is not None and cut is not None and hit.probability < cut
+    console().print(
+        f"{hit.rank:>3}  {chance}{hit.score:.3f}  {hit.name}{mark}",
+        style="dim" if faint else None,
+        soft_wrap=True,
+    )
     if hit.captions:
-        console().print(f"            {hit.captions[0]}", style="dim")
+        indent = " " * (12 + len(chance))
+        console().print(f"{indent}{hit.captions[0]}", style="dim")
     if how is not None:
-        picture = _picture(searcher, hit.row)
+        picture = searcher.thumbnail(hit.row, 256)
         if picture is not None:
             show(picture, how, sys.stdout)
-
-
-def _picture(searcher: "Searcher", row: int) -> "Image | None":
-
-    try:
-        if searcher.folder is not None:
-            path = searcher.folder.root / searcher.folder.names[row]
-            return open_picture(path, str(path), least=256)
-        assert searcher.split is not None
-        pictures = searcher.split.pictures
-        return None if pictures is None else pictures.picture(row)
-    except InputError:
-        return None

@@ -1,18 +1,20 @@
 """`simgrad serve`: the lab page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from simgrad.core.console import console
 from simgrad.core.errors import InputError
-from simgrad.serve.app import create_app
-from simgrad.serve.lab import Lab, find_paths
-from simgrad.serve.safety import Access
 
-if TYPE_CHECKING:
-    pass
+try:
+    from simgrad.serve.app import create_app
+    from simgrad.serve.lab import Lab, find_paths
+    from simgrad.serve.safety import Access
+    from simgrad.serve.server import listen, server
+except ModuleNotFoundError as error:
+    raise InputError(f"the lab page needs {error.name}: `pip install simgrad[serve]`.") from None
 
 
 def serve(
@@ -36,14 +38,6 @@ def serve(
         token: what visitors must know; made up and printed where one is needed
         device: auto, cpu, cuda
     """
-    try:
-        import uvicorn
-
-    except ImportError as error:
-        raise InputError(
-            f"the lab page needs {error.name}: `pip install simgrad[serve]`."
-        ) from None
-
     if not 0 <= port <= 65535:
         raise InputError(f"--port is 0 to 65535, not {port}.")
     access = Access.for_host(host, token)
@@ -51,24 +45,4 @@ def serve(
     listening = listen(host, port)
     place = access.url(host, listening.getsockname()[1])
     console(stderr=True).print(f"simgrad lab page: {place}\nCtrl-C stops it.")
-    settings: dict[str, Any] = {"log_level": "warning", "server_header": False}
-    # Clients often give up an idle connection after 5 seconds; a server that does so at the same
-    # moment cuts a request off now and then.
-    settings |= {"timeout_keep_alive": 30, "timeout_graceful_shutdown": 3}
-    server = uvicorn.Server(uvicorn.Config(create_app(lab, access), **settings))
-    server.run(sockets=[listening])
-
-
-def listen(host: str, port: int) -> Any:
-    import socket
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen(2048)  # from here on the address that is printed can be reached
-    except (OSError, UnicodeError, OverflowError) as error:
-        listening.close()
-        raise InputError(f"cannot listen on {host} port {port}: {error}.") from None
-    return listening
+    server(create_app(lab, access)).run(sockets=[listening])

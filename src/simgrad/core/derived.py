@@ -9,10 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import open_array, read_json, sha256, write_json
+from simgrad.core.files import atomic_path, open_array, read_json, sha256, write_json
 from simgrad.core.hashes import content_hash
 
 
@@ -53,3 +54,44 @@ def read_checked(path: Path) -> Any:
 
 def _hash(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True))
+
+
+# Several arrays that belong together: each is told of in one JSON file, written last.
+
+
+class Damaged(InputError):
+    """A derived file is not what was written, or belongs to something else."""
+
+
+def write_kept(path: Path, value: dict[str, Any], made_from: dict[str, str]) -> None:
+    """JSON with what it was made from, and its own checksum."""
+    write_checked(path, {"made_from": made_from, **value})
+
+
+def read_kept(path: Path, made_from: dict[str, str]) -> dict[str, Any]:
+    """What `write_kept` wrote, if it was made from the same."""
+    try:
+        value = read_checked(path)
+    except OSError as error:
+        raise Damaged(f"{path}: {error}.") from None
+    if not isinstance(value, dict) or value.pop("made_from", None) != made_from:
+        raise Damaged(f"{path}: it was made from something else.")
+    return value
+
+
+def write_array(path: Path, array: npt.NDArray[Any]) -> dict[str, Any]:
+    """A .npy file; returns what `read_array` checks it by."""
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, array, allow_pickle=False)
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "content": content_hash(path)}
+
+
+def read_array(path: Path, told: dict[str, Any]) -> npt.NDArray[Any]:
+    """The array, memory-mapped, if it is the one that was written."""
+    if content_hash(path) != told.get("content"):
+        raise Damaged(f"{path}: its checksum does not fit.")
+    # Copy-on-write: torch wants memory it may write to, the file stays as it is.
+    array: npt.NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    if [list(array.shape), str(array.dtype)] != [told.get("shape"), told.get("dtype")]:
+        raise Damaged(f"{path}: it has another shape than was written.")
+    return array

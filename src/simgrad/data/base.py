@@ -42,6 +42,11 @@ class Pictures(Protocol):
         """A hash that changes when a picture does; `verify`: of every byte."""
         ...
 
+    @property
+    def root(self) -> Path | None:
+        """The folder that all of these files should lie in."""
+        ...
+
 
 class Features(Protocol):
     """Precomputed features of a split's images."""

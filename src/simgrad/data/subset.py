@@ -33,6 +33,10 @@ class SomePictures:
     def content(self, verify: bool = False) -> str:
         return sha256(self.pictures.content(verify), self.kept.tobytes())
 
+    @property
+    def root(self) -> Path | None:
+        return self.pictures.root
+
 
 @dataclass(frozen=True)
 class SomeFeatures:

@@ -49,6 +49,10 @@ class Subwords:
             return tokens
         return [*tokens[: self.longest - 1], tokens[-1]]
 
+    def unknown_words(self, text: str) -> list[str]:
+        """None: every word can be spelled."""
+        return []
+
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of these ids, special ones left out."""
         return str(self._inner.decode(list(tokens), skip_special_tokens=True))

@@ -45,6 +45,10 @@ class Tokenizer(Protocol):
         """The same, with captions of at most `longest` ids; None: as they are."""
         ...
 
+    def unknown_words(self, text: str) -> list[str]:
+        """Words of a text that it cannot tell from each other; those who spell have none."""
+        ...
+
     def to_json(self) -> dict[str, Any]:
         """Everything needed to make it again."""
         ...
@@ -104,6 +108,10 @@ class Vocabulary:
     def cut(self, longest: int | None) -> "Vocabulary":
         """The same, with captions of at most `longest` ids; None: as they are."""
         return self if longest is None else Vocabulary(self.words, longest)
+
+    def unknown_words(self, text: str) -> list[str]:
+        """Words of a text that are not in the vocabulary, each once."""
+        return [word for word in dict.fromkeys(tokenize(text)) if word not in self._ids]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Words of these ids, special ones left out."""

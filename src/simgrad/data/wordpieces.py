@@ -88,6 +88,10 @@ class WordPieces:
             return tokens
         return [*tokens[: self.longest - 1], self.end]
 
+    def unknown_words(self, text: str) -> list[str]:
+        """None: every word can be spelled."""
+        return []
+
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of these ids, special ones left out."""
         return str(self._inner.decode(list(tokens), skip_special_tokens=True))

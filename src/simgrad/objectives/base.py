@@ -43,6 +43,16 @@ class Weights(NamedTuple):
     offline: Offline | None = None  # dL/d(the four offline similarities)
 
 
+class Factors(NamedTuple):
+    """Weights that are written as triplet weight x pair weight, T x P."""
+
+    triplet: Tensor  # T
+    pull: Tensor  # P+
+    push: Tensor  # P-
+    triplet_name: str  # as the paper calls it; "" where it has no name
+    pair_name: str
+
+
 class Objective(nn.Module):
     """Base of all objectives: a dataclass of parameters with one method, `rule`."""
 
@@ -86,6 +96,15 @@ class Objective(nn.Module):
         if not dataclasses.is_dataclass(self):
             return ()
         return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def factors(
+        self, s_pos: Tensor, s_neg: Tensor, relative: float | None = None
+    ) -> Factors | None:
+        """The factors of a triplet's weights, where they are written so; for drawing.
+
+        `relative`: how the triplet stands among the batch's others; None: as if it were alone.
+        """
+        return None
 
     def elementwise(self) -> Elementwise | None:
         """The rule in pieces, where it is written so (`family.py`)."""

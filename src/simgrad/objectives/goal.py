@@ -39,7 +39,7 @@ from torch.nn.functional import pad, softplus
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
-from simgrad.objectives.base import objectives
+from simgrad.objectives.base import Factors, objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
 
@@ -134,6 +134,14 @@ class Goal(Family):
         pull = torch.reciprocal(relative.positive + torch.exp(self.alpha * (s_pos - self.lambda_)))
         push = torch.reciprocal(relative.negative + torch.exp(-self.beta * (s_neg - self.lambda_)))
         return pull, push
+
+    def factors(
+        self, s_pos: Tensor, s_neg: Tensor, relative: float | None = None
+    ) -> Factors | None:
+        among = None if relative is None else Relative(relative, relative)
+        pair = self.pair_weights(s_pos, s_neg, among)
+        names = [kind if isinstance(kind, str) else "" for kind in (self.triplet, self.pair)]
+        return Factors(self.triplet_weight(s_pos, s_neg), *pair, *names)
 
     def value(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
         """The potential where there is one; otherwise s- - s+, which falls with progress.

@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Literal
 
 import simgrad
+from simgrad.core.blocks import Section
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
-from simgrad.report.blocks import Report, Section
 from simgrad.report.cocos import cocos
 from simgrad.report.comparison import comparison
 from simgrad.report.crossranks import crossed
 from simgrad.report.examples import examples
 from simgrad.report.headline import headline
-from simgrad.report.html import page
 from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, collect
+from simgrad.report.page import Report, page
 from simgrad.report.provenance import provenance
-from simgrad.report.retrieval import Album
+from simgrad.report.retrieval import Pictures
 from simgrad.report.standings import standings
-from simgrad.report.training import attended, training
+from simgrad.report.training import pushed, training
 from simgrad.report.triplets import diagrams
 
 Format = Literal["html", "md", "pdf-ready"]
@@ -33,11 +33,11 @@ def build_report(
     """The report of studies and runs; `batches` of each system are counted for COCOS, 0: none."""
     material = collect(targets)
     found = standings(material)
-    album = Album()
+    album = Pictures()
     sections: list[Section | None] = [
         comparison(material, found),
         training(material),
-        attended(material),
+        pushed(material),
         cocos(material, batches, device) if batches else None,
         diagrams(material),
         crossed(material),
@@ -50,7 +50,7 @@ def build_report(
         headline(material, found),
         [section for section in sections if section is not None],
         f"Written by simgrad {simgrad.__version__} on {time.strftime('%d %B %Y, %H:%M')}.",
-        album.pictures,
+        album.album,
     )
 
 

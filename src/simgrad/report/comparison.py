@@ -1,12 +1,15 @@
-"""The comparison table: ours with intervals and significance, the published numbers beneath."""
+"""The comparison table: ours with intervals and significance, a paper's numbers beneath."""
 
 import math
 
+from simgrad.core.blocks import Cell, Column, Paragraph, Row, Section, Table
+from simgrad.core.words import explained
 from simgrad.evaluation import Estimate, metric_of
 from simgrad.evaluation.declared import DIRECTIONS
-from simgrad.report.blocks import Cell, Column, Paragraph, Row, Section, Table
 from simgrad.report.material import Material, System
 from simgrad.report.standings import Standing, printed_p, signed
+
+_GAP = "difference in rsum from the baseline, on the same images; bold: significant at 5%"
 
 
 def comparison(material: Material, found: list[Standing]) -> Section | None:
@@ -16,22 +19,24 @@ def comparison(material: Material, found: list[Standing]) -> Section | None:
     known = {name for s in found for numbers in s.numbers.values() for name in numbers}
     metrics = [m for m in material.metrics if m in known]
     compared = any(standing.against_baseline for standing in found)
-    columns = [Column("", numeric=False), *(_column(m) for m in metrics)]
+    columns = [Column("", numeric=False), *(_column(metric) for metric in metrics)]
     if compared:
-        columns.append(Column("rsum against baseline"))
+        columns.append(Column("against the baseline", meaning=_GAP))
     rows: list[Row] = []
     for standing in found:
         if len(found) > 1:
             rows.append(Row([Cell(standing.group or "other runs")], "group"))
         for system in standing.systems:
             rows += _rows(material, standing, system, metrics, compared)
-    table = Table("Comparison", columns, rows, _caption(material, found, compared))
-    return Section("comparison", "Comparison", "Comparison", [table, *_method(found, compared)])
+    table = Table("Comparison", columns, rows, _caption(material, found))
+    words = explained(_words(material, found, compared))
+    return Section("comparison", "All numbers", "Numbers", [Paragraph(words), table])
 
 
 def _column(metric: str) -> Column:
     record = metric_of(metric)
-    return Column(record.label, over=DIRECTIONS.get(record.direction, ""))
+    over = DIRECTIONS.get(record.direction, "")
+    return Column(record.label, over=over, meaning=record.description)
 
 
 def _rows(
@@ -42,15 +47,13 @@ def _rows(
     note = f"{done} seed{'' if done == 1 else 's'}"
     if done < system.planned:
         note = f"{done} of {system.planned} seeds"
-    if system is standing.baseline and compared:
-        note += ", baseline"
     cells = [Cell(system.label, note, key=True, colour=material.colour(system))]
     cells += [_number(numbers.get(m), m, _leads(standing, system, m)) for m in metrics]
     if compared:
         cells.append(_difference(standing, system))
     rows = [Row(cells)]
     if system.published:
-        beside = [Cell("as published")]
+        beside = [Cell("in the paper")]
         beside += [_published(system.published.get(m), m) for m in metrics]
         beside += [Cell("")] * (len(cells) - len(beside))
         rows.append(Row(beside, "aside"))
@@ -83,38 +86,30 @@ def _published(value: tuple[float, float | None] | None, metric: str) -> Cell:
 def _difference(standing: Standing, system: System) -> Cell:
     gap = standing.against_baseline.get(system.label)
     if gap is None:
-        return Cell("–" if system is not standing.baseline else "")
+        return Cell("–" if system is not standing.baseline else "baseline")
     p = gap.corrected
     note = f"{signed(gap.low)} to {signed(gap.high)}\n{printed_p(p)}"
     return Cell(signed(gap.difference), note, strong=p < 0.05)
 
 
-def _caption(material: Material, found: list[Standing], compared: bool) -> str:
+def _words(material: Material, found: list[Standing], compared: bool) -> str:
     split = "test" if material.split == "test" else "validation"
-    parts = [f"Recall in percent on the {split} split, mean over seeds; bold is best."]
+    words = f"Every setting on the {split} split, mean over seeds; the best of each column is bold."
     if any(n.low is not None for s in found for e in s.numbers.values() for n in e.values()):
-        parts.append("Beneath: 95% interval.")
+        words += " Beneath each number stands its {95% interval}."
     if compared:
-        parts.append("Differences in bold are significant at 5% after Holm's correction.")
+        words += " The last column compares with the {baseline} and gives {p}."
+    return words
+
+
+def _caption(material: Material, found: list[Standing]) -> str:
+    parts = []
     if any(system.published for system in material.systems):
-        parts.append(f"As published: mean ± standard deviation, {material.source}.")
+        parts.append(f"In the paper: mean ± standard deviation, {material.source}.")
+    if any(len(s.ranks) > 1 for standing in found for s in standing.systems):
+        parts.append("Differences: a bootstrap over seeds and images, paired over the same images.")
+    elif any(s.ranks for standing in found for s in standing.systems):
+        parts.append("Differences: a permutation test over images, paired over the same images.")
+    if any(standing.first_seeds for standing in found):
+        parts.append("Where one setting has a single run, the first seed of each is compared.")
     return " ".join(parts)
-
-
-def _method(found: list[Standing], compared: bool) -> list[Paragraph]:
-    if not any(s.ranks for standing in found for s in standing.systems):
-        return []
-    text = (
-        "Intervals cover the choice of test images, each with all its captions, and of seeds where "
-        "there are several. "
-    )
-    if compared:
-        several = any(len(s.ranks) > 1 for standing in found for s in standing.systems)
-        test = "a bootstrap over seeds and images" if several else "a permutation test over images"
-        text += (
-            f"Differences are paired over the same images: {test}, p corrected by Holm for the "
-            "number of comparisons in a group. "
-        )
-        if any(standing.first_seeds for standing in found):
-            text += "Where one setting has a single run, the first seed of each is compared."
-    return [Paragraph([text], "note")]

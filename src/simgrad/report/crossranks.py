@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from simgrad.evaluation import cross_ranks, histogram
-from simgrad.report.blocks import (
+from simgrad.core.blocks import (
     Block,
     Cell,
     Column,
@@ -15,13 +14,14 @@ from simgrad.report.blocks import (
     Section,
     Table,
 )
-from simgrad.report.fields import share_chart
+from simgrad.core.charts import share_chart
+from simgrad.core.words import explained
+from simgrad.evaluation import cross_ranks, histogram
 from simgrad.report.material import Material
 
 _WORDS = (
     "A pair is found well only if its image is found from its text and its text from its image. "
-    "The cross-retrieval rank is the worse of the two (the image's other captions left out), so "
-    "rank 1 means first in both directions."
+    "Its {cross-retrieval rank} says so: 1 means first both ways."
 )
 
 
@@ -39,7 +39,8 @@ def crossed(material: Material) -> Section | None:
         rows.append((system.short, material.colour(system), shares))
     told = "; ".join(f"{label}: {_told(names, values)}" for label, _, values in rows)
     title = "true pairs by cross-retrieval rank"
-    figure = Figure("cross-ranks", title, share_chart(rows, names, title), told)
+    see = "The longer the full blue on the left, the more pairs are found first in both directions."
+    figure = Figure("cross-ranks", title, share_chart(rows, names, title), told, see)
     lines = []
     for system in shown:
         name = Cell(system.label, key=True, colour=material.colour(system))
@@ -48,8 +49,12 @@ def crossed(material: Material) -> Section | None:
     columns = [Column("", numeric=False), *(Column(n, over="rank") for n in names)]
     caption = "Test pairs, mean over seeds."
     table = Table("Pairs by cross-retrieval rank", columns, lines, caption)
-    blocks: list[Block] = [Paragraph([_WORDS]), Figures([figure]), Details("Numbers", [table])]
-    return Section("crossranks", "Ranks in both directions", "Ranks", blocks)
+    blocks: list[Block] = [
+        Paragraph(explained(_WORDS)),
+        Figures([figure]),
+        Details("In numbers", [table]),
+    ]
+    return Section("crossranks", "Found in both directions", "Both ways", blocks)
 
 
 def _told(names: list[str], values: list[float]) -> str:

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgrad.core.errors import InputError
-from simgrad.data.base import Dataset, Rows, Split
-from simgrad.evaluation import Ranks
-from simgrad.report.blocks import (
+from simgrad.core.blocks import (
     Block,
     Example,
     Examples,
@@ -20,10 +17,13 @@ from simgrad.report.blocks import (
     Strip,
     Thumb,
 )
+from simgrad.core.errors import InputError
+from simgrad.data.base import Dataset, Rows, Split
+from simgrad.evaluation import Ranks
 from simgrad.report.material import Material, System
-from simgrad.report.retrieval import Album, Found, retrieve
+from simgrad.report.retrieval import Found, Pictures, retrieve
 from simgrad.report.standings import Standing
-from simgrad.runs.run import BEST, Run
+from simgrad.runs.run import Run
 
 _SENTENCES, _PICTURES, _DISAGREEMENTS = 4, 3, 6
 
@@ -40,7 +40,7 @@ class _Shown:
 
 
 def examples(
-    material: Material, standings: list[Standing], album: Album, device: str = "auto"
+    material: Material, standings: list[Standing], pictures: Pictures, device: str = "auto"
 ) -> list[Section]:
     """Two sections; none where there is no checkpoint to ask."""
     chosen = _choose(standings)
@@ -58,8 +58,8 @@ def examples(
     except InputError as error:
         words = f"The data could not be opened, so there are no pictures here: {error}"
         blocks = [Paragraph([words], "note")]
-        return [Section("examples", "Retrieved examples", "Examples", blocks)]
-    writer = _Writer(split, album, asked, shown)
+        return [Section("examples", "What it finds", "Examples", blocks)]
+    writer = _Writer(split, pictures, asked, shown)
     sections = [_retrieved(writer)]
     if asked.disagreements:
         sections.append(_disagreed(writer))
@@ -72,15 +72,10 @@ def _choose(standings: list[Standing]) -> list[tuple[System, Run]]:
         order = list(standing.order)
         if standing.baseline in order[1:]:
             order = [order[0], standing.baseline]
-        found = []
-        for system in order:
-            run = next(
-                (r for r in (*system.finished, *system.runs) if (r.path / BEST).is_dir()), None
-            )
-            if run is not None:
-                found.append((system, run))
-        if found:
-            return found[:2]
+        found = [(s, s.with_checkpoint) for s in order]
+        known = [(s, run) for s, run in found if run is not None]
+        if known:
+            return known[:2]
     return []
 
 
@@ -137,11 +132,13 @@ def most_different(ranks: Sequence[list[Ranks]], split: Split) -> list[int]:
 class _Writer:
     """Turns what was found into examples."""
 
-    def __init__(self, split: Split, album: Album, asked: _Queries, shown: list[_Shown]) -> None:
-        self.split, self.album, self.asked, self.shown = split, album, asked, shown
+    def __init__(
+        self, split: Split, pictures: Pictures, asked: _Queries, shown: list[_Shown]
+    ) -> None:
+        self.split, self.pictures, self.asked, self.shown = split, pictures, asked, shown
 
     def thumb(self, image: int, mark: Mark = "") -> Thumb:
-        return Thumb(self.album.add(self.split, image), self.split.image_names[image], mark)
+        return Thumb(self.pictures.add(self.split, image), self.split.image_names[image], mark)
 
     def sentence(self, place: int) -> Example:
         """A caption query."""
@@ -168,7 +165,7 @@ class _Writer:
             outcome = _outcome("its best caption", seeds or [int(one.found.caption_rank[place])],
                                self.split.num_captions if seeds else 0)  # fmt: skip
             strips.append(Strip(one.key, outcome, lines=lines))
-        return Example(self.thumb(image), strips)
+        return Example(None, strips, self.thumb(image))
 
     def _mark(self, image: int, caption: int) -> Mark:
         if self.split.image_of_caption[caption] == image:
@@ -182,13 +179,13 @@ class _Writer:
         """What the marks mean, and among how many candidates."""
         pool, whole = self.shown[0].found.pool, self.split.num_images
         among = f"{whole:,}" if pool == whole else f"{pool:,} of {whole:,}"
-        text = f"Top five among {among} images of the {self.split.name} split and their captions. "
-        text += "✓ marks the pair that belongs together"
-        text += ", ~ what is true without being the pair. " if self.split.truth else ". "
+        text = f"The first five among {among} images of the {self.split.name} split. "
+        text += "✓ marks what belongs together"
+        text += ", ~ what is true all the same. " if self.split.truth else ". "
         if self.split.pictures is None:
             text += "This data has features but no pictures, so images go by their names. "
-        elif self.album.left_out:
-            text += f"{self.album.left_out} pictures could not be read or had no room. "
+        elif self.pictures.left_out:
+            text += f"{self.pictures.left_out} pictures could not be read or had no room. "
         return text
 
 
@@ -202,16 +199,16 @@ def _retrieved(writer: _Writer) -> Section:
     count = len(writer.asked.random_sentences)
     found = [writer.sentence(i) for i in range(count)]
     found += [writer.picture(i) for i in range(len(writer.asked.images))]
-    words = "These queries were drawn at random, not chosen. " + writer.note()
+    words = "Queries drawn at random, not chosen. " + writer.note()
     blocks: list[Block] = [Paragraph([words]), Examples(found)]
-    return Section("examples", "Retrieved examples", "Examples", blocks)
+    return Section("examples", "What it finds", "Examples", blocks)
 
 
 def _disagreed(writer: _Writer) -> Section:
     count = len(writer.asked.random_sentences)
     places = range(count, count + len(writer.asked.disagreements))
     first, second = (one.key for one in writer.shown)
-    rest = " rank most differently: first those that favour the one, then the other."
-    words = Paragraph(["The captions whose picture ", first, " and ", second, rest])
+    rest = " differ most: first those on which the former does better, then the latter."
+    words = Paragraph(["The captions on which ", first, " and ", second, rest])
     blocks: list[Block] = [words, Examples([writer.sentence(i) for i in places])]
-    return Section("disagreements", "Where they disagree most", "Disagreements", blocks)
+    return Section("disagreements", "Where two settings disagree most", "Disagreements", blocks)

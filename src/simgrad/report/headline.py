@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from simgrad.evaluation import Difference
-from simgrad.report.blocks import (
+from simgrad.core.blocks import (
     Block,
     Callout,
     Figure,
@@ -12,17 +11,24 @@ from simgrad.report.blocks import (
     Key,
     Paragraph,
     Strong,
+    Term,
     Words,
 )
-from simgrad.report.charts import Interval, interval_chart
+from simgrad.core.charts import Interval, interval_chart
+from simgrad.core.words import explain
+from simgrad.evaluation import Difference, metric_of
 from simgrad.report.material import Material, System
 from simgrad.report.standings import Standing, printed_p, signed
 
 _SURE = 0.05
 _MOST_MISSING = 12
 _MOST_NAMES = 3
-_FLATTERING = "No run has test numbers. The best checkpoint was chosen on these, so they flatter."
-_UNSURE = ". Without ranks on the same test queries there is no telling how sure that is."
+_RSUM = Term("rsum", metric_of("rsum").description)
+_FLATTERING = (
+    "No run has test numbers yet. The best moment of each run was chosen on the numbers shown "
+    "here, so they look better than they are."
+)
+_UNSURE = ". How sure that is cannot be told without ranks on the same test queries."
 
 
 def headline(material: Material, found: list[Standing]) -> list[Block]:
@@ -62,33 +68,32 @@ def _sentence(material: Material, standing: Standing) -> Words:
 
     best = standing.order[0]
     number = standing.numbers[best.label]["rsum"]
-    figure = Strong(f"rsum {number.mean:.1f}")
+    figure: list[Inline] = [Strong(f"{number.mean:.1f}"), " ", _RSUM]
     if len(standing.order) == 1:
-        interval = ""
+        interval: list[Inline] = []
         if number.low is not None and number.high is not None:
-            interval = f" (95% interval {number.low:.1f} to {number.high:.1f})"
+            interval = [" (", explain("95% interval"), f" {number.low:.1f} to {number.high:.1f})"]
         where = f" on the {_split(material)} split{_seeds(best)}."
-        return [key(best), " reaches ", figure, interval, where]
+        return [key(best), " reaches ", *figure, *interval, where]
     second, gap = standing.order[1], standing.lead()
     lead = f"{number.mean - standing.numbers[second.label]['rsum'].mean:.1f}"
     if gap is None:
-        return [key(best), " leads with ", figure, f", {lead} above ", key(second), _UNSURE]
+        return [key(best), " leads with ", *figure, f", {lead} above ", key(second), _UNSURE]
     lead = f"{gap.difference:.1f}".replace("-", "−")
-    seeds = ", the first seed of each compared" if standing.first_seeds else _seeds(best)
-    sure = f" {_certainty(gap)}{seeds}."
+    seeds = ", comparing the first seed of each" if standing.first_seeds else _seeds(best)
+    sure: list[Inline] = [" ", *_certainty(gap), f"{seeds}."]
     differences = standing.against_best
     rest = [s for s in standing.order[1:] if s.label in differences]
     tied = [s for s in rest if differences[s.label].corrected >= _SURE]
     base = _base(standing, key)
     if not tied:
-        return [key(best), " wins with ", figure, f": {lead} above ", key(second), sure, *base]
+        return [key(best), " wins with ", *figure, f": {lead} above ", key(second), *sure, *base]
     names: list[Inline] = [f"{len(tied)} others"] if len(tied) > _MOST_NAMES else []
     for i, system in enumerate(tied if not names else []):
         names += ["" if i == 0 else " and " if i == len(tied) - 1 else ", ", key(system)]
-    whom = "it" if tied == [second] else "the second"
-    start: list[Inline] = [key(best), " comes first with ", figure]
-    return [*start, ", but cannot be told apart from ", *names,
-            f": its lead over {whom} is {lead}", sure, *base]  # fmt: skip
+    start: list[Inline] = [key(best), " comes first with ", *figure]
+    return [*start, ", but cannot be told apart from ", *names, f": it leads by {lead}",
+            *([] if tied == [second] else [" over the second"]), *sure, *base]  # fmt: skip
 
 
 def _base(standing: Standing, key: Callable[[System], Key]) -> list[Inline]:
@@ -97,12 +102,14 @@ def _base(standing: Standing, key: Callable[[System], Key]) -> list[Inline]:
     gap = standing.against_baseline.get(best.label)
     if gap is None or base is None or base in standing.order[:2]:
         return []
-    return [f" It is {gap.difference:.1f} above the baseline ", key(base), f" {_certainty(gap)}."]
+    lead = f" It is {gap.difference:.1f} above the baseline "
+    return [lead, key(base), " ", *_certainty(gap), "."]
 
 
-def _certainty(gap: Difference) -> str:
+def _certainty(gap: Difference) -> list[Inline]:
     low, high = (f"{x:.1f}".replace("-", "−") for x in (gap.low, gap.high))
-    return f"(95% interval {low} to {high}, {printed_p(gap.corrected)})"
+    sign = printed_p(gap.corrected).removeprefix("p")
+    return ["(", explain("95% interval"), f" {low} to {high}, ", explain("p"), f"{sign})"]
 
 
 def _seeds(system: System) -> str:
@@ -127,15 +134,18 @@ def _figures(material: Material, standing: Standing, index: int) -> Figures:
         f"{r.label} {r.mean:.1f}" + (f" ({r.low:.1f} to {r.high:.1f})" if r.low is not None else "")
         for r in rows
     )
-    parts = ["Dot: mean. Line: 95% interval."] if rows[0].low is not None else ["Dot: mean."]
+    known = rows[0].low is not None
+    parts = ["Dot: mean. Line: 95% interval."] if known else ["Dot: mean."]
     if any(len(r.values) > 1 for r in rows):
         parts.append("Strokes: single seeds.")
     if any(r.published is not None for r in rows):
-        parts.append("Diamond: as published.")
+        parts.append("Diamond: the paper's own number.")
     where = f" · {standing.group}" if standing.group else ""
     title = f"rsum on the {_split(material)} split"
+    see = "The further right, the better"
+    see += "; settings whose lines overlap may be equally good." if known and rows[1:] else "."
     svg = interval_chart(rows, title)
-    figures = [Figure(f"rsum-{index}", title + where, svg, told, " ".join(parts))]
+    figures = [Figure(f"rsum-{index}", title + where, svg, told, see, " ".join(parts))]
     if standing.against_baseline and standing.baseline is not None:
         figures.append(_difference_figure(material, standing, standing.baseline, index))
     return Figures(figures)
@@ -160,6 +170,7 @@ def _difference_figure(
         f"rsum: {title}",
         interval_chart(rows, title, zero=True),
         told,
+        "A line that does not reach the dashed zero is a real difference.",
         "Line: 95% interval. p after Holm's correction for the number of comparisons."
         + (" Of each setting the first seed, as one has no more." if standing.first_seeds else ""),
     )

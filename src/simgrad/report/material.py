@@ -1,18 +1,18 @@
 """What a report is about: systems, each run with one or several seeds, in comparable groups."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from simgrad.core.charts import short_label
 from simgrad.core.errors import InputError
+from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, headlines, metric_of
-from simgrad.report.svg import LIGHT
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import RANKS, RECIPE, Run
+from simgrad.runs.run import BEST, RANKS, RECIPE, Run
 from simgrad.studies.study import PLAN, Study
 
 # What may differ between runs of one setting: the seed, and where and how they were run.
@@ -54,6 +54,12 @@ class System:
     def recipe(self) -> Recipe | None:
         return self.runs[0].recipe if self.runs else None
 
+    @cached_property
+    def with_checkpoint(self) -> Run | None:
+        """A run whose best checkpoint can be asked, a finished one if there is any."""
+        runs = (*self.finished, *self.runs)
+        return next((run for run in runs if (run.path / BEST).is_dir()), None)
+
     @property
     def short(self) -> str:
         """The label, short enough for a chart."""
@@ -82,7 +88,7 @@ class Material:
     systems: tuple[System, ...]
     metrics: tuple[str, ...]
     targets: tuple[Path, ...]
-    source: str = "as printed in the papers"  # where published numbers are from
+    source: str = "as printed"  # where published numbers are from
 
     @cached_property
     def split(self) -> str:
@@ -146,12 +152,6 @@ def _state(run: Run) -> str:
         f"seed {run.recipe.seed}: {status} at step {last['step']:,} "
         f"(epoch {last['epoch']:.1f} of {run.recipe.epochs + run.recipe.finetune_epochs})."
     )
-
-
-def short_label(label: str) -> str:
-    """`goal(triplet=cir, pair=sig-ms)` -> `goal cir sig-ms`"""
-    bare = re.sub(r"[A-Za-z_]+=", "", label)
-    return re.sub(r"[\s(),]+", " ", bare).strip()
 
 
 def collect(targets: Sequence[str | Path]) -> Material:

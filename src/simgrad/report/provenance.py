@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from simgrad.report.blocks import (
+from simgrad.core.blocks import (
     Block,
     Callout,
     Cell,
@@ -18,6 +18,7 @@ from simgrad.report.blocks import (
     Section,
     Table,
 )
+from simgrad.evaluation import metric_of
 from simgrad.report.material import Material, System
 from simgrad.runs.run import Run
 
@@ -35,6 +36,7 @@ def provenance(material: Material) -> Section:
             Callout("Warnings while training", [*shown, *([f"and {more} more."] if more else [])])
         )
     infos = [run.info for _, run in material.runs]
+    blocks.append(Paragraph(["Everything needed to run it again, or to doubt it."]))
     blocks.append(_facts(material, infos))
     if material.runs:
         blocks.append(Details("Every run", [_runs(material)]))
@@ -59,9 +61,7 @@ def _facts(material: Material, infos: list[dict[str, Any]]) -> Table:
     facts = {
         "folder": [str(path) for path in material.targets],
         "data": _each(run.recipe.data for _, run in material.runs),
-        "fingerprint of the data": _each(
-            str(i.get("data_fingerprint", "unknown"))[:16] for i in infos
-        ),
+        "data, as a hash": _each(str(i.get("data_fingerprint", "unknown"))[:16] for i in infos),
         "model": _each(run.recipe.model for _, run in material.runs),
         "seeds": [", ".join(map(str, seeds))],
         "versions": _each(_versions(info) for info in infos),
@@ -112,7 +112,7 @@ def _runs(material: Material) -> Table:
 def _run(system: System, run: Run, material: Material) -> Row:
     info = run.info
     best = info.get("best") or {}
-    score = best.get(run.recipe.select, -1.0)
+    score, metric = best.get(run.recipe.select, -1.0), metric_of(run.recipe.select)
     return Row(
         [
             Cell(system.label, key=True, colour=material.colour(system)),
@@ -121,7 +121,7 @@ def _run(system: System, run: Run, material: Material) -> Row:
             Cell(str(info.get("status", "waiting"))),
             Cell(f"{info.get('steps', 0):,}"),
             Cell(f"step {best['step']:,}" if best.get("step") else "–"),
-            Cell(f"{run.recipe.select} {score:.1f}" if score >= 0 else "–"),
+            Cell(f"{metric.title} {metric.format(score)}" if score >= 0 else "–"),
             Cell(_time(float(info.get("seconds", 0)))),
         ]
     )

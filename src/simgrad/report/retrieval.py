@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from simgrad.core.blocks import Album
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.subset import take
@@ -16,23 +17,22 @@ from simgrad.runs.run import Run
 
 TOP = 5
 # Candidates: enough for five good or telling ones; pictures through a large model take long.
-_POOL = {"features": 1000, "regions": 1000, "pixels": 1000}
-_POOL_PIXELS_ON_CPU = 150
+_POOL, _POOL_PIXELS_ON_CPU = 1000, 150
 _SIDE = 200  # pixels of a picture in the report
 _ALBUM_BYTES = 4_500_000
 
 
 @dataclass
-class Album:
+class Pictures:
     """The pictures of a report, each once."""
 
-    pictures: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
+    album: Album = field(default_factory=dict)
     size: int = 0
     left_out: int = 0
     _keys: dict[tuple[str, str, int], str | None] = field(default_factory=dict)
 
     def add(self, split: Split, row: int) -> str | None:
-        """The picture's key; None where there is no picture, or no room for more."""
+        """Where the picture is in the page; None where there is none, or no room for more."""
         place = (split.dataset, split.name, row)
         if place not in self._keys:
             self._keys[place] = self._read(split, row)
@@ -54,9 +54,9 @@ class Album:
         picture.save(file, "WEBP", quality=76, method=4)
         data = file.getvalue()
         self.size += len(data)
-        key = f"p{len(self.pictures)}"
-        self.pictures[key] = (data, *picture.size)
-        return key
+        name = f"p{len(self.album)}"
+        self.album[name] = (data, *picture.size)
+        return f"#{name}"
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,8 @@ def retrieve(run: Run, split: Split, captions: Rows, images: Rows, device: str =
     place = pick_device(device)
     loaded = run.load(str(place))
     model: RetrievalModel = loaded.model.eval()
-    size = _POOL[model.inputs.images]
-    if model.inputs.images == "pixels" and place.type == "cpu":
-        size = _POOL_PIXELS_ON_CPU
+    slow = model.inputs.images == "pixels" and place.type == "cpu"
+    size = _POOL_PIXELS_ON_CPU if slow else _POOL
     kept = np.zeros(split.num_images, dtype=bool)
     kept[:size] = True
     kept[images] = True

@@ -1,14 +1,11 @@
-"""Training curves: how validation and loss went, and what the objective attended to meanwhile."""
+"""Training curves: how validation and loss went, and what the objective pushed meanwhile."""
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from simgrad.evaluation import metric_of
-from simgrad.evaluation.declared import DIRECTIONS
-from simgrad.report.blocks import (
+from simgrad.analysis.count_labels import COUNT_LABELS
+from simgrad.core.blocks import (
     Block,
     Cell,
     Column,
@@ -21,111 +18,98 @@ from simgrad.report.blocks import (
     Section,
     Table,
 )
-from simgrad.report.charts import Curve, Points, line_chart
+from simgrad.core.charts import Curve, Points, line_chart
+from simgrad.core.words import explained
+from simgrad.evaluation import metric_of
+from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.report.material import Material, System
 
 Entry = dict[str, Any]
 Reader = Callable[[Entry], float | None]
-_MOST_POINTS = 160  # along one line: more cannot be seen
-_VALIDATION = ("rsum", "i2t_r1", "t2i_r1")
-_ATTENTION = {
-    "effective": ("effective number of negatives", "How many negatives share a query's push."),
-    "hardest_share": ("share on the hardest negative, %", "Of a query's push."),
-    "zero_share": ("queries without any gradient, %", "Of the queries in a batch."),
+_VALIDATED = ("rsum", "i2t_r1", "t2i_r1")
+_PUSHED = {  # figures of the weights, and what to see in them
+    "effective": "How many negatives share a query's push; 1: the hardest alone counts.",
+    "hardest_share": "How much of the push the hardest negative takes.",
+    "zero_share": "How many queries the objective leaves alone: nothing is learned from those.",
 }
-_ALL_FIGURES = {
-    "contributing": "contributing negatives",
-    "effective": "effective number",
-    "hardest_share": "push on the hardest",
-    "zero_share": "queries without gradient",
-    "faint_share": "with a faint gradient",
-}
-_SCALE = (
-    "Losses of different objectives have different scales, so each has an axis of its own. A jump "
-    "is where another objective took over after the first epochs."
-)
-_ATTENDED = (
-    "An objective pushes a query away from negatives, each with a weight. These charts follow that "
-    "weight on one training batch at every evaluation, both directions averaged: on how many "
-    "negatives it falls, how much of it on the hardest, and how many queries get none."
-)
 
 
 def training(material: Material) -> Section | None:
-    """Validation over steps for all systems together, loss for each on its own scale."""
+    """Validation over epochs for all systems together, loss for each on its own scale."""
     shown = [s for s in material.systems if s.histories]
     if not shown:
         return None
     selected = sorted({s.runs[0].recipe.select for s in shown})
     figures = []
-    for name in dict.fromkeys([*_VALIDATION, *selected]):
-        title = f"validation {metric_of(name).title}"
-        figures.append(_figure(material, shown, f"curve-{name}", title, _validated(name)))
+    for name in dict.fromkeys([*_VALIDATED, *selected]):
+        metric = metric_of(name)
+        title, high = f"validation: {metric.title}", metric.better == "high"
+        see = f"{'Higher' if high else 'Lower'} is better; a line that still "
+        see += f"{'rises' if high else 'falls'} at its end could have gone on."
+        figures.append(_figure(material, shown, f"curve-{name}", title, _validated(name), see))
     losses = [
-        _figure(material, [system], f"loss-{i}", f"loss · {system.short}", _loss)
+        _figure(material, [system], f"loss-{i}", f"loss of {system.short}", _loss,
+                "A loss should fall and level off.")
         for i, system in enumerate(shown)
-    ]
+    ]  # fmt: skip
     if len(losses) == 1:
         figures += losses
     keys = [Key(s.label, material.colour(s)) for s in shown]
-    blocks: list[Block] = [Figures(figures, keys)]
+    words = "Quality on the {validation} split after each {epoch}."
     if any(len(s.histories) > 1 for s in shown):
-        blocks.append(Paragraph(["Thin lines are single seeds, thick lines their mean."], "note"))
+        words += " Thin lines are single runs, each with its own {seed}; thick lines their mean."
+    blocks: list[Block] = [Paragraph(explained(words)), Figures(figures, keys)]
     if len(losses) > 1:
-        folded: list[Block] = [Figures(losses), Paragraph([_SCALE], "note")]
-        blocks.append(Details("Loss over steps, one chart for each setting", folded))
-    return Section("training", "Training", "Training", blocks)
+        scale = (
+            "Losses of different objectives have different scales, so each has an axis of its own. "
+            "A jump is where another objective took over after the first epochs."
+        )
+        folded: list[Block] = [Paragraph([scale]), Figures(losses)]
+        blocks.append(Details("The loss of each setting", folded))
+    return Section("training", "How training went", "Training", blocks)
 
 
-def attended(material: Material) -> Section | None:
-    """What each objective attended to during training, from the weights of one batch at a time."""
+def pushed(material: Material) -> Section | None:
+    """What each objective pushed during training, from the weights of one batch at a time."""
     shown = [s for s in material.systems if any(_recorded(h) for h in s.histories)]
     if not shown:
         return None
     figures = [
-        _figure(material, shown, f"attention-{name}", title, _averaged(name), what)
-        for name, (title, what) in _ATTENTION.items()
+        _figure(material, shown, f"push-{name}", _title(name), _averaged(name), see)
+        for name, see in _PUSHED.items()
     ]
     keys = [Key(s.label, material.colour(s)) for s in shown]
+    words = (
+        "An objective drives a query and its {negatives} apart, each with a weight, its {push}. "
+        "Every evaluation looked at one training batch: on how many negatives did the push fall, "
+        "how much of it on the hardest, and how many queries got none?"
+    )
     last = Details("The last batch, by direction", [_last(material, shown)])
-    blocks: list[Block] = [Paragraph([_ATTENDED]), Figures(figures, keys), last]
-    return Section("attention", "What the objective attended to", "Attention", blocks)
+    return Section(
+        "push", "Which negatives it learned from", "Negatives",
+        [Paragraph(explained(words)), Figures(figures, keys), last],
+    )  # fmt: skip
+
+
+def _title(name: str) -> str:
+    count = COUNT_LABELS[name]
+    return f"{count.label}, %" if count.share else count.label
 
 
 def _figure(
-    material: Material,
-    systems: Sequence[System],
-    name: str,
-    title: str,
-    read: Reader,
-    caption: str = "",
+    material: Material, systems: Sequence[System], name: str, title: str, read: Reader, see: str
 ) -> Figure:
-    curves = [_curve(material, system, read) for system in systems]
+    curves = [
+        Curve.of(s.short, material.colour(s), [_points(h, read) for h in s.histories])
+        for s in systems
+    ]
     ends = [f"{c.label} ends at {c.mean[-1][1]:.4g}" for c in curves if c.mean]
-    told = f"{title} over training steps. " + "; ".join(ends)
-    return Figure(name, title, line_chart(curves, title), told, caption)
-
-
-def _curve(material: Material, system: System, read: Reader) -> Curve:
-    runs = [run for history in system.histories if (run := _points(history, read))]
-    return Curve(system.short, material.colour(system), runs, mean_curve(runs))
+    told = f"{title} over epochs. " + "; ".join(ends)
+    return Figure(name, title, line_chart(curves, title), told, see)
 
 
 def _points(history: Sequence[Entry], read: Reader) -> Points:
-    found = [(float(e["step"]), float(v)) for e in history if (v := read(e)) is not None]
-    if len(found) <= _MOST_POINTS:
-        return found
-    return [found[i] for i in np.linspace(0, len(found) - 1, _MOST_POINTS).astype(int)]
-
-
-def mean_curve(runs: Sequence[Points]) -> Points:
-    """The mean over runs, at the steps that all of them have reached."""
-    if len(runs) < 2:
-        return list(runs[0]) if runs else []
-    first, last = max(run[0][0] for run in runs), min(run[-1][0] for run in runs)
-    steps = sorted({x for run in runs for x, _ in run if first <= x <= last})
-    columns = [np.interp(steps, [x for x, _ in run], [y for _, y in run]) for run in runs]
-    return [(x, float(y)) for x, y in zip(steps, np.mean(columns, axis=0), strict=True)]
+    return [(float(e["epoch"]), float(v)) for e in history if (v := read(e)) is not None]
 
 
 def _validated(name: str) -> Reader:
@@ -138,10 +122,10 @@ def _loss(entry: Entry) -> float | None:
 
 def _averaged(name: str) -> Reader:
     """Both directions together; shares in percent."""
-    factor = 100.0 if name.endswith("share") else 1.0
+    factor = 100.0 if COUNT_LABELS[name].share else 1.0
 
     def read(entry: Entry) -> float | None:
-        values = [entry.get("attention", {}).get(d, {}).get(name) for d in DIRECTIONS]
+        values = [entry.get("attention", {}).get(way, {}).get(name) for way in DIRECTIONS]
         known = [float(v) for v in values if v is not None]
         return factor * fmean(known) if known else None
 
@@ -149,24 +133,21 @@ def _averaged(name: str) -> Reader:
 
 
 def _recorded(history: Sequence[Entry]) -> bool:
-    return any(entry.get("attention", {}).get("i2t") for entry in history)
+    return any(entry.get("attention", {}).get(way) for entry in history for way in DIRECTIONS)
 
 
 def _last(material: Material, shown: Sequence[System]) -> Table:
+    names = [n for n in COUNT_LABELS if n != "false_share"]  # not recorded while training
     rows = []
     for direction, way in DIRECTIONS.items():
         rows.append(Row([Cell(way)], "group"))
         for system in shown:
             ends = [h[-1]["attention"] for h in system.histories if _recorded(h[-1:])]
             cells = [Cell(system.label, key=True, colour=material.colour(system))]
-            for name in _ALL_FIGURES:
+            for name in names:
                 values = [e[direction][name] for e in ends if name in e.get(direction, {})]
-                cells.append(Cell(share_or_count(name, fmean(values)) if values else "–"))
+                cells.append(Cell(COUNT_LABELS[name].printed(fmean(values)) if values else "–"))
             rows.append(Row(cells))
-    columns = [Column("", numeric=False), *(Column(label) for label in _ALL_FIGURES.values())]
-    return Table("Attention at the end of training", columns, rows, "Mean over seeds.")
-
-
-def share_or_count(name: str, value: float) -> str:
-    """Shares in percent, counts with one decimal."""
-    return f"{100 * value:.1f}%" if name.endswith("share") else f"{value:.1f}"
+    columns = [Column("", numeric=False)]
+    columns += [Column(COUNT_LABELS[n].label, meaning=COUNT_LABELS[n].meaning) for n in names]
+    return Table("Negatives in the last batch", columns, rows, "Mean over seeds.")

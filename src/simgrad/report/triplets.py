@@ -6,22 +6,22 @@ import numpy as np
 
 from simgrad.analysis import triplet_field
 from simgrad.analysis.diagrams import read_triplets
+from simgrad.core.blocks import Block, Figure, Figures, Paragraph, Section
 from simgrad.core.errors import InputError
-from simgrad.report.blocks import Block, Figure, Figures, Paragraph, Section
-from simgrad.report.fields import Array, Phase, field_chart
+from simgrad.core.fields import Array, field_chart, training_phases
+from simgrad.core.words import explained
 from simgrad.report.material import Material, System
 from simgrad.runs.run import TRIPLETS
 
-_DOTS = 220  # of each phase: more hide what lies beneath
-_PHASE_COLOURS = {"early": 4, "middle": 2, "late": 1}
 _MOST_SYSTEMS = 16
 _GRID = 98  # no round steps, so that no point falls exactly on an edge such as a margin of 0.2
 _WORDS = (
-    "The deeper the blue, the more weight the objective gives to a triplet with these two "
-    "similarities. Below the dashed diagonal the positive is the more similar one, as it should "
-    "be. Small dots are real triplets of the run, with their hardest negative, early and late in "
-    "training; large dots are the median of each phase."
+    "How hard does an objective work on a {triplet}? Below the dashed line the right answer is the "
+    "more similar one, as it should be. Small dots are real triplets of the run with their hardest "
+    "negative; large dots are the median early, in the middle and late in training. Dots that rest "
+    "where there is no colour have nothing left to learn from."
 )
+_SEE = "Full colour: the objective moves such a triplet hard. No colour: it leaves it alone."
 
 
 def diagrams(material: Material) -> Section | None:
@@ -39,13 +39,12 @@ def diagrams(material: Material) -> Section | None:
         return None
     more = len(material.systems) - _MOST_SYSTEMS
     if more > 0:
-        problems.append(Paragraph([f"{more} more systems are not drawn."], "note"))
-    blocks: list[Block] = [Paragraph([_WORDS]), Figures(figures), *problems]
-    return Section("triplets", "Triplet diagrams", "Triplets", blocks)
+        problems.append(Paragraph([f"{more} more settings are not drawn."], "note"))
+    blocks: list[Block] = [Paragraph(explained(_WORDS)), Figures(figures), *problems]
+    return Section("triplets", "What the objective does to a triplet", "Triplets", blocks)
 
 
 def _of_system(system: System, index: int) -> list[Figure]:
-
     assert system.recipe is not None
     phases = real_triplets(system)
     lowest = min((float(points.min()) for points in phases.values()), default=0.0)
@@ -54,31 +53,20 @@ def _of_system(system: System, index: int) -> list[Figure]:
     parts = [("weight", field.pull)]
     if not field.balanced:
         parts = [("pull of the positive", field.pull), ("push of the negative", field.push)]
-    # The middle phase would hide the other two: it is a median alone.
-    drawn = [
-        Phase(name, _PHASE_COLOURS[name], points, drawn=name != "middle")
-        for name, points in phases.items()
-    ]
+    drawn = training_phases(phases)
     figures = []
     for number, (what, weights) in enumerate(parts):
         title = f"{system.short}: {what}"
         svg = field_chart(np.asarray(weights, dtype=float), (low, 1.0), title, drawn)
-        figures.append(Figure(f"triplets-{index}-{number}", title, svg, _told(title, phases)))
+        name = f"triplets-{index}-{number}"
+        figures.append(Figure(name, title, svg, _told(title, phases), _SEE))
     return figures
 
 
 def real_triplets(system: System) -> dict[str, Array]:
-    """Some (s+, s-) of each phase of the first run that kept any."""
-
+    """(s+, s-) of each phase of the first run that kept any."""
     run = next((r for r in system.runs if (r.path / TRIPLETS).is_file()), None)
-    if run is None:
-        return {}
-    random = np.random.default_rng(0)
-    found = {}
-    for name, points in read_triplets(run.path).items():
-        chosen = random.permutation(len(points))[:_DOTS]
-        found[name] = np.asarray(points[chosen], dtype=float)
-    return found
+    return {} if run is None else read_triplets(run.path)
 
 
 def _told(title: str, phases: dict[str, Array]) -> str:

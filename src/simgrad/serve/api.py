@@ -1,27 +1,21 @@
 """The JSON API: /api/…, described by /api/openapi.json; and the pictures."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, File, Form, Path, Query, Response, UploadFile
 from pydantic import BaseModel
 
 import simgrad
-from simgrad.analysis.diagrams import read_triplets
-from simgrad.core.errors import InputError
-from simgrad.objectives import objective
-from simgrad.serve import bench, facts, schemas
-from simgrad.serve.lab import Kept, Lab
-from simgrad.serve.search import Hit, Results, Searcher
-from simgrad.serve.workers import Threads
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from simgrad.serve import bench, diagrams, facts, schemas
+from simgrad.serve.service import Service
 
 Id = Annotated[str, Path(max_length=300)]
 Runs = Annotated[list[schemas.Name], Query(max_length=8, description="run ids; all if left out")]
 SplitName = Annotated[schemas.Name, Query(description="split of the run's data")]
 Top = Annotated[int, Query(ge=1, le=100, description="how many results")]
-MOST_RUNS = 4  # side by side, where none are named
+Sure = Annotated[
+    float | None, Query(ge=0, le=1, description="from which probability on a hit counts; learned")
+]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": schemas.Problem, "description": what}
     for code, what in {
@@ -31,146 +25,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         503: "Too much at once; Retry-After says when to come back",
     }.items()
 }
-
-
-class Service:
-    """What pages and API have in common: work on the lab, done in threads."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        self.models = Threads(2, 256)  # a model call takes a core
-        self.files = Threads(4, 512)  # reading, decoding: mostly waiting
-        self._batches: Kept[bench.BenchBatch] = Kept(32)
-
-    def close(self) -> None:
-        self.models.close()
-        self.files.close()
-        self.lab.close()
-
-    def chosen(self, runs: list[str]) -> list[str]:
-        """The runs to search: those named, or the first few that can be."""
-        for name in runs:
-            self.lab.run(name)
-        return list(dict.fromkeys(runs)) or list(self.lab.searchable())[:MOST_RUNS]
-
-    async def sentence(self, q: str, runs: list[str], split: str, top: int) -> "Found":
-        """Every run's answer to a sentence; a run that cannot answer says why."""
-
-        def ask(name: str) -> schemas.SearchResult:
-            return self._ask(name, split, q, "sentence", lambda s: s.sentence(q, top))
-
-        return [await self.models.run(ask, name) for name in self.chosen(runs)]
-
-    async def picture(
-        self, data: bytes, label: str, runs: list[str], split: str, top: int
-    ) -> "Found":
-        """Every run's answer to a picture."""
-        names = self.chosen(runs)
-        picture = await self.files.run(self.lab.decoders.rgb, data)
-
-        def ask(name: str) -> schemas.SearchResult:
-            return self._ask(
-                name, split, label, "picture", lambda s: s.picture(picture, label, top)
-            )
-
-        return [await self.models.run(ask, name) for name in names]
-
-    async def row(self, origin: str, row: int, runs: list[str], split: str, top: int) -> "Found":
-        """Every run's answer to a picture of the data, where they share it."""
-        shared = self.lab.run(origin).recipe.data
-        names = [n for n in self.chosen(runs) if self.lab.run(n).recipe.data == shared]
-
-        def ask(name: str) -> schemas.SearchResult:
-            names = self.lab.split(name, split).image_names
-            if not 0 <= row < len(names):
-                raise InputError(f"split '{split}' has no picture {row}.")
-            return self._ask(name, split, names[row], "picture", lambda s: s.row(row, top))
-
-        return [await self.models.run(ask, name) for name in names]
-
-    def _ask(self, name: str, split: str, query: str, kind: Any, how: Any) -> schemas.SearchResult:
-        try:
-            return _result(name, split, self.lab, how(self.lab.searcher(name, split)))
-        except InputError as error:
-            return schemas.SearchResult(
-                run=name, split=split, query=query, kind=kind, images=[], captions=[],
-                searched_images=0, searched_captions=0, milliseconds=0, notes=[], error=str(error),
-            )  # fmt: skip
-
-    def bench(self, asked: schemas.BenchRequest) -> schemas.BenchResult:
-        """An objective on a batch."""
-        objective = bench.build(asked.objective, asked.parameters)
-        if asked.run is None:
-            return bench.weigh(objective, bench.made_up_batch(asked.size, asked.seed))
-        searcher = self.lab.searcher(asked.run, asked.split)
-        key = (asked.run, asked.split, asked.size, asked.seed, searcher.embedder.key)
-        batch = self._batches.get(key, lambda: bench.real_batch(searcher, asked.size, asked.seed))
-        result = bench.weigh(objective, batch)
-        for image, row in zip(result.images, batch.rows, strict=True):
-            image.picture = picture_address(asked.run, asked.split, row)
-        return result
-
-    def diagram(self, name: str) -> schemas.DiagramResult:
-        """A run's objective, and the triplets it met."""
-
-        run = self.lab.run(name)
-        try:
-            phases = read_triplets(run.path)
-        except InputError:
-            phases = {}  # not far enough to have any
-        least = min((float(points.min()) for points in phases.values()), default=0.0)
-        low = -1.0 if least < -0.5 else -0.5 if least < 0 else 0.0
-        made = objective(run.recipe.objective)
-        return schemas.DiagramResult(
-            objective=str(made),
-            field=bench.diagram(made, low, 1.0),
-            phases={
-                phase: [(round(a, 4), round(b, 4)) for a, b in points[:400].tolist()]
-                for phase, points in phases.items()
-            },
-        )
-
-
-Found = list[schemas.SearchResult]
-
-
-def _by_picture(picture: "Image", label: str, top: int, searcher: Searcher) -> Results:
-    return searcher.picture(picture, label, top)
-
-
-def picture_address(run: str, split: str, row: int) -> str:
-    """Where a picture is served."""
-    from urllib.parse import quote
-
-    return f"/pictures/{quote(run)}/{quote(split)}/{row}"
-
-
-def _result(name: str, split: str, lab: Lab, found: Results) -> schemas.SearchResult:
-    owner = lab.split(name, split).image_of_caption
-
-    def item(hit: Hit, image: int) -> schemas.FoundItem:
-        return schemas.FoundItem(
-            rank=hit.rank,
-            row=hit.row,
-            score=round(hit.score, 5),
-            name=hit.name,
-            captions=list(hit.captions),
-            right=hit.right,
-            picture=picture_address(name, split, image),
-        )
-
-    return schemas.SearchResult(
-        run=name,
-        split=split,
-        query=found.query,
-        kind="sentence" if found.kind == "sentence" else "picture",
-        images=[item(hit, hit.row) for hit in found.images],
-        captions=[item(hit, int(owner[hit.row])) for hit in found.captions],
-        searched_images=found.searched_images,
-        searched_captions=found.searched_captions,
-        milliseconds=round(1000 * found.seconds, 3),
-        notes=list(found.notes),
-    )
 
 
 def _written(result: BaseModel) -> Response:
@@ -200,8 +54,8 @@ def routes(service: Service) -> APIRouter:
 
     @router.get("/api/runs/{run}/diagram", tags=["runs"], response_model=schemas.DiagramResult)
     async def diagram(run: Id) -> Response:
-        """The triplet diagram of a run's objective."""
-        return await models.run(lambda: _written(service.diagram(run)))
+        """What a run's objective does to a triplet, and triplets it met while training."""
+        return await models.run(lambda: _written(diagrams.values(lab.run(run))))
 
     @router.get("/api/studies/{study}", tags=["runs"])
     async def study_detail(study: Id) -> schemas.StudyDetail:
@@ -214,9 +68,10 @@ def routes(service: Service) -> APIRouter:
         run: Runs = [],  # noqa: B006 (FastAPI copies defaults)
         split: SplitName = "test",
         top: Top = 10,
+        sure: Sure = None,
     ) -> list[schemas.SearchResult]:
         """Pictures that a sentence describes, for one or several runs."""
-        return await service.sentence(q, run, split, top)
+        return await service.sentence(q, run, split, top, sure)
 
     @router.post("/api/search/picture", tags=["search"])
     async def search_picture(
@@ -224,10 +79,12 @@ def routes(service: Service) -> APIRouter:
         run: Annotated[list[schemas.Name], Form(max_length=8)] = [],  # noqa: B006 (as above)
         split: Annotated[schemas.Name, Form()] = "test",
         top: Annotated[int, Form(ge=1, le=100)] = 10,
+        sure: Annotated[float | None, Form(ge=0, le=1)] = None,
     ) -> list[schemas.SearchResult]:
         """Captions that fit a picture, and pictures like it."""
         data = await picture.read()
-        return await service.picture(data, (picture.filename or "picture")[:200], run, split, top)
+        label = (picture.filename or "picture")[:200]
+        return await service.picture(data, label, run, split, top, sure)
 
     @router.get("/api/objectives", tags=["objectives"])
     async def objectives() -> list[schemas.ObjectiveInfo]:

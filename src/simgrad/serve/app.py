@@ -17,6 +17,7 @@ from simgrad.core.errors import InputError
 from simgrad.serve import api, views
 from simgrad.serve.lab import Lab, NotFound
 from simgrad.serve.safety import Access, Guard
+from simgrad.serve.service import Service
 from simgrad.serve.workers import Busy
 
 _RETRY = {"retry-after": "1"}
@@ -24,7 +25,7 @@ _RETRY = {"retry-after": "1"}
 
 def create_app(lab: Lab, access: Access | None = None) -> FastAPI:
     """The application for a lab; `access` is that of a server on this machine if left out."""
-    service = api.Service(lab)
+    service = Service(lab)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -87,7 +88,7 @@ def answer(
     wants_page = "text/html" in request.headers.get("accept", "")
     if wants_page and not request.url.path.startswith("/api/"):
         title = HTTPStatus(status).phrase
-        text = views.render("problem.html", request, title=title, reason=reason)
+        text = views.render("problem.html", request.url.path, title=title, reason=reason)
         return HTMLResponse(text, status, headers)
     # Surrogates from odd requests have no UTF-8.
     reason = reason.encode("utf-8", "replace").decode()

@@ -9,17 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.analysis import attention, triplet_field
+from simgrad.analysis import attention
 from simgrad.core.errors import InputError
+from simgrad.core.fields import Phase
 from simgrad.core.spec import Declaration, Parameter, print_value
 from simgrad.objectives import Objective, Offline, objectives
 from simgrad.serve import schemas
+from simgrad.serve.diagrams import drawn, field_of, rows_of
 from simgrad.serve.search import Searcher
 from simgrad.training.observe import triplets
 
-_RESOLUTION = 49
 _DEEP = 512  # items of the split that mined negatives are taken from
-_HUGE = 1e12  # sliders end far below
+_DOTS = 1  # the colour of the batch's triplets
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def made_up_batch(size: int, seed: int) -> BenchBatch:
 
 
 def build(name: str, parameters: dict[str, Any]) -> Objective:
-    """The objective that the sliders say."""
+    """The objective that the sliders say; the first that is declared, if none is named."""
+    name = name or next(iter(objectives)).name
     settings = ", ".join(f"{key}={print_value(value)}" for key, value in parameters.items())
     return objectives.parse(f"{objectives[name].name}({settings})")
 
@@ -107,18 +109,21 @@ def weigh(objective: Objective, batch: BenchBatch) -> schemas.BenchResult:
     S = batch.similarities
     owner = torch.arange(len(S))
     weights = objective.weigh(S, owner, batch.offline if objective.needs_offline else None)
-    low, high = batch.range
+    field = field_of(objective, *batch.range)
+    met = triplets(S, owner)
+    dots = Phase("", _DOTS, met.double().numpy(), drawn=True)
     counts = attention(weights, owner)
     return schemas.BenchResult(
         objective=str(objective),
         value=finite(weights.value),
         images=[schemas.BenchImage(name=name, picture=None) for name in batch.names],
         captions=batch.captions,
-        similarities=_rows(S),
-        i2t=_rows(weights.i2t),
-        t2i=_rows(weights.t2i),
-        triplets=[(a, b) for a, b in _rows(triplets(S, owner))],
-        field=diagram(objective, low, high),
+        similarities=rows_of(S),
+        i2t=rows_of(weights.i2t),
+        t2i=rows_of(weights.t2i),
+        triplets=[(a, b) for a, b in rows_of(met)],
+        field=field,
+        drawn=drawn(field, [dots]),
         attention={
             way: {key: finite(value) for key, value in found.items()}
             for way, found in counts.items()
@@ -126,24 +131,10 @@ def weigh(objective: Objective, batch: BenchBatch) -> schemas.BenchResult:
     )
 
 
-def diagram(objective: Objective, low: float, high: float) -> schemas.Field2D:
-    """What the objective does to one triplet."""
-
-    field = triplet_field(objective, _RESOLUTION, low=low, high=high)
-    pull, push = (_rows(torch.from_numpy(grid)) for grid in (field.pull, field.push))
-    return schemas.Field2D(low=low, high=high, pull=pull, push=push)
-
-
 def finite(value: Any) -> float | None:
     """JSON has no word for infinity."""
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-def _rows(matrix: Tensor) -> list[list[float]]:
-    """Five significant digits are more than a picture shows."""
-    clean = torch.nan_to_num(matrix.double(), 0.0, _HUGE, -_HUGE)
-    return [[float(f"{value:.5g}") for value in row] for row in clean.tolist()]
 
 
 @functools.lru_cache(maxsize=1)

@@ -6,9 +6,9 @@ knows nothing. A job is 12 bytes (length of the settings and of the picture), se
 picture; an answer has the same form, with JSON that says what follows or why nothing does.
 """
 
+import contextlib
 import io
 import json
-import resource
 import struct
 import sys
 from typing import Any
@@ -80,14 +80,24 @@ def _packed(picture: Any, settings: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def main() -> None:
-    """Answer jobs until the input ends."""
+def _confine() -> None:
+    """Little memory, no file: as far as this system can."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has none of these limits
+        return
     for what, most in (
         (resource.RLIMIT_AS, _MEMORY),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
     ):
-        resource.setrlimit(what, (most, most))
+        with contextlib.suppress(ValueError, OSError):  # macOS does not limit addresses
+            resource.setrlimit(what, (most, most))
+
+
+def main() -> None:
+    """Answer jobs until the input ends."""
+    _confine()
     source, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(HEAD.size)) == HEAD.size:
         length, size = HEAD.unpack(head)

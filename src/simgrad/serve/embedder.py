@@ -11,16 +11,18 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json, sha256
+from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Transform
 from simgrad.data.transforms import named
-from simgrad.data.vocabulary import Vocabulary
-from simgrad.data.words import tokenize
+from simgrad.evaluation.scores import Scores
 from simgrad.models import Encoded, Loaded, RetrievalModel, load, weights_hash
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.models.networks.backbones import backbone
+from simgrad.runs.encoding import encode_source, model_scores
 from simgrad.runs.features import Job, make_job
-from simgrad.runs.prepare import pick_device
-from simgrad.runs.run import RECIPE, Run
+from simgrad.runs.prepare import pick_device, source_of
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import BEST, RECIPE, Run
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -47,12 +49,17 @@ class PictureReader:
 
 
 class Embedder:
-    """A model, its tokenizer, and either a reader of pictures or the reason why there is none."""
+    """A model, its tokenizer, and either a reader of pictures or the reason why there is none.
 
-    def __init__(self, loaded: Loaded, run: Run | None, path: Path, device: torch.device) -> None:
+    `recipe` says which data belongs to it; None: a checkpoint that came without data.
+    """
+
+    def __init__(
+        self, loaded: Loaded, recipe: Recipe | None, path: Path, device: torch.device
+    ) -> None:
         self.model: RetrievalModel = loaded.model.to(device).eval()
         self.tokenizer: Any = loaded.tokenizer
-        self.run, self.path, self.device = run, path, device
+        self.recipe, self.path, self.device = recipe, path, device
         if self.tokenizer is None:
             raise InputError(f"{path}: the checkpoint has no tokenizer, so it cannot be searched.")
         # Equal keys, equal embeddings.
@@ -62,16 +69,45 @@ class Embedder:
         self._reader: PictureReader | InputError | None = None
 
     @staticmethod
-    def open(path: str | Path, device: str = "cpu") -> "Embedder":
-        """A run, or a bare checkpoint folder such as `simgrad import` writes."""
+    def open(
+        path: str | Path,
+        device: str = "cpu",
+        *,
+        data: str | None = None,
+        features: str | None = None,
+    ) -> "Embedder":
+        """A run, or a bare checkpoint folder such as `simgrad import` writes.
 
+        `data` and `features`: what it is asked about, instead of what a run was trained on.
+        """
         place, path = pick_device(device), Path(path)
+        recipe = None if data is None else Recipe(data=data, features=features)
         if (path / DESCRIPTION).is_file() and not (path / RECIPE).is_file():
-            return Embedder(load(path), None, path, place)
+            return Embedder(load(path), recipe, path, place)
         run = Run.open(path)
-        if not (path / "best" / DESCRIPTION).is_file():
+        if not (path / BEST / DESCRIPTION).is_file():
             raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
-        return Embedder(run.load(), run, path, place)
+        return Embedder(run.load(), recipe or run.recipe, path, place)
+
+    def dataset(self) -> Dataset:
+        """The data that belongs to it."""
+        if self.recipe is None:
+            raise InputError(
+                f"{self.path} is a checkpoint without data: say what to search with --data or "
+                "--folder."
+            )
+        return self.recipe.dataset()
+
+    def encode_split(self, split: Split) -> tuple[Encoded, Encoded]:
+        """Every image and every caption of a split."""
+        assert self.recipe is not None
+        source = source_of(split, self.tokenizer, self.model, self.device, self.recipe)
+        images, captions = encode_source(self.model, source)
+        return images.to("cpu"), captions.to("cpu")
+
+    def scores(self, images: Encoded, captions: Encoded) -> Scores:
+        """Similarities of what was encoded."""
+        return model_scores(self.model, images.to(self.device), captions.to(self.device))
 
     @torch.no_grad()
     def sentence(self, text: str) -> Encoded:
@@ -86,12 +122,9 @@ class Embedder:
         return self.model.encode_captions(tokens, torch.tensor([len(ids)], device=self.device))
 
     def unknown_words(self, text: str) -> list[str]:
-        """Words of a sentence that the model has never seen; word pieces know every word."""
-
-        if not isinstance(self.tokenizer, Vocabulary):
-            return []
-        known = frozenset(self.tokenizer.words)
-        return [word for word in dict.fromkeys(tokenize(text)) if word not in known]
+        """Words of a sentence that the model has never seen."""
+        words: list[str] = self.tokenizer.unknown_words(text)
+        return words
 
     @torch.no_grad()
     def pictures(self, pictures: Sequence["Image"]) -> Encoded:
@@ -115,14 +148,16 @@ class Embedder:
         return self._reader
 
     def _make_reader(self) -> PictureReader:
-
-        recipe = None if self.run is None else self.run.recipe
         if self.model.inputs.images == "pixels":
             size = self.model.inputs.image_shape[-1]
             return PictureReader(named(self.model.transform, train=False, size=size))
-        if recipe is None or recipe.features is None:
-            raise InputError(_why_not(recipe.data if recipe else None))
-        return _backbone_reader(Path(recipe.features).expanduser(), self.device)
+        if self.recipe is None or self.recipe.features is None:
+            raise InputError(
+                "this model reads features that came with its data, and nothing here says how to "
+                "make them from a picture: it can search with the data's own pictures, not with "
+                "another one. Compute features with `simgrad features`, train on those, and it can."
+            )
+        return _backbone_reader(Path(self.recipe.features).expanduser(), self.device)
 
 
 def _backbone_reader(folder: Path, device: torch.device) -> PictureReader:
@@ -143,16 +178,3 @@ def _backbone_reader(folder: Path, device: torch.device) -> PictureReader:
             "features; compute them again with `simgrad features`."
         )
     return PictureReader(named(job.backbone.transform, train=False, size=job.backbone.size), job)
-
-
-def _why_not(data: str | None) -> str:
-    if data is not None and data.startswith("scenes"):
-        return (
-            "this model reads features that the embedded world makes from the scene itself, not "
-            "from pixels: it can search with the world's own pictures, but not with another one."
-        )
-    return (
-        "this model reads features that came ready-made, and the network behind them is not "
-        "known here: a new picture cannot be read. Compute features with `simgrad features`, "
-        "train on those, and it can."
-    )

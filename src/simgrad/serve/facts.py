@@ -45,19 +45,19 @@ def run_summary(lab: Lab, name: str, run: Run) -> schemas.RunSummary:
     """A run as lists show it; one that cannot be read says so instead of spoiling the list."""
     files = [run.path / INFO, run.path / HISTORY, run.path / TEST, run.path / "best/model.json"]
     study = name.partition(".")[0] if name.partition(".")[0] in lab.studies else None
-    summary = _summary(name, study, run.path, stamp(files))
+    summary = _summary(name, lab.label(name), study, run.path, stamp(files))
     if summary.status == "running" and not held(run.path / LOCK):  # its process was killed
         return summary.model_copy(update={"status": "stopped"})
     return summary
 
 
 @lru_cache(maxsize=4096)
-def _summary(name: str, study: str | None, path: Path, _: Stamp) -> schemas.RunSummary:
+def _summary(name: str, label: str, study: str | None, path: Path, _: Stamp) -> schemas.RunSummary:
     run = Run(path)
     blank: dict[str, Any] = {
-        "id": name, "study": study, "name": run.name, "status": "unreadable", "objective": "",
-        "model": "", "data": "", "seed": 0, "progress": 0.0, "epoch": 0.0, "epochs": 0,
-        "loss": None, "rsum": None, "on": None, "seconds": None, "searchable": False,
+        "id": name, "study": study, "name": run.name, "label": label, "status": "unreadable",
+        "objective": "", "model": "", "data": "", "seed": 0, "progress": 0.0, "epoch": 0.0,
+        "epochs": 0, "loss": None, "rsum": None, "on": None, "seconds": None, "searchable": False,
         "warnings": [],
     }  # fmt: skip
     try:
@@ -81,11 +81,18 @@ def _summary(name: str, study: str | None, path: Path, _: Stamp) -> schemas.RunS
             "on": None if number(rsum) is None else "test" if "rsum" in test else "val",
             "seconds": number(info.get("seconds") or last.get("seconds")),
             "searchable": (path / "best" / "model.json").is_file(),
-            "warnings": [str(w)[:500] for w in info.get("warnings", [])],
+            "warnings": [warning(w)[:500] for w in info.get("warnings", [])],
         }
         return schemas.RunSummary(**clean({**blank, **known}))
     except (InputError, OSError, TypeError, ValueError, KeyError, AttributeError) as error:
         return schemas.RunSummary(**{**blank, "warnings": [f"cannot be read: {error}"[:500]]})
+
+
+def warning(told: Any) -> str:
+    """What a run warned of while it trained."""
+    if isinstance(told, dict) and "text" in told:
+        return f"step {told.get('step', '?')}: {told['text']}"
+    return str(told)
 
 
 def run_detail(lab: Lab, name: str) -> schemas.RunDetail:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from simgrad.core.derived import read_kept, write_kept
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock, read_json, sha256, sweep, write_json
+from simgrad.core.files import lock, sha256, sweep
 from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
 from simgrad.models import Encoded
 from simgrad.serve.embedder import Embedder
-from simgrad.serve.index import INDEX, place_of, read_encoded, write_encoded
+from simgrad.serve.index import INDEX, UNUSABLE, place_of, read_encoded, write_encoded
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -66,7 +67,7 @@ def folder_embeddings(
     folder = place_of(embedder) / f"folder-{sha256(str(root.resolve()))[:16]}"
     with lock(folder.with_suffix(".lock"), what=f"the embeddings of {root}"):
         sweep(folder)
-        state = _read_state(folder)
+        state = _read_state(folder, embedder.key)
         files = find_pictures(root)
         kept, missing = _compare(state, root, files)
         gone = len(kept.entries) != len(state.entries)
@@ -77,10 +78,10 @@ def folder_embeddings(
             added += len(entries)
             report(added, len(missing))
             if monotonic() - saved > _SAVE_EVERY:
-                _write_state(folder, kept)
+                _write_state(folder, kept, embedder.key)
                 saved = monotonic()
         if added or gone:
-            kept = _write_state(folder, kept)
+            kept = _write_state(folder, kept, embedder.key)
     return _as_index(root, kept, added)
 
 
@@ -168,25 +169,26 @@ def _grow(state: _State, entries: dict[str, dict[str, Any]], encoded: Encoded | 
         state.pieces.append(encoded)
 
 
-def _read_state(folder: Path) -> _State:
+def _read_state(folder: Path, weights: str) -> _State:
     try:
-        index = read_json(folder / INDEX)
-        encoded = read_encoded(folder, index["arrays"]) if index["arrays"] else None
+        index = read_kept(folder / INDEX, {"weights": weights})
+        name, told = index["arrays"], index["encoded"]
+        encoded = read_encoded(folder, name, told) if name else None
         entries = dict(index["pictures"])
         rows = [e["row"] for e in entries.values() if e["row"] is not None]
-        if rows and (encoded is None or max(rows) >= len(encoded)):
+        if rows and (encoded is None or not 0 <= min(rows) <= max(rows) < len(encoded)):
             raise ValueError("rows beyond the arrays")
         return _State(entries, [] if encoded is None else [encoded])
-    except (InputError, OSError, ValueError, KeyError, TypeError):
+    except UNUSABLE:
         return _State({}, [])  # none yet, or damaged: made again
 
 
-def _write_state(folder: Path, state: _State) -> _State:
+def _write_state(folder: Path, state: _State, weights: str) -> _State:
     """Keep only rows in use, sorted by name; then forget the arrays of the state before."""
     entries = dict(sorted(state.entries.items()))
     used = [e["row"] for e in entries.values() if e["row"] is not None]
     pieces: list[Encoded] = []
-    arrays = ""
+    arrays, told = "", {}
     if used:
         encoded = Encoded.cat(state.pieces).select(torch.tensor(used))
         pieces = [encoded]
@@ -196,8 +198,9 @@ def _write_state(folder: Path, state: _State) -> _State:
             for name, e in entries.items()
         }
         arrays = sha256("\n".join(f"{n} {e['sha']}" for n, e in entries.items()))[:16]
-        write_encoded(folder, arrays, encoded)
-    write_json(folder / INDEX, {"arrays": arrays, "pictures": entries})
+        told = write_encoded(folder, arrays, encoded)
+    index = {"arrays": arrays, "encoded": told, "pictures": entries}
+    write_kept(folder / INDEX, index, {"weights": weights})
     for file in folder.glob("*.npy"):
         if not arrays or not file.name.startswith(f"{arrays}."):
             file.unlink(missing_ok=True)

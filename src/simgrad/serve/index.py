@@ -1,34 +1,35 @@
 """Embeddings kept on disk: made once for a model and a set of pictures, added to when it grows.
 
 RUN/search/KEY/ (or the cache folder, where the run's is not writable) holds what the weights with
-hash KEY made. Arrays are named after their content's key and never changed; index.json, written
-last, says which belong together. So a reader sees the old state or the new one, and a killed
-writer leaves nothing that counts. One writer at a time: the others wait for its lock.
+hash KEY made. Arrays are never changed; index.json, written last, says which belong together, what
+they were made from and what they must look like. So a reader sees the old state or the new one,
+a killed writer leaves nothing that counts, and what was damaged or made from other data is made
+anew. One writer at a time: the others wait for its lock.
 """
 
 import os
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from simgrad.core.cache import cache_folder
+from simgrad.core.derived import read_array, read_kept, write_array, write_kept
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, lock, read_json, sweep, write_json
-from simgrad.data.base import Dataset, Split
+from simgrad.core.files import lock, sweep
+from simgrad.data.base import Split
 from simgrad.models import Encoded
-from simgrad.runs.encoding import encode_source
-from simgrad.runs.prepare import source_of
 from simgrad.serve.embedder import Embedder
 
 INDEX = "index.json"
 _PARTS = ("vectors", "tokens", "mask")
+# What reading a kept file can end in; all of it means: make it anew.
+UNUSABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 def place_of(embedder: Embedder) -> Path:
     """Where this model's embeddings are kept."""
-
     own = embedder.path / "search" / embedder.key
     try:
         own.mkdir(parents=True, exist_ok=True)
@@ -39,68 +40,55 @@ def place_of(embedder: Embedder) -> Path:
     return cache_folder() / "search" / embedder.key
 
 
-def write_encoded(folder: Path, name: str, encoded: Encoded) -> None:
-    """vectors, tokens and mask as NAME.PART.npy."""
+def write_encoded(folder: Path, name: str, encoded: Encoded) -> dict[str, Any]:
+    """vectors, tokens and mask as NAME.PART.npy; what to check them by."""
+    told = {}
     for part in _PARTS:
         tensor: Tensor | None = getattr(encoded, part)
         if tensor is not None:
-            with atomic_path(folder / f"{name}.{part}.npy") as path, open(path, "wb") as file:
-                np.save(file, tensor.cpu().numpy(), allow_pickle=False)
+            told[part] = write_array(folder / f"{name}.{part}.npy", tensor.cpu().numpy())
+    return told
 
 
-def read_encoded(folder: Path, name: str) -> Encoded:
+def read_encoded(folder: Path, name: str, told: dict[str, Any]) -> Encoded:
     """What `write_encoded` wrote, memory-mapped."""
     parts: dict[str, Tensor] = {}
     for part in _PARTS:
-        path = folder / f"{name}.{part}.npy"
-        if path.is_file():
-            # Copy-on-write: torch wants memory it may write to, the file stays as it is.
-            parts[part] = torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
-    if not parts:
-        raise FileNotFoundError(folder / name)
+        if part in told:
+            parts[part] = torch.from_numpy(read_array(folder / f"{name}.{part}.npy", told[part]))
     return Encoded(**parts)
 
 
 def split_embeddings(
-    embedder: Embedder, dataset: Dataset, split: Split, fingerprint: str
+    embedder: Embedder, split: Split, fingerprint: str, name: str | None = None
 ) -> tuple[Encoded, Encoded]:
-    """Images and captions of a split."""
-    folder = place_of(embedder) / f"{split.name}-{fingerprint[:16]}"
-    ready = _ready_split(folder)
+    """Images and captions of a split; `name`: of a part of it that goes by another name."""
+    folder = place_of(embedder) / f"{name or split.name}-{fingerprint[:16]}"
+    made_from = {"weights": embedder.key, "data": fingerprint}
+    ready = _ready_split(folder, made_from)
     if ready is not None:
         return ready
     try:
-        with lock(folder.with_suffix(".lock"), what=f"the embeddings of {dataset.name}"):
-            ready = _ready_split(folder)
+        with lock(folder.with_suffix(".lock"), what=f"the embeddings of {split.dataset}"):
+            ready = _ready_split(folder, made_from)
             if ready is not None:
                 return ready
             sweep(folder)
-            images, captions = _encode(embedder, split)
-            write_encoded(folder, "images", images)
-            write_encoded(folder, "captions", captions)
-            write_json(folder / INDEX, {"images": len(images), "captions": len(captions)})
+            images, captions = embedder.encode_split(split)
+            index = {
+                "images": write_encoded(folder, "images", images),
+                "captions": write_encoded(folder, "captions", captions),
+            }
+            write_kept(folder / INDEX, index, made_from)
             return images, captions
     except OSError:  # no place to keep them: make them each time
-        return _encode(embedder, split)
+        return embedder.encode_split(split)
 
 
-def _ready_split(folder: Path) -> tuple[Encoded, Encoded] | None:
-    if not (folder / INDEX).is_file():
-        return None
+def _ready_split(folder: Path, made_from: dict[str, str]) -> tuple[Encoded, Encoded] | None:
     try:
-        index = read_json(folder / INDEX)
-        images, captions = read_encoded(folder, "images"), read_encoded(folder, "captions")
-        whole = (len(images), len(captions)) == (index["images"], index["captions"])
-        return (images, captions) if whole else None
-    except (InputError, OSError, ValueError, KeyError, TypeError):
-        return None  # damaged: made again
-
-
-def _encode(embedder: Embedder, split: Split) -> tuple[Encoded, Encoded]:
-
-    assert embedder.run is not None
-    source = source_of(
-        split, embedder.tokenizer, embedder.model, embedder.device, embedder.run.recipe
-    )
-    images, captions = encode_source(embedder.model, source)
-    return images.to("cpu"), captions.to("cpu")
+        index = read_kept(folder / INDEX, made_from)
+        images = read_encoded(folder, "images", index["images"])
+        return images, read_encoded(folder, "captions", index["captions"])
+    except UNUSABLE:
+        return None  # none yet, or damaged

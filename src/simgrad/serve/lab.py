@@ -86,6 +86,7 @@ class Lab:
         self.studies: dict[str, Study] = {}
         self._runs: dict[str, Run] = {}
         self._planned: dict[str, dict[str, Run]] = {}  # by study
+        self._labels: dict[str, str] = {}  # of the runs of studies
         for path in paths:
             self._add(Path(path))
         self._datasets: Kept[Dataset] = Kept(8)
@@ -96,8 +97,13 @@ class Lab:
     def _add(self, path: Path) -> None:
         if (path / PLAN).is_file():
             study, name = Study.open(path), _unused(slug(path.resolve().name), self.studies)
-            planned = [Run(folder) for folder, _ in study.jobs()]
-            self._planned[name] = {f"{name}.{slug(run.name)}": run for run in planned}
+            self._planned[name] = {}
+            for (folder, _), (_, row, recipe) in zip(study.jobs(), study.plan.runs(), strict=True):
+                run = Run(folder)
+                key = f"{name}.{slug(run.name)}"
+                self._planned[name][key] = run
+                seed = f", seed {recipe.seed}" if len(study.plan.seeds) > 1 else ""
+                self._labels[key] = f"{row.label}{seed}"
             self.studies[name] = study
         elif (path / RECIPE).is_file():
             self._runs[_unused(slug(path.resolve().name), self._runs)] = Run.open(path)
@@ -133,6 +139,10 @@ class Lab:
         if run is None or not (run.path / RECIPE).is_file():
             raise NotFound(f"there is no run '{name[:80]}' here.")
         return run
+
+    def label(self, name: str) -> str:
+        """What people call a run: its setting in a study, else its name."""
+        return self._labels.get(name) or self.run(name).name
 
     def searchable(self) -> dict[str, Run]:
         """Runs that have a checkpoint, and a recipe that can be read."""
@@ -180,8 +190,7 @@ class Lab:
             raise NotFound(f"the split '{split.name}' has features, but no pictures.")
         path = pictures.path(row)
         if path is not None:
-            root = _root(pictures)
-            if root is None or not inside(path, root):
+            if pictures.root is None or not inside(path, pictures.root):
                 raise NotFound("this picture lies outside the data set's folder.")
             return self._read(path, side)
         try:
@@ -204,14 +213,6 @@ class Lab:
     def close(self) -> None:
         """Stop what runs beside the server."""
         self.decoders.close()
-
-
-def _root(pictures: Any) -> Path | None:
-    """The folder that the files of a data set lie in."""
-    while not hasattr(pictures, "root") and hasattr(pictures, "pictures"):
-        pictures = pictures.pictures
-    root = getattr(pictures, "root", None)
-    return root if isinstance(root, Path) else None
 
 
 def _usable(run: Run) -> bool:

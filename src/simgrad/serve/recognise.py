@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.derived import read_array, read_kept, write_array, write_kept
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, lock, open_array
+from simgrad.core.files import lock
 from simgrad.data.base import Split
 
 if TYPE_CHECKING:
@@ -48,15 +49,26 @@ def find(picture: "Image", split: Split, place: Path, fingerprint: str) -> int |
 
 def _thumbprints(split: Split, place: Path, fingerprint: str) -> Array:
     path = place / f"thumbprints-{split.name}-{fingerprint[:16]}.npy"
+    made_from = {"data": fingerprint, "split": split.name}
+    known = _ready(path, made_from)
+    if known is not None:
+        return known
     try:
-        if not path.is_file():
-            with lock(path.with_suffix(".lock"), what=str(path)):
-                if not path.is_file():
-                    with atomic_path(path) as temporary, open(temporary, "wb") as file:
-                        np.save(file, _compute(split), allow_pickle=False)
-        return open_array(path)
-    except (OSError, InputError):
+        with lock(path.with_suffix(".lock"), what=str(path)):
+            known = _ready(path, made_from)
+            if known is None:
+                known = _compute(split)
+                write_kept(path.with_suffix(".json"), write_array(path, known), made_from)
+            return known
+    except OSError:  # no place to keep them
         return _compute(split)
+
+
+def _ready(path: Path, made_from: dict[str, str]) -> Array | None:
+    try:
+        return read_array(path, read_kept(path.with_suffix(".json"), made_from))
+    except (InputError, OSError, ValueError):
+        return None  # none yet, or damaged
 
 
 def _compute(split: Split) -> Array:

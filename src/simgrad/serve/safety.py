@@ -11,10 +11,9 @@ import ipaddress
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from simgrad.core.errors import InputError
 from simgrad.serve.workers import Limits
@@ -69,13 +68,11 @@ class Access:
         query = f"?token={quote(self.token)}" if self.token else ""
         return f"http://{name}:{port}/{query}"
 
-    def knows(self, offered: str | None) -> bool:
+    def knows(self, offered: str) -> bool:
         """Compare in constant time."""
         if self.token is None:
             return True
-        return offered is not None and hmac.compare_digest(
-            offered.encode("utf-8", "replace"), self.token.encode()
-        )
+        return hmac.compare_digest(offered.encode("utf-8", "replace"), self.token.encode())
 
 
 class Guard:
@@ -116,17 +113,17 @@ class Guard:
             return 403, "requests from other sites are not answered.", {}
         if self.access.token is None:
             return None
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         bearer = headers.get("authorization", "")
         bearer = bearer[7:] if bearer[:7].lower() == "bearer " else ""
-        if "token" in query and self.access.knows(query["token"]):
+        if any(name == "token" and self.access.knows(value) for name, value in query):
             # Out of the address bar, into a cookie that scripts cannot read.
-            rest = urlencode([(k, v) for k, v in query.items() if k != "token"])
+            rest = urlencode([(name, value) for name, value in query if name != "token"])
             path = "/" + quote(str(scope["path"]).lstrip("/\\"), safe="/")
             cookie = f"{COOKIE}={quote(self.access.token or '')}; HttpOnly; SameSite=Strict; Path=/"
             where = f"{path}?{rest}" if rest else path
             return 303, "", {"location": where, "set-cookie": cookie}
-        if self.access.knows(bearer) or self.access.knows(_cookie(headers.get("cookie", ""))):
+        if any(map(self.access.knows, [bearer, *_tokens(headers.get("cookie", ""))])):
             return None
         reason = "a token is needed: open the address that `simgrad serve` printed."
         return 401, reason, {"www-authenticate": "Bearer"}
@@ -220,14 +217,10 @@ def host_name_of(origin: str) -> str | None:
         return None
 
 
-def _cookie(header: str) -> str | None:
-    from urllib.parse import unquote
-
-    try:
-        cookies = SimpleCookie(header)
-    except CookieError:
-        return None
-    return unquote(cookies[COOKIE].value) if COOKIE in cookies else None
+def _tokens(header: str) -> list[str]:
+    """The tokens among the cookies. Other servers on this host set cookies too, of any form."""
+    pairs = (part.strip().partition("=") for part in header.split(";"))
+    return [unquote(value.strip('"')) for name, _, value in pairs if name == COOKIE]
 
 
 def inside(path: Path, root: Path) -> bool:

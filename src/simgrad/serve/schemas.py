@@ -19,7 +19,8 @@ class RunSummary(BaseModel):
 
     id: str
     study: str | None = Field(description="id of the study it belongs to")
-    name: str
+    name: str = Field(description="name of its folder")
+    label: str = Field(description="what people call it: its setting in a study, else its name")
     status: str = Field(description="waiting, running, finished, stopped, failed or unreadable")
     objective: str
     model: str
@@ -87,7 +88,10 @@ class FoundItem(BaseModel):
 
     rank: int
     row: int
-    score: float
+    score: float = Field(description="similarity to the query")
+    probability: float | None = Field(
+        description="of being right, as learned on the validation split; null: not known"
+    )
     name: str
     captions: list[str]
     right: bool | None = Field(description="known to belong to the query; null: not known")
@@ -98,6 +102,7 @@ class SearchResult(BaseModel):
     """What one run found."""
 
     run: str
+    label: str
     split: str
     query: str
     kind: Literal["sentence", "picture"]
@@ -106,6 +111,8 @@ class SearchResult(BaseModel):
     searched_images: int
     searched_captions: int
     milliseconds: float
+    sure: float | None = Field(description="from which probability on a hit counts")
+    verdict: str = Field(description="in words whether anything fits; empty: not known")
     notes: list[str]
     error: str | None = Field(default=None, description="why this run could not search")
 
@@ -137,7 +144,7 @@ class BenchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    objective: Name = "nt-xent"
+    objective: Name = Field(default="", description="the first that is declared, if left out")
     parameters: dict[Name, bool | float | Name] = Field(default={}, max_length=40)
     run: Name | None = Field(default=None, description="whose model; null: a made-up batch")
     split: Name = "test"
@@ -173,6 +180,7 @@ class BenchResult(BaseModel):
     t2i: list[list[float]] = Field(description="dL/dS of caption queries")
     triplets: list[tuple[float, float]] = Field(description="(s+, hardest s-) of the batch")
     field: Field2D
+    drawn: dict[str, str] = Field(description="push and pull as SVG, with the batch's triplets")
     attention: dict[str, dict[str, float | None]]
 
 

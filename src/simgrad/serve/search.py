@@ -2,28 +2,31 @@
 
 Models that embed are searched by a matrix product, exactly (`exact.py`). Above a million items,
 FAISS is used where it is installed (`approximate.py`). Models that compare sets are asked
-for similarities.
+for similarities. How sure a hit is was learned on the validation split (`sureness.py`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
-from simgrad.models import Encoded, RetrievalModel
-from simgrad.serve.approximate import LARGE, Approximate, available
+from simgrad.data.cutting import open_picture
+from simgrad.data.pictures import SUFFIXES
+from simgrad.models import Encoded
 from simgrad.serve.embedder import Embedder
-from simgrad.serve.exact import Exact, Ranked, best
+from simgrad.serve.exact import Ranked
 from simgrad.serve.folder import FolderIndex, folder_embeddings
+from simgrad.serve.gallery import Gallery
 from simgrad.serve.index import place_of, split_embeddings
 from simgrad.serve.recognise import find
+from simgrad.serve.results import Hit, Results
+from simgrad.serve.sureness import Sureness, sureness_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,117 +34,92 @@ if TYPE_CHECKING:
 MOST = 1000  # results of one query
 
 
-class Gallery:
-    """Encoded items of one kind, images or captions, that can be searched."""
-
-    def __init__(
-        self, model: RetrievalModel, items: Encoded, kind: str, index: Path | None
-    ) -> None:
-        self.model, self.items, self.kind, self._index_path = model, items, kind, index
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @cached_property
-    def _vectors(self) -> Exact | Approximate:
-        vectors = self.items.vectors
-        assert vectors is not None
-        if self._index_path is None or len(self) < LARGE or not available():
-            return Exact(vectors)
-        return Approximate.open(self._index_path, vectors)
-
-    @torch.no_grad()
-    def search(self, query: Encoded, top: int) -> Ranked:
-        """The items that fit a query of the other kind."""
-        if self.model.embeds and query.vectors is not None and self.items.vectors is not None:
-            return self._vectors.search(query.vectors[0].cpu(), top)
-        device = next(self.model.parameters()).device
-        query, scores = query.to(device), []
-        for start in range(0, len(self), 512):
-            piece = self.items.select(slice(start, start + 512)).to(device)
-            pair = (piece, query) if self.kind == "images" else (query, piece)
-            scores.append(self.model.similarities(*pair).flatten().float().cpu())
-        return best(torch.cat(scores), top) if scores else []
-
-    def like(self, query: Encoded, top: int) -> Ranked:
-        """Items like one of the same kind; none where the model has no vectors."""
-        if query.vectors is None or self.items.vectors is None or not self.model.embeds:
-            return []
-        return self._vectors.search(query.vectors[0].cpu(), top)
-
-
-@dataclass(frozen=True)
-class Hit:
-    """One result."""
-
-    rank: int
-    row: int
-    score: float
-    name: str  # of the picture; of a caption's picture
-    captions: tuple[str, ...]  # of the picture; the caption itself
-    right: bool | None = None  # known to belong to the query; None: not known
-
-
-@dataclass(frozen=True)
-class Results:
-    """What a query found."""
-
-    query: str
-    kind: str  # "sentence" or "picture"
-    images: list[Hit] = field(default_factory=list)
-    captions: list[Hit] = field(default_factory=list)
-    searched_images: int = 0
-    searched_captions: int = 0
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-
-
 class Searcher:
-    """A model and what it searches: a split of the run's data, a folder of pictures, or both."""
+    """A model and what it searches: a split of its data, or the pictures of a folder."""
 
     def __init__(
         self,
         embedder: Embedder,
-        split: str | None = "test",
+        split: str = "test",
         folder: Path | None = None,
         *,
         dataset: Dataset | None = None,
         exact: bool = False,
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self.embedder = embedder
-        self.split: Split | None = None
+        self.embedder, self._exact = embedder, exact
         self.folder: FolderIndex | None = None
-        self.images: Gallery | None = None
-        self.captions: Gallery | None = None
-        model, place = embedder.model, None if exact else place_of(embedder)
-        if embedder.run is not None and split is not None:
-            dataset = dataset if dataset is not None else embedder.run.dataset()
-            self.fingerprint = dataset.fingerprint()
-            self.split = dataset.split(split)
-            images, captions = split_embeddings(embedder, dataset, self.split, self.fingerprint)
-            name = f"{split}-{self.fingerprint[:16]}"
-            where = None if place is None else place / name
-            self.images = Gallery(model, images, "images", where and where / "images.faiss")
-            self.captions = Gallery(model, captions, "captions", where and where / "captions.faiss")
+        self.dataset, self._no_data = dataset, ""
         if folder is not None:
             self.folder = folder_embeddings(embedder, folder, report=report)
+        if dataset is None:
+            self.dataset = self._open_data()
+        self.split: Split | None = None
+        if self.dataset is not None and (folder is None or split in self.dataset.splits):
+            self.split = self.dataset.split(split)
+
+    def _open_data(self) -> Dataset | None:
+        """The model's data; a folder can be searched without it."""
+        try:
+            return self.embedder.dataset()
+        except InputError as error:
+            if self.folder is None:
+                raise
+            self._no_data = str(error)
+            return None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the data."""
+        return "" if self.dataset is None else self.dataset.fingerprint()
+
+    @cached_property
+    def _encoded(self) -> tuple[Encoded, Encoded]:
+        assert self.split is not None
+        return split_embeddings(self.embedder, self.split, self.fingerprint)
+
+    def _gallery(self, items: Encoded, kind: str) -> Gallery:
+        assert self.split is not None
+        place = place_of(self.embedder) / f"{self.split.name}-{self.fingerprint[:16]}"
+        index = None if self._exact else place / f"{kind}.faiss"
+        return Gallery(self.embedder.model, items, kind, index)
+
+    @cached_property
+    def images(self) -> Gallery | None:
+        """The pictures that are searched; None: there are none."""
+        if self.folder is not None:
             items = self.folder.encoded
-            self.images = Gallery(model, items, "images", None) if items is not None else None
-        elif embedder.run is None:
-            raise InputError(f"{embedder.path} is a checkpoint without data: give --folder.")
+            return None if items is None else Gallery(self.embedder.model, items, "images")
+        return self._gallery(self._encoded[0], "images")
+
+    @cached_property
+    def captions(self) -> Gallery | None:
+        """The captions that are searched; None: without data there are none."""
+        return None if self.split is None else self._gallery(self._encoded[1], "captions")
+
+    @cached_property
+    def sureness(self) -> Sureness:
+        """How sure hits are; learned at the first search."""
+        if self._no_data:
+            return Sureness(why_not=self._no_data.rstrip("."))
+        return sureness_of(self.embedder, self.dataset, self.fingerprint)
 
     def sentence(self, text: str, top: int = 10) -> Results:
         """Pictures that a sentence describes."""
+        top, gallery = _checked(top), self.images
         start = perf_counter()
         query = self.embedder.sentence(text)
-        ranked = self.images.search(query, _checked(top)) if self.images is not None else []
+        # One more than is shown: how far the first stands before the second is part of how sure.
+        ranked = [] if gallery is None else gallery.search(query, top + 1)
         seconds = perf_counter() - start
         unknown = self.embedder.unknown_words(text)
-        notes = (f"not in the model's vocabulary: {', '.join(unknown)[:200]}",) if unknown else ()
+        notes = [f"not in the model's vocabulary: {', '.join(unknown)[:200]}"] if unknown else []
+        known = self._known("sentence", ranked, gallery, notes)
         own = self._captions_like(text)
-        images = [self._image(k, row, score, own) for k, (row, score) in enumerate(ranked, 1)]
-        return Results(text, "sentence", images, [], len(self.images or ()), 0, seconds, notes)
+        images = [self._image(k, *hit, own=own) for k, hit in _numbered(ranked[:top], known)]
+        cut = self._cut("sentence", gallery)
+        searched = len(gallery or ())
+        return Results(text, "sentence", images, [], searched, 0, seconds, tuple(notes), *cut)
 
     def picture(self, picture: "Image", name: str, top: int = 10) -> Results:
         """Captions that fit a picture, and pictures like it."""
@@ -167,7 +145,6 @@ class Searcher:
 
     def recognise(self, picture: "Image") -> int | None:
         """The row of a picture that belongs to the split, where only features can be read."""
-
         if self.split is None or self.split.features is None or self.split.pictures is None:
             return None
         return find(picture, self.split, place_of(self.embedder).parent, self.fingerprint)
@@ -176,40 +153,83 @@ class Searcher:
         self, query: Encoded, name: str, top: int, start: float, row: int | None = None
     ) -> Results:
         top = _checked(top)
-        captions = self.captions.search(query, top) if self.captions is not None else []
+        captions = self.captions.search(query, top + 1) if self.captions is not None else []
         like = self.images.like(query, top + 1) if self.images is not None else []
         if self.folder is None:
             like = [(r, score) for r, score in like if r != row]
         seconds = perf_counter() - start
-        notes: tuple[str, ...] = ()
+        notes = []
         if row is not None and self.split is not None and name != self.split.image_names[row]:
-            notes = (f"this is {self.split.image_names[row]} of the {self.split.name} split",)
+            notes.append(f"this is {self.split.image_names[row]} of the {self.split.name} split")
+        known = self._known("picture", captions, self.captions, notes)
         return Results(
             name,
             "picture",
-            [self._image(k, r, score, None) for k, (r, score) in enumerate(like[:top], 1)],
-            [self._caption(k, r, score, row) for k, (r, score) in enumerate(captions, 1)],
+            [self._image(k, *hit) for k, hit in _numbered(like[:top])],
+            [self._caption(k, *hit, image=row) for k, hit in _numbered(captions[:top], known)],
             len(self.images or ()),
             len(self.captions or ()),
             seconds,
-            notes,
+            tuple(notes),
+            *self._cut("picture", self.captions),
         )
 
-    def _image(self, rank: int, row: int, score: float, own: list[int] | None) -> Hit:
+    def _known(
+        self, kind: str, ranked: Ranked, gallery: Gallery | None, notes: list[str]
+    ) -> Sequence[float | None]:
+        """The probability of each hit; a note where there is none, or it is a guess."""
+        if gallery is None or not ranked:
+            return []
+        calibration = self.sureness.of(kind)
+        if calibration is None:
+            notes.append(f"how sure these are is not known: {self.sureness.why_not}")
+            return []
+        if calibration.far_from(len(gallery)):
+            notes.append(
+                f"how sure these are was learned among {calibration.candidates:,}, far from the "
+                f"{len(gallery):,} searched here: take it as a guess"
+            )
+        return calibration.probabilities([score for _, score in ranked], len(gallery))
+
+    def _cut(self, kind: str, gallery: Gallery | None) -> tuple[float | None, float | None]:
+        """From where on nothing fits, and what that is worth."""
+        calibration = self.sureness.of(kind)
+        if calibration is None or gallery is None:
+            return None, None
+        return calibration.cut_off(len(gallery)), calibration.refused
+
+    def _image(
+        self, rank: int, row: int, score: float, p: float | None, own: Sequence[int] = ()
+    ) -> Hit:
         if self.folder is not None:
-            return Hit(rank, row, score, self.folder.names[row], ())
+            return Hit(rank, row, score, self.folder.names[row], (), probability=p)
         assert self.split is not None
         captions = tuple(self.split.captions[int(c)] for c in self.split.captions_of(row))
         right = self._fits(row, own[0]) if own else None
-        return Hit(rank, row, score, self.split.image_names[row], captions, right)
+        return Hit(rank, row, score, self.split.image_names[row], captions, right, p)
 
-    def _caption(self, rank: int, row: int, score: float, image: int | None) -> Hit:
+    def _caption(
+        self, rank: int, row: int, score: float, p: float | None, image: int | None
+    ) -> Hit:
         assert self.split is not None
-        owner = int(self.split.image_of_caption[row])
+        name = self.split.image_names[int(self.split.image_of_caption[row])]
         right = None if image is None else self._fits(image, row)
-        return Hit(
-            rank, row, score, self.split.image_names[owner], (self.split.captions[row],), right
-        )
+        return Hit(rank, row, score, name, (self.split.captions[row],), right, p)
+
+    def thumbnail(self, row: int, side: int) -> "Image | None":
+        """The picture of a row of what is searched, small; None where it cannot be read."""
+        try:
+            if self.folder is not None:
+                path = self.folder.root / self.folder.names[row]
+                picture = open_picture(path, str(path), least=side)
+            elif self.split is None or self.split.pictures is None:
+                return None
+            else:
+                picture = self.split.pictures.picture(row)
+        except InputError:
+            return None
+        picture.thumbnail((side, side))
+        return picture
 
     def _fits(self, image: int, caption: int) -> bool:
         assert self.split is not None
@@ -229,12 +249,33 @@ class Searcher:
         return found
 
 
+def _numbered(
+    ranked: Ranked, known: Sequence[float | None] = ()
+) -> list[tuple[int, tuple[int, float, float | None]]]:
+    """rank -> row, score and probability of each hit."""
+    pairs = zip_longest(ranked, known[: len(ranked)])
+    return [(k, (row, score, p)) for k, ((row, score), p) in enumerate(pairs, 1)]
+
+
 def _checked(top: int) -> int:
     if not 1 <= top <= MOST:
         raise InputError(f"--top is 1 to {MOST:,}, not {top}.")
     return top
 
 
-def row_named(names: Sequence[str], name: str) -> int | None:
-    """The row of a picture that goes by a name."""
-    return next((row for row, known in enumerate(names) if known == name), None)
+def ask(searcher: Searcher, query: str, top: int = 10) -> Results:
+    """Search by a sentence, by a picture's file, or by the name of a picture of the split."""
+    path = Path(query)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it: a sentence
+        is_file = False
+    if is_file:
+        return searcher.picture(open_picture(path, str(path), least=512), path.name, top)
+    names = searcher.split.image_names if searcher.split is not None else ()
+    row = next((row for row, name in enumerate(names) if name == query), None)
+    if row is not None:
+        return searcher.row(row, top)
+    if path.suffix.lower() in SUFFIXES and " " not in query:
+        raise InputError(f"{query}: there is no such picture.")
+    return searcher.sentence(query, top)

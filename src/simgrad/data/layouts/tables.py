@@ -32,6 +32,10 @@ class TablePictures:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def root(self) -> Path | None:
+        return None
+
     def path(self, row: int) -> Path | None:
         value = self._value(row)
         path = value.get("path")

@@ -62,6 +62,10 @@ class ShardPictures:
         places = (f"{m.shard.name} {m.name} {m.offset} {m.size}\n" for m in self.members)
         return sha256(*(content_hash(shard, verify=verify) for shard in shards), *places)
 
+    @property
+    def root(self) -> Path | None:
+        return None
+
     def picture(self, row: int) -> "Image":
         member = self.members[row]
         return decode(member.read(), f"{member.shard}, member {member.name}")

@@ -116,6 +116,10 @@ class ScenePictures:
         """The world's spec says it all."""
         return sha256(f"{VERSION} {self._name} {self._world}")
 
+    @property
+    def root(self) -> Path | None:
+        return None
+
     def scene(self, row: int) -> Scene:
         """What is in a picture."""
         return self._scenes[row]

@@ -3,6 +3,9 @@
 
 const $ = (id) => document.getElementById(id);
 const declared = JSON.parse($("bench").dataset.declared);
+const countLabels = JSON.parse($("bench").dataset.counts);
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let result = null;
 let pending = null;
 let running = false;
@@ -13,8 +16,6 @@ for (const entry of declared) {
   option.value = option.textContent = entry.name;
   $("objective").append(option);
 }
-$("objective").value = "nt-xent";
-
 function control(parameter) {
   const label = document.createElement("label");
   label.className = "parameter";
@@ -108,7 +109,7 @@ function shown() {
 // Blue pulls, orange pushes, the ground is zero.
 function diverging(share) {
   const ground = dark.matches ? [34, 40, 45] : [246, 246, 243];
-  const end = share < 0 ? (dark.matches ? [112, 178, 240] : [38, 92, 150]) : (dark.matches ? [240, 140, 92] : [196, 84, 40]);
+  const end = share < 0 ? (dark.matches ? [93, 180, 240] : [0, 104, 168]) : (dark.matches ? [255, 147, 81] : [184, 71, 0]);
   const by = Math.sqrt(Math.min(1, Math.abs(share))); // small weights stay visible
   return ground.map((c, i) => Math.round(c + (end[i] - c) * by));
 }
@@ -132,8 +133,18 @@ function draw() {
   context.strokeRect(pair[1] * cell, pair[0] * cell, cell - 1, cell - 1);
   drawScale();
   showPair();
-  drawTriplets($("triplet"), result.field, { batch: result.triplets }, $("kind").value);
+  drawTriplet();
   counts();
+}
+
+// Drawn by the server, whose texts are escaped; the values are for the pointer.
+function drawTriplet() {
+  $("triplet").innerHTML = result.drawn[$("kind").value];
+  const svg = $("triplet").querySelector("svg");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `triplet diagram of ${result.objective}`);
+  const { field } = result;
+  hoverTriplets(svg, async () => field);
 }
 
 function drawScale() {
@@ -148,20 +159,15 @@ function drawScale() {
 }
 
 function counts() {
-  const names = {
-    contributing: "negatives that contribute",
-    effective: "effective number of them",
-    hardest_share: "share on the hardest",
-    zero_share: "queries without gradient",
-  };
-  const rows = [["loss", result.value === null ? "–" : Number(result.value.toPrecision(4))]];
-  for (const [key, name] of Object.entries(names)) {
+  const rows = [["loss", result.value === null ? "–" : Number(result.value.toPrecision(4)), ""]];
+  for (const [key, { label, meaning, share }] of Object.entries(countLabels)) {
     const [i, t] = ["i2t", "t2i"].map((way) => result.attention[way]?.[key]);
-    const figure = (v) => (v === null || v === undefined ? "–" : key.endsWith("share") ? `${(100 * v).toFixed(0)}%` : v.toFixed(1));
-    rows.push([name, `${figure(i)} image, ${figure(t)} caption`]);
+    const figure = (v) => (v === null || v === undefined ? "–" : share ? `${(100 * v).toFixed(0)}%` : v.toFixed(1));
+    rows.push([label, `${figure(i)} image, ${figure(t)} caption`, meaning]);
   }
-  $("counts").replaceChildren(...rows.map(([name, value]) => {
+  $("counts").replaceChildren(...rows.map(([name, value, meaning]) => {
     const row = document.createElement("div");
+    row.title = meaning;
     const term = document.createElement("dt");
     const told = document.createElement("dd");
     term.textContent = name;
@@ -213,12 +219,23 @@ function showPair() {
   $("pair").replaceChildren(...parts, words);
 }
 
+// The pair with the keyboard.
+function step(event) {
+  const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  if (!by || !result) return;
+  event.preventDefault();
+  const most = result.images.length - 1;
+  pair = pair.map((value, i) => Math.min(most, Math.max(0, value + by[i])));
+  draw();
+}
+
 $("objective").addEventListener("change", choose);
 for (const id of ["run", "size", "seed"]) $(id).addEventListener("change", ask);
 for (const id of ["way", "kind"]) $(id).addEventListener("change", () => result && draw());
 $("controls").addEventListener("submit", (event) => event.preventDefault());
 $("weights").addEventListener("pointermove", point);
 $("weights").addEventListener("pointerdown", point);
+$("weights").addEventListener("keydown", step);
 window.addEventListener("resize", () => result && draw());
 dark.addEventListener("change", () => result && draw());
 choose();

@@ -1,4 +1,4 @@
-"""Charts of shares and of fields: stacked bars, and a triplet's weights with real triplets."""
+"""Charts of fields as SVG: how hard a triplet is pulled or pushed, and where real triplets lay."""
 
 import base64
 import io
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.report.charts import LETTER, WIDTH
-from simgrad.report.svg import colour_class, drawing, element, group, number, printed, spread, ticks
+from simgrad.core.charts import WIDTH
+from simgrad.core.svg import drawing, element, group, number, printed, spread, ticks
 
 Array = npt.NDArray[np.float64]
 _HEAT = (0, 104, 168)  # the first colour; how opaque it is tells the weight
+_DOTS = 220  # of each phase: more hide what lies beneath
+_PHASE_COLOURS = {"early": 4, "middle": 2, "late": 1}
 
 
 @dataclass(frozen=True)
@@ -25,45 +27,14 @@ class Phase:
     drawn: bool  # each point, not only their median
 
 
-def share_chart(
-    rows: Sequence[tuple[str, int | None, Sequence[float]]], names: Sequence[str], title: str
-) -> str:
-    """Shares that add up to one, a bar for each system: darkest is best."""
-    left, right, step, top = 4.0, WIDTH - 4, 42.0, 42.0
-    shades = [1 - 0.88 * i / max(1, len(names) - 1) for i in range(len(names))]
-    parts = [element("text", title, x=2, y=12, class_="strong")]
-    x = left
-    for name, shade in zip(names, shades, strict=True):
-        parts.append(
-            element("rect", x=x, y=22.0, width=9, height=9, rx=2, class_="f0", opacity=shade)
-        )
-        parts.append(element("text", name, x=x + 13, y=30.5))
-        x += 24 + LETTER * len(name)
-    for i, (label, colour, shares) in enumerate(rows):
-        y = top + step * i
-        parts.append(element("text", label, x=left, y=y + 12, class_=f"f{colour_class(colour)}"))
-        parts += _bar(shares, shades, left, right, y)
-    return drawing(WIDTH, top + step * len(rows), parts)
-
-
-def _bar(
-    shares: Sequence[float], shades: Sequence[float], left: float, right: float, y: float
-) -> list[str]:
-    parts, x = [], left
-    for shade, share in zip(shades, shares, strict=True):
-        size = (right - left) * share
-        parts.append(
-            element("rect", x=x, y=y + 18, width=max(0.0, size - 0.8), height=16, class_="f0",
-                    opacity=shade)
-        )  # fmt: skip
-        if size > 28:
-            kind, text = "on-dark" if shade > 0.7 else "strong", f"{100 * share:.0f}%"
-            middle = x + size / 2
-            parts.append(
-                element("text", text, x=middle, y=y + 30, text_anchor="middle", class_=kind)
-            )
-        x += size
-    return parts
+def training_phases(points: dict[str, Array]) -> list[Phase]:
+    """Some triplets of each phase; of the middle the median alone: it would hide the others."""
+    random = np.random.default_rng(0)
+    found = []
+    for name, each in points.items():
+        chosen = np.asarray(each[random.permutation(len(each))[:_DOTS]], dtype=float)
+        found.append(Phase(name, _PHASE_COLOURS.get(name, 3), chosen, drawn=name != "middle"))
+    return found
 
 
 class _Square:
@@ -83,9 +54,16 @@ class _Square:
 
 
 def field_chart(
-    weights: Array, bounds: tuple[float, float], title: str, phases: Sequence[Phase]
+    weights: Array,
+    bounds: tuple[float, float],
+    title: str,
+    phases: Sequence[Phase] = (),
+    source: str | None = None,
 ) -> str:
-    """A triplet's weight over s+ and s-, with where real triplets lay in each phase of training."""
+    """A triplet's weight over s+ and s-, with where real triplets lay in each phase of training.
+
+    `source`: where a page's script finds the values; "" if it has them.
+    """
     low, high = bounds
     at = _Square(low, high)
     side = at.right - at.left
@@ -93,7 +71,7 @@ def field_chart(
         element("text", title, x=2, y=12, class_="strong"),
         element("text", "↑ similarity of the hardest negative", x=2, y=28),
         element("image", x=at.left, y=at.top, width=side, height=side, href=_picture(weights),
-                preserveAspectRatio="none"),
+                preserveAspectRatio="none", class_="heat"),
         element("rect", x=at.left, y=at.top, width=side, height=side, fill="none", class_="axis"),
         element("line", x1=at.x(low), y1=at.y(low), x2=at.x(high), y2=at.y(high), class_="zero"),
     ]  # fmt: skip
@@ -104,18 +82,20 @@ def field_chart(
         parts.append(element("text", text, x=at.x(value), y=at.bottom + 15, text_anchor=anchor))
     label = "similarity of the positive →"
     parts.append(element("text", label, x=at.right, y=at.bottom + 31, text_anchor="end"))
-    for phase in phases:
-        if phase.drawn:
-            parts.append(_dots(phase, at))
-    parts.append(_trail(phases, at))
-    return drawing(WIDTH, at.bottom + 36, parts)
+    parts += [_dots(phase, at) for phase in phases if phase.drawn]
+    parts.append(_trail([phase for phase in phases if phase.name], at))
+    # What a page's script needs to tell the place of the pointer.
+    square = f"{number(at.left)} {number(at.top)} {number(side)}"
+    more = {} if source is None else {"data_square": square, "data_source": source}
+    return drawing(WIDTH, at.bottom + 36, parts, **more)
 
 
 def _dots(phase: Phase, at: _Square) -> str:
     dots = "".join(f"M{number(at.x(p))} {number(at.y(n))}h0" for p, n in phase.points)
+    few = len(phase.points) < 100
     return element(
-        "path", d=dots, class_=f"s{phase.colour}", stroke_width=2.8, stroke_linecap="round",
-        opacity=0.6,
+        "path", d=dots, class_=f"s{phase.colour}", stroke_width=5.5 if few else 2.8,
+        stroke_linecap="round", opacity=0.85 if few else 0.6,
     )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""Small SVG drawings, written by hand: colours are classes, so a page decides on light or dark."""
+"""Small SVG drawings, written by hand: colours are classes, so a page decides on light or dark.
+
+Charts are made of these pieces, for reports, the lab page and notebooks alike.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,29 +9,39 @@ from html import escape
 
 # Eight colours that differ for every kind of colour vision, on light paper and on dark.
 LIGHT = (
-    "#0068a8", "#c94f00", "#00795a", "#9a3f86", "#9a7400", "#3f4754", "#3d93cc", "#b0303f",
+    "#0068a8", "#b84700", "#00795a", "#9a3f86", "#866400", "#3f4754", "#2f7fb5", "#b0303f",
 )  # fmt: skip
 DARK = (
     "#5db4f0", "#ff9351", "#3fcf9f", "#df93cd", "#e6bd45", "#c9ced6", "#9fd4f7", "#ff8a94",
 )  # fmt: skip
-_INK = {"ink": ("#1c1f24", "#eceae4"), "muted": ("#5d6673", "#9aa3b0")}
-_LINES = {"rule": ("#dfdfda", "#31363e"), "paper": ("#fdfdfc", "#15171b")}
+_SURFACES = {  # name -> on light paper, on dark
+    "ink": ("#1c1f24", "#eceae4"),
+    "muted": ("#59616d", "#a3abb7"),
+    "rule": ("#dfdfda", "#31363e"),
+    "paper": ("#fdfdfc", "#15171b"),
+    "card": ("#ffffff", "#1a1d22"),
+    "sunken": ("#f4f4f1", "#20242b"),
+    "ground": ("#f4f4f1", "#121417"),
+    "warn": ("#6f4f00", "#e3c374"),
+    "warn-ground": ("#fbf3dd", "#2f2917"),
+}
 
 
-def styles(dark: bool) -> str:
+def colours(dark: bool) -> str:
     """The colours as CSS variables."""
-    named = {**_INK, **_LINES}
-    pairs = [f"--{name}:{values[dark]}" for name, values in named.items()]
+    pairs = [f"--{name}:{values[dark]}" for name, values in _SURFACES.items()]
     pairs += [f"--c{i}:{colour}" for i, colour in enumerate(DARK if dark else LIGHT)]
-    return ";".join([*pairs, "--cx:var(--muted)"])
+    pairs += ["--cx:var(--muted)", f"--heat:{'brightness(1.8)' if dark else 'none'}"]
+    return ";".join([*pairs, f"color-scheme:{'dark' if dark else 'light'}"])
 
 
-# What every drawing needs, whether it stands in the page or in a file of its own.
+# What every drawing needs, whether it stands in a page or in a file of its own.
 RULES = (
     "svg.chart{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',sans-serif;"
     "font-variant-numeric:tabular-nums}"
     ".chart text{fill:var(--muted)}.chart text.strong{fill:var(--ink);font-weight:600}"
-    ".chart .axis{stroke:var(--rule);stroke-width:1}"
+    ".chart text.on-dark{fill:var(--paper);font-weight:600}"
+    ".chart .heat{filter:var(--heat)}.chart .axis{stroke:var(--rule);stroke-width:1}"
     ".chart .zero{stroke:var(--muted);stroke-width:1;stroke-dasharray:2 3}"
     ".chart .halo{stroke:var(--paper);stroke-width:3;paint-order:stroke;stroke-linejoin:round}"
     + "".join(
@@ -72,10 +85,13 @@ def _value(value: object) -> str:
     return number(value) if isinstance(value, float) else escape(str(value))
 
 
-def drawing(width: float, height: float, parts: Sequence[str]) -> str:
-    """A drawing without its title; the writers add title and description."""
+def drawing(width: float, height: float, parts: Sequence[str], **attributes: object) -> str:
+    """A drawing without its title, which `described` adds."""
     box = f"0 0 {number(width)} {number(height)}"
-    return f'<svg class="chart" viewBox="{box}">{"".join(parts)}</svg>'
+    more = "".join(
+        f' {name.replace("_", "-")}="{_value(value)}"' for name, value in attributes.items()
+    )
+    return f'<svg class="chart" viewBox="{box}"{more}>{"".join(parts)}</svg>'
 
 
 def described(svg: str, name: str, title: str, description: str) -> str:
@@ -90,10 +106,8 @@ def described(svg: str, name: str, title: str, description: str) -> str:
 
 def standalone(svg: str) -> str:
     """The drawing as a file of its own, light or dark as the reader's system is."""
-    style = (
-        f"<style>:root{{{styles(False)}}}@media(prefers-color-scheme:dark){{:root{{{styles(True)}}}}}"
-        f"{RULES}svg{{background:var(--paper)}}</style>"
-    )
+    dark = f"@media(prefers-color-scheme:dark){{:root{{{colours(True)}}}}}"
+    style = f"<style>:root{{{colours(False)}}}{dark}{RULES}svg{{background:var(--paper)}}</style>"
     head, _, rest = svg.partition(">")
     return f'{head} xmlns="http://www.w3.org/2000/svg">{style}{rest}\n'
 

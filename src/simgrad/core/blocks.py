@@ -1,36 +1,51 @@
-"""What a report is made of: plain data, which the HTML and the Markdown writers render.
+"""What pages are made of: plain data, which the templates of `pages.py` turn into markup.
 
-Every text in here is plain text. Only the writers turn it into markup, and they escape all of it,
-so no caption or file name can become part of the page.
+Every text in here is plain text. Only templates make markup of it, and they escape all of it, so
+no caption or file name can become part of a page.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 Mark = Literal["right", "true", ""]  # the paired one; not paired, but true all the same; neither
 
 
-class Strong(NamedTuple):
+@dataclass(frozen=True)
+class Strong:
     """Words that matter."""
 
+    kind: ClassVar[str] = "strong"
     text: str
 
 
-class Code(NamedTuple):
+@dataclass(frozen=True)
+class Code:
     """A name as a program writes it."""
 
+    kind: ClassVar[str] = "code"
     text: str
 
 
-class Key(NamedTuple):
+@dataclass(frozen=True)
+class Key:
     """A system's name with its colour."""
 
+    kind: ClassVar[str] = "key"
     text: str
     colour: int | None
 
 
-Inline = str | Strong | Code | Key
+@dataclass(frozen=True)
+class Term:
+    """A word that not everybody knows, with its meaning."""
+
+    kind: ClassVar[str] = "term"
+    text: str
+    meaning: str
+
+
+Inline = str | Strong | Code | Key | Term
 Words = Sequence[Inline]
 
 
@@ -38,14 +53,16 @@ Words = Sequence[Inline]
 class Paragraph:
     """A paragraph; `lead` is large, `note` small."""
 
+    kind: ClassVar[str] = "paragraph"
     words: Words
-    kind: Literal["", "lead", "note"] = ""
+    tone: Literal["", "lead", "note"] = ""
 
 
 @dataclass(frozen=True)
 class Callout:
     """Something the reader must not miss."""
 
+    kind: ClassVar[str] = "callout"
     title: str
     lines: Sequence[str]
 
@@ -57,6 +74,7 @@ class Column:
     label: str
     numeric: bool = True
     over: str = ""
+    meaning: str = ""  # shown when asked for
 
 
 @dataclass(frozen=True)
@@ -72,16 +90,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row; `aside` rows are what others published, `group` rows are headings."""
+    """A row; `aside` rows are what a paper printed, `group` rows are headings."""
 
     cells: Sequence[Cell]
-    kind: Literal["", "aside", "group"] = ""
+    tone: Literal["", "aside", "group"] = ""
 
 
 @dataclass(frozen=True)
 class Table:
     """A table that scrolls sideways where it does not fit."""
 
+    kind: ClassVar[str] = "table"
     title: str
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -96,13 +115,15 @@ class Figure:
     title: str
     svg: str
     description: str  # what a reader who cannot see it is told
-    caption: str = ""
+    see: str = ""  # one sentence above: what to look for
+    caption: str = ""  # beneath: what the signs mean
 
 
 @dataclass(frozen=True)
 class Figures:
     """Drawings side by side, with the systems' colours above."""
 
+    kind: ClassVar[str] = "figures"
     figures: Sequence[Figure]
     keys: Sequence[Key] = ()
 
@@ -114,6 +135,7 @@ class Thumb:
     picture: str | None
     name: str
     mark: Mark = ""
+    note: str = ""  # beneath it
 
 
 @dataclass(frozen=True)
@@ -122,6 +144,7 @@ class Line:
 
     text: str
     mark: Mark = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,17 +159,18 @@ class Strip:
 
 @dataclass(frozen=True)
 class Example:
-    """A query and what was retrieved for it."""
+    """A query and what was retrieved for it: a sentence, or a picture where `sentence` is None."""
 
-    query: str | Thumb
+    sentence: str | None
     strips: Sequence[Strip]
-    own: Thumb | None = None  # the picture that a caption belongs to
+    picture: Thumb | None = None  # the query, or what the sentence was written for
 
 
 @dataclass(frozen=True)
 class Examples:
     """Queries, one after another."""
 
+    kind: ClassVar[str] = "examples"
     examples: Sequence[Example]
 
 
@@ -154,6 +178,7 @@ class Examples:
 class Listing:
     """Text as a program reads it."""
 
+    kind: ClassVar[str] = "listing"
     text: str
 
 
@@ -161,30 +186,20 @@ class Listing:
 class Details:
     """What is folded away until asked for."""
 
+    kind: ClassVar[str] = "details"
     title: str
     blocks: "Sequence[Block]"
 
 
 Block = Paragraph | Callout | Table | Figures | Examples | Listing | Details
+Album = dict[str, tuple[bytes, int, int]]  # name -> WebP, width, height
 
 
 @dataclass(frozen=True)
 class Section:
-    """A titled part of the report."""
+    """A titled part of a page."""
 
     anchor: str
     title: str
     short: str  # for the list of contents
     blocks: Sequence[Block]
-
-
-@dataclass(frozen=True)
-class Report:
-    """A whole report."""
-
-    title: str
-    subtitle: str
-    head: Sequence[Block]
-    sections: Sequence[Section]
-    foot: str
-    pictures: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # WebP, width, height

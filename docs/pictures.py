@@ -1,0 +1,110 @@
+"""Make the pictures of README and docs anew: `python docs/pictures.py STUDY`.
+
+STUDY is a finished study, such as `simgrad demo` leaves. Needs Chromium and its driver, and
+Selenium: `apt-get install chromium chromium-driver && pip install selenium`.
+"""
+
+import base64
+import io
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.support.ui import WebDriverWait
+
+from simgrad.analysis.drawing import save_figure, triplet_diagram
+from simgrad.analysis.pair_drawing import pair_weight_diagram
+from simgrad.data.scenes.montage import main as montage
+from simgrad.report import write_report
+from simgrad.serve.app import create_app
+from simgrad.serve.lab import Lab
+from simgrad.serve.server import listen, server
+from simgrad.studies.study import Study
+
+IMAGES = Path(__file__).parent / "images"
+WIDTH = 1240
+SIDE_BY_SIDE = ("nt-xent, seed 0", "triplet-sh, seed 0")
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A browser without a window, twice as sharp."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for option in ("--headless=new", "--no-sandbox", "--hide-scrollbars", "--disable-gpu"):
+        options.add_argument(option)
+    made = webdriver.Chrome(options, webdriver.ChromeService(str(shutil.which("chromedriver"))))
+    try:
+        yield made
+    finally:
+        made.quit()
+
+
+def photograph(chromium: Any, address: str, name: str, height: int, ready: str) -> None:
+    """The top of a page, as soon as it is `ready`."""
+    size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1.5, "mobile": False}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    chromium.get(address)
+    WebDriverWait(chromium, 60).until(lambda b: b.execute_script(f"return {ready}"))
+    found = chromium.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    picture = Image.open(io.BytesIO(base64.b64decode(found["data"]))).convert("RGB")
+    picture.quantize(256).save(IMAGES / name, optimize=True)
+    print(IMAGES / name)
+
+
+@contextmanager
+def lab_page(study: Path) -> Iterator[tuple[str, Lab]]:
+    """The lab page of a study."""
+    lab, listening = Lab([study]), listen("127.0.0.1", 0)
+    running = server(create_app(lab))
+    thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", lab
+    finally:
+        running.should_exit = True
+        thread.join(10)
+
+
+def main(study: Path) -> None:
+    """All of them."""
+    with browser() as chromium, tempfile.TemporaryDirectory() as folder:
+        page = write_report([study], Path(folder) / "report.html", batches=1)
+        photograph(chromium, page.as_uri(), "report.png", 980, "true")
+        with lab_page(study) as (address, lab):
+            chosen = [run for run in lab.searchable() if lab.label(run) in SIDE_BY_SIDE]
+            runs = "".join(f"&run={quote(run)}" for run in chosen)
+            loaded = "[...document.images].every(i => i.complete)"
+            place = f"{address}/search?q={quote('a red heart')}&top=6{runs}"
+            photograph(chromium, place, "lab-search.png", 900, loaded)
+            drawn = "document.querySelector('#triplet svg') && document.querySelector('#counts dd')"
+            photograph(chromium, f"{address}/bench", "lab-bench.png", 1020, drawn)
+    for name, figure in diagrams(study).items():
+        print(save_figure(figure, IMAGES / name))
+    montage(str(IMAGES / "scenes.png"))
+
+
+def diagrams(study: Path) -> dict[str, Any]:
+    """Objectives as docs/analysis.md shows them, and a run of the study."""
+    triplets = ["goal(triplet=con)", "goal(triplet=nca, tau=10)", "goal(triplet=cir, tau=10)"]
+    pairs = [f"goal(pair={name})" for name in ("con", "lin", "sig", "lin-ms", "sig-ms")]
+    four = ["goal(triplet=cir, pair=sig-ms)", "triplet-sh", "nt-xent", "smooth-ap(tau=0.1)"]
+    run = next(run for run in Study.open(study).runs if run.recipe.objective == "nt-xent")
+    return {
+        "goal-triplet-weights.png": triplet_diagram(triplets, part="triplet"),
+        "goal-pair-weights.png": pair_weight_diagram(pairs),
+        "objectives.png": triplet_diagram(four),
+        "run-triplets.png": triplet_diagram(run.recipe.objective, run=run.path),
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

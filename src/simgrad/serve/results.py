@@ -1,0 +1,59 @@
+"""What a search found."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One result."""
+
+    rank: int
+    row: int
+    score: float
+    name: str  # of the picture; of a caption's picture
+    captions: tuple[str, ...]  # of the picture; the caption itself
+    right: bool | None = None  # known to belong to the query; None: not known
+    probability: float | None = None  # of being right; None: not known
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a query found."""
+
+    query: str
+    kind: str  # "sentence" or "picture"
+    images: list[Hit] = field(default_factory=list)
+    captions: list[Hit] = field(default_factory=list)
+    searched_images: int = 0
+    searched_captions: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    cut_off: float | None = None  # below this probability nothing fits; None: not known
+    refused: float | None = None  # share of the queries without an answer that it turns away
+
+    @property
+    def asked(self) -> list[Hit]:
+        """What was asked for: pictures of a sentence, captions of a picture."""
+        return self.images if self.kind == "sentence" else self.captions
+
+    def verdict(self, sure: float | None = None) -> str:
+        """In words whether anything fits, by the cut-off that was learned, or by `sure`."""
+        known = [hit.probability for hit in self.asked if hit.probability is not None]
+        if not known or self.cut_off is None or self.refused is None:
+            return ""
+        best, cut = percent(max(known)), self.cut_off if sure is None else sure
+        told = f"cut-off {percent(cut)}"
+        if sure is None:
+            told += (
+                ", which on validation 95% of the questions with an answer reach, and "
+                f"{percent(1 - self.refused)} of those without"
+            )
+        what = "Nothing fits: the best is" if max(known) < cut else "The best is"
+        return f"{what} right with {best} ({told})"
+
+
+def percent(probability: float) -> str:
+    """37%, and never quite 0 or 100."""
+    if 0 < probability < 0.01:
+        return "<1%"
+    return ">99%" if 0.99 < probability < 1 else f"{100 * probability:.0f}%"
