@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import simgrad
+from simgrad import models
 from simgrad.evaluation.scores import Embeddings
 from simgrad.runs.judging import evaluate_judgments
 from simgrad.runs.run import Run
@@ -124,8 +125,7 @@ def test_what_a_checkpoint_needs_is_said(checkpoint, capsys, command, options, m
 
 
 def test_a_checkpoint_without_a_vocabulary(checkpoint, capsys):
-    description = json.loads((checkpoint / "model.json").read_text())
-    (checkpoint / "model.json").write_text(json.dumps({**description, "tokenizer": None}))
+    models.save(checkpoint, models.load(checkpoint).model, None)
     told = ask(capsys, "evaluate", checkpoint, "--data", DATA, status=2)
     assert "import it again with --vocabulary" in told
 

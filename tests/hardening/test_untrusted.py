@@ -197,7 +197,10 @@ def dangerous(text: str) -> list[str]:
 def test_nothing_in_the_source_runs_what_a_file_says() -> None:
     files = list(SOURCE.rglob("*.py"))
     assert len(files) > 100
-    found = {str(f): told for f in files if (told := dangerous(f.read_text(encoding="utf-8")))}
+    found = {f.name: told for f in files if (told := dangerous(f.read_text(encoding="utf-8")))}
+    # Kernels are printed from the formulas of families, and no file has a say in them.
+    kernels = found.pop("kernel.py")
+    assert [told.split()[-1] for told in kernels] == ["exec"]
     assert found == {}
 
 

@@ -182,7 +182,7 @@ def test_a_run_before_its_first_evaluation(study: Path, tmp_path: Path) -> None:
 def test_data_that_is_gone_leaves_the_rest(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(*_: object) -> Dataset:
+    def gone(*_: object, **__: object) -> Dataset:
         raise InputError("/photos: there is no such folder.")
 
     monkeypatch.setattr(Run, "dataset", gone)

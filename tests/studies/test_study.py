@@ -213,7 +213,7 @@ def test_a_dry_run_opens_everything_and_fails_as_the_study_would(
     command(str(file), dry_run=True)
     told = capsys.readouterr().out
     assert "features 256" in told
-    assert "train 40/200" in told
+    assert "train: 40 images, 200 captions" in told
     assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"]
     with pytest.raises(InputError, match="2 of 2 rows cannot be run"):
         command(str(file), dry_run=True, data="nonsense")

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.multiprocessing as mp
 
 from simgrad.objectives import objectives
 from simgrad.training import train
+from tests.training.lists import random_lists
 from tests.training.test_step import CAPTIONER, SCAN, VSE
 
 NAMES = [d.name for d in objectives]
@@ -27,7 +27,6 @@ def work(rank: int, world: int, port: int, folder: str, model: str, micro: int |
             "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world
         )
     from simgrad.data import Sampler
-    from simgrad.mining.candidates import Candidates
     from simgrad.runs.outside import draw_of
     from simgrad.runs.recipe import Recipe
     from tests.training.test_step import make
@@ -42,11 +41,8 @@ def work(rank: int, world: int, port: int, folder: str, model: str, micro: int |
                 module.eval()  # each process has statistics of its own share
         plan: Any = Sampler("pairs", batch, seed=3).epoch(source.split, 0)[:1]
         if step.objectives[name].needs_offline:
-            random = np.random.default_rng(0)
-            split = source.split
-            i2t = random.integers(0, split.num_captions, (split.num_images, 10)).astype(np.int32)
-            t2i = random.integers(0, split.num_images, (split.num_captions, 10)).astype(np.int32)
-            plan = draw_of(step.recipe, split, Candidates(i2t, t2i, {})).epoch(plan, 0)
+            lists = random_lists(source.split, 10)
+            plan = draw_of(step.recipe, source.split, lists).epoch(plan, 0)
         value = step.update(source.fetch(plan[0]), name)
         for key, parameter in [*step.model.named_parameters(), *step.learned.named_parameters()]:
             if parameter.grad is not None:

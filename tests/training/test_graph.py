@@ -8,29 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from simgrad.data import Dataset, IndexBatch, Sampler, Split
+from simgrad.data import Dataset, IndexBatch, Sampler
 from simgrad.data.batches import Batch
-from simgrad.mining.candidates import Candidates
 from simgrad.mining.drawing import Drawn, own_size
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
 from simgrad.training.graph import Captured, _Layout, padded_length
 from simgrad.training.rounds import mine_run
+from tests.training.lists import random_lists
 from tests.training.test_step import CAPTIONER, SCAN, VSE, gradients, make
-
-
-def lists(split: Split) -> Candidates:
-    random = np.random.default_rng(0)
-    i2t = random.integers(0, split.num_captions, (split.num_images, 30), dtype=np.int32)
-    t2i = random.integers(0, split.num_images, (split.num_captions, 30), dtype=np.int32)
-    return Candidates(i2t, t2i, {})
 
 
 @pytest.mark.parametrize("objective", ["off-tri", "adap-off-quin"])
 def test_a_row_of_numbers_says_what_the_batch_says(objective: str, scenes: Dataset) -> None:
     split = scenes.split("train")
-    draw = draw_of(Recipe(objective=objective, depth=30), split, lists(split))
+    draw = draw_of(Recipe(objective=objective, depth=30), split, random_lists(split, 30))
     layout = _Layout(16, 16, 16 * draw.for_each)
     plan = Sampler("pairs", 16, drop_last=True).epoch(split, 0)
     for index, plain in zip(draw.epoch(plan, 0), plan, strict=True):
@@ -69,7 +62,7 @@ def test_a_row_of_numbers_gives_the_gradient_of_the_batch(
     layout, index, drawn = _Layout(32, 32, 0), plan[0], None
     assert len(index.images) < 32
     if step.objectives[objective].needs_offline:
-        draw = draw_of(recipe, source.split, lists(source.split))
+        draw = draw_of(recipe, source.split, random_lists(source.split, 30))
         layout, index = _Layout(32, 32, 32 * draw.for_each), draw.epoch(plan, 0)[0]
     row = torch.from_numpy(layout.row(index))
     image, caption, position, present, places = torch.split(row, layout.parts())

@@ -20,6 +20,7 @@ from simgrad.runs.recipe import Recipe
 from simgrad.training.loop import Step
 from simgrad.training.observe import observe
 from simgrad.training.schedule import moment
+from tests.training.lists import random_lists
 
 DATA = {
     "vse++(dimension=16, word_dimension=8)": "scenes(train=40, val=5, test=5, features=global)",
@@ -74,10 +75,8 @@ def test_offline_draws_reach_the_right_pairs(model: str, name: str) -> None:
     """The four offline similarities, against encoding every drawn pair by itself."""
     step, source = make(model, Recipe(objective=name, batch=16, depth=20))
     split = source.split
-    random = np.random.default_rng(0)
-    i2t = random.integers(0, split.num_captions, (split.num_images, 30)).astype(np.int32)
-    t2i = random.integers(0, split.num_images, (split.num_captions, 30)).astype(np.int32)
-    draw = draw_of(step.recipe, split, Candidates(i2t, t2i, {}))
+    lists = random_lists(split, 30)
+    draw = draw_of(step.recipe, split, lists)
     plain = Sampler("pairs", 16, seed=1).epoch(split, 0)[:2]
     index = draw.epoch(plain, epoch=0)[1]
     # Each distinct image and caption once, the batch first.
@@ -89,9 +88,9 @@ def test_offline_draws_reach_the_right_pairs(model: str, name: str) -> None:
     mined_image = index.images[place["image"]]
     own = plain[1].images[plain[1].image_of_caption]
     for k in range(16):
-        rank = int(np.flatnonzero(i2t[own[k], :20] == mined_caption[k])[0])
+        rank = int(np.flatnonzero(lists.i2t[own[k], :20] == mined_caption[k])[0])
         assert rank < 20
-        assert mined_image[k] in t2i[plain[1].captions[k], :4]  # rank // 5
+        assert mined_image[k] in lists.t2i[plain[1].captions[k], :4]  # rank // 5
         if name == "off-tri":  # has no use for partners
             continue
         assert index.images[place["partner_image"][k]] == split.image_of_caption[mined_caption[k]]

@@ -93,7 +93,8 @@ def pool_backward(
         row = (item * size + other) * width + column
         real = here
         if MASKED:
-            real &= tl.load(mask + item * size + other) != 0
+            # One address for all: a scalar's comparison is no mask for Triton's interpreter.
+            real &= tl.load(mask + item * size + other + 0 * column) != 0
         y = tl.load(features + row, mask=real, other=0.0).to(tl.float32) * g
         where = tl.load(ranks + row, mask=real, other=255).to(tl.int32)
         total += tl.where(where[None, :] == place[:, None], y[None, :], 0.0)

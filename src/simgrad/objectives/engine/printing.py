@@ -35,6 +35,7 @@ class Value(NamedTuple):
     slope: float = 0.0  # where it is slope * s + rest:
     rest: "Value | None" = None  # a vector, or nothing
     linear: bool = False
+    constant: float | None = None  # of a number
     guard: "tuple[Value, Value] | None" = None  # a condition; the value where it holds, else -inf
 
     @property
@@ -83,7 +84,7 @@ class Printer:
 
     def number(self, value: float) -> Value:
         text = f"float('{value}')" if value in (float("inf"), float("-inf")) else repr(float(value))
-        return self._linear(text, text, "number")
+        return self._linear(text, text, "number")._replace(constant=float(value))
 
     def name(self, expression: str) -> str:
         """A variable for an expression, the same one for the same expression."""
@@ -115,8 +116,8 @@ class Printer:
             slope = a.slope + b.slope if sign == "+" else a.slope - b.slope
             return made._replace(slope=slope, rest=rest, linear=True)
         for one, other in ((a, b), (b, a)):
-            if other.axis == "number" and (sign == "*" or other is b):
-                factor = float(eval(other.row, {"float": float}))
+            factor = other.constant
+            if factor is not None and (sign == "*" or other is b):
                 slope = one.slope * factor if sign == "*" else one.slope / factor
                 rest = (
                     None if one.rest is None else self.write(f"{{0}} {sign} {{1}}", one.rest, other)
