@@ -46,18 +46,6 @@ def test_a_new_objective_in_ten_lines_is_right(tmp_path: Path) -> None:
     assert "NO" not in out.upper().split()
 
 
-def test_the_model_of_the_docs_trains(tmp_path: Path) -> None:
-    text = (README.parent / "docs" / "models.md").read_text(encoding="utf-8")
-    (code,) = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "declare" in b]
-    (tmp_path / "bag.py").write_text(code, encoding="utf-8")
-    words = ["--with", "bag.py", "train", "--model", "bag(dimension=8)", "--epochs", "1"]
-    words += ["--data", "scenes(features=global, train=20, val=5, test=5)", "--output", "run"]
-    command = [sys.executable, "-m", "simgrad.cli", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "test split" in done.stdout
-
-
 def test_the_table_of_objectives_is_the_declarations() -> None:
     text = README.read_text(encoding="utf-8")
     for entry in objectives:

@@ -1,13 +1,11 @@
-"""A layout of one's own, from one file outside: recognised, listed, read, trained on."""
+"""A layout of one's own, from one file outside: recognised, listed, read (trained on in
+../test_contributing.py)."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-
-from . import layout_writers as write
 
 # What docs/data.md shows, with features instead of pictures so that training is quick.
 NOTES = '''
@@ -75,30 +73,3 @@ def test_its_parameters_are_given_with_the_layout(tmp_path: Path) -> None:
     assert "layout notes" in told.stdout, told.stderr
     told = _simgrad(tmp_path, "datasets", f"notes(path={folder}, ending=.words)")
     assert "layout notes" in told.stdout, told.stderr
-
-
-def test_it_is_trained_on_and_reported(tmp_path: Path) -> None:
-    options = ["--model", "vse++(dimension=8, word_dimension=8)", "--epochs", "1", "--batch", "8"]
-    options += ["--device", "cpu", "--min-count", "1", "--workers", "0", "--quiet"]
-    run = str(tmp_path / "run")
-    data = str(_write(tmp_path / "data"))
-    told = _simgrad(tmp_path, "train", "--data", data, "--output", run, *options)
-    assert told.returncode == 0, told.stderr
-    told = _simgrad(tmp_path, "report", run, "--output", str(tmp_path / "report.html"))
-    assert told.returncode == 0, told.stderr
-    assert (tmp_path / "report.html").stat().st_size > 1000
-
-
-def test_the_example_of_the_documentation_works(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-    (code,) = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "@declare" in b]
-    (tmp_path / "mine.py").write_text(code)
-    write.write_pictures(tmp_path / "data" / "photos", [f"{i}.jpg" for i in range(12)])
-    rows = "".join(f"{i}.jpg\tthing {i}\n" for i in range(12))
-    (tmp_path / "data" / "notes.tsv").write_text(rows)
-    command = [sys.executable, "-m", "simgrad.cli", "--with", str(tmp_path / "mine.py")]
-    told = subprocess.run(
-        [*command, "datasets", str(tmp_path / "data")], capture_output=True, text=True
-    )
-    assert "layout notes" in told.stdout, told.stderr
-    assert "problems    none" in told.stdout

@@ -104,6 +104,8 @@ def retrieve(run: Run, split: Split, captions: Rows, images: Rows, device: str =
 
 def _scores(model: RetrievalModel, images: Encoded, captions: Encoded) -> np.ndarray:  # type: ignore[type-arg]  # floats
     """(images, captions), some images at a time."""
+    if not len(images):  # few images: all were taken to ask with their captions
+        return np.zeros((0, len(captions)), dtype=np.float32)
     blocks = [
         model.similarities(images.select(slice(i, i + 256)), captions).float().cpu()
         for i in range(0, len(images), 256)
