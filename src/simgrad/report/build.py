@@ -22,6 +22,7 @@ from simgrad.report.retrieval import Pictures
 from simgrad.report.standings import standings
 from simgrad.report.training import pushed, training
 from simgrad.report.triplets import diagrams
+from simgrad.report.tuning import tuning
 
 Format = Literal["html", "md", "pdf-ready"]
 NAMES: dict[str, str] = {"html": "report.html", "md": "report.md", "pdf-ready": "report-print.html"}
@@ -36,6 +37,7 @@ def build_report(
     album = Pictures()
     sections: list[Section | None] = [
         comparison(material, found),
+        tuning(material),
         training(material),
         pushed(material),
         cocos(material, batches, device) if batches else None,

@@ -7,6 +7,7 @@ journal. A number that was changed, by hand or by a disk, is named.
 
 import csv
 import math
+import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,7 +125,7 @@ def _read(path: Path) -> Any:
     if path.suffix == ".csv":
         rows = csv.reader(text.splitlines())
         return [[_number(cell) for cell in row] for row in rows]
-    return text.splitlines()
+    return [re.split(r"[|&]", line) for line in text.splitlines()]  # cells, in Markdown or LaTeX
 
 
 def _number(text: str) -> Any:
