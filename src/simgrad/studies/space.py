@@ -107,7 +107,8 @@ class Tune(Typed):
         """How many trials come before any that learns from others: a power of two near half."""
         if self.search != "tpe":
             return self.trials
-        return min(self.trials, 2 ** max(1, round(math.log2(max(1, self.trials / 2)))))
+        power: int = 2 ** max(1, round(math.log2(max(1, self.trials / 2))))
+        return min(self.trials, power)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that read back."""
@@ -136,7 +137,8 @@ def space_of(tune: Tune, recipe: Recipe, fixed: Sequence[str] = ()) -> Space:
     tuned = _tuned_round(recipe)
     found: Space = {}
     if tuned.lr > 0:
-        found["lr"] = Range(*(tuned.lr * factor for factor in _RATES))
+        low, high = _RATES
+        found["lr"] = Range(low * tuned.lr, high * tuned.lr)
     found["clip"] = _CLIP if tune.reduction == "mean" else (0.5, 2.0, 8.0, 0.0)
     found = {key: where for key, where in found.items() if key not in fixed}
     given = split_spec(tuned.objective, "objective")[1]

@@ -59,7 +59,7 @@ class Trials:
     def _take(self) -> tuple[Tuning, Trial] | None:
         """A trial that was left behind, or a new one: of the row with most left to do."""
         with self.asking:
-            left = []
+            left: list[tuple[int, int, Tuning]] = []
             for tuning in self._open():
                 trials = tuning.search.trials()
                 for trial in trials:
@@ -69,10 +69,10 @@ class Trials:
                 missing = tuning.search.count - len(trials)
                 left.append((-missing * total_epochs(tuning.recipe), len(left), tuning))
             for missing, _, tuning in sorted(left, key=lambda one: one[:2]):
-                trial = tuning.search.ask() if missing else None
-                if trial is not None:
-                    self.mine.add((tuning.name, trial.number))
-                    return tuning, trial
+                asked = tuning.search.ask() if missing else None
+                if asked is not None:
+                    self.mine.add((tuning.name, asked.number))
+                    return tuning, asked
         return None
 
     def _free(self, tuning: Tuning, trial: Trial) -> bool:
