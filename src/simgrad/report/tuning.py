@@ -39,9 +39,9 @@ def tuning(material: Material) -> Section | None:
         return None
     select = metric_of(shown[0][1]["select"]).title
     words = (
-        "Every setting of this comparison was searched with the same number of trials, and chosen "
-        f"on the {{validation}} split by {select}. No trial was tested. Where lines cross, which "
-        "setting is best depends on how much one searches."
+        "Every row was tuned with the same number of trials. Its setting was chosen on the "
+        f"{{validation}} split by {select}; no trial was tested. Where lines cross, which row is "
+        "best depends on how much one searches."
     )
     keys = [Key(system.label, material.colour(system)) for system, _ in shown]
     charts = [

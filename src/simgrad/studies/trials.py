@@ -27,8 +27,11 @@ _PATIENCE = 0.5  # seconds between two looks at trials that others work on
 class Trials:
     """The trials of all rows of a study, as one process sees them."""
 
-    def __init__(self, tunings: list[Tuning], train: Train) -> None:
+    def __init__(
+        self, tunings: list[Tuning], train: Train, meanwhile: Callable[[], bool] = lambda: False
+    ) -> None:
         self.tunings, self.train = tunings, train
+        self.meanwhile = meanwhile  # something else to do while others finish; whether it was done
         self.asking = threading.Lock()
         self.mine: set[tuple[str, int]] = set()  # in work here
         self.given_up: set[tuple[str, int]] = set()  # failed here
@@ -42,7 +45,7 @@ class Trials:
                 self._do(*taken, log)
             elif not self._waiting():
                 return
-            else:
+            elif not self.meanwhile():
                 time.sleep(_PATIENCE)
 
     def _open(self) -> list[Tuning]:

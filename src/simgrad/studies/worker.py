@@ -19,8 +19,9 @@ from typing import Any
 
 from simgrad.core.errors import Busy, InputError, OutOfMemory
 from simgrad.core.extras import import_extras
+from simgrad.core.files import held
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import LAST, Run, write_info
+from simgrad.runs.run import LAST, LOCK, Run, write_info
 from simgrad.studies.study import Study
 from simgrad.studies.trials import Trials
 from simgrad.training.graph import give_back
@@ -47,9 +48,18 @@ def _search(
     """Try settings until every row has one; how many rows have none."""
     if not study.tunings:
         return 0
-    trials = Trials(
-        study.tunings, lambda path, recipe: _train(path, recipe, shared, study.round_one(recipe))
-    )
+
+    def one(path: Path, recipe: Recipe) -> Exception | None:
+        return _train(path, recipe, shared, study.round_one(recipe))
+
+    def ready() -> bool:
+        """A run of a row whose setting is chosen, while other rows are still searched."""
+        for path, recipe in study.jobs():
+            if Run(path).info.get("status") in ("waiting", "stopped") and not held(path / LOCK):
+                return one(path, recipe) is None
+        return False
+
+    trials = Trials(study.tunings, one, ready)
     _side_by_side(threads, lambda: trials.work(log))
     return sum(tuning.record is None for tuning in study.tunings)
 
