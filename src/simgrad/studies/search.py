@@ -150,13 +150,12 @@ class Search:
                 self._journal = optuna.storages.JournalStorage(backend)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                yield optuna.create_study(
-                    study_name=self.name,
-                    storage=self._journal,
-                    direction="maximize",
-                    sampler=optuna.samplers.RandomSampler(seed=self.tune.seed),
-                    load_if_exists=True,
-                )
+                found = {"study_name": self.name, "storage": self._journal}
+                try:  # not `load_if_exists`: that writes to the journal each time
+                    study = optuna.load_study(**found)
+                except KeyError:
+                    study = optuna.create_study(**found, direction="maximize")
+                yield study
 
     def _read(self, study: Any) -> list[Trial]:
         """Its trials; one whose worker was killed while it asked is none."""
@@ -222,7 +221,9 @@ class Search:
         if how == "quasi-random":
             return _quasi_random(self._distributions(), self.tune.seed, own)
         if how == "tpe":
-            return samplers.TPESampler(n_startup_trials=0, multivariate=True, seed=own)
+            return samplers.TPESampler(
+                n_startup_trials=0, multivariate=True, constant_liar=True, seed=own
+            )
         if how == "grid":
             return samplers.GridSampler(self.grid, seed=self.tune.seed)
         return samplers.RandomSampler(seed=own)
