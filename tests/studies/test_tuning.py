@@ -205,6 +205,7 @@ def test_halving_trains_complete_short_schedules(tmp_path: Path) -> None:
     assert record is not None
     assert record["halving"]["calibrated_on"] == 5
     assert record["halving"]["correlation"] is not None
+    assert "Do short schedules agree" in page(build_report([study.path], batches=0, pictures=False))
     assert check_study(study).problems == [
         f"{study.path / 'table.json'}: there is no such file; the study's command writes it."
     ]

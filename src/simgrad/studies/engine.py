@@ -18,6 +18,7 @@ from simgrad.runs.recipe import from_dict
 from simgrad.runs.run import Run
 from simgrad.studies.search import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
+from simgrad.studies.space import printed
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import TRIALS, Tuning
 from simgrad.studies.worker import _train, work
@@ -132,6 +133,7 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
 def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
     """Show progress until nobody works any more."""
     finished: set[str] = set()
+    chosen: set[str] = set()  # rows whose setting was said
     show = not quiet and sys.stderr.isatty()
     bar = progress()
     task = bar.add_task(study.title[:40], total=None)
@@ -153,9 +155,10 @@ def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
                 elif show and run.history:
                     done += float(run.history[-1]["epoch"])
             text = f"{len(finished)}/{len(study.plan.rows) * len(study.plan.seeds)} runs"
-            if study.tunings:
-                tried, over = _trials(study)
-                text = f"{over}/{tried} trials, {text}"
+            if study.tunings and show:
+                text = f"{_trials(study)}, {text}"
+            elif not quiet:
+                chosen = _say_chosen(study, chosen)
             bar.update(task, completed=done, total=epochs or None, description=text)
             if not working:
                 return
@@ -165,12 +168,24 @@ def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
             bar.stop()
 
 
-def _trials(study: Study) -> tuple[int, int]:
-    """How many trials there will be, and how many runs of theirs are finished."""
+def _trials(study: Study) -> str:
+    """How many trials are finished, of how many."""
     planned = sum(tuning.tune.trials for tuning in study.tunings)
     folders = [path.parent for path in (study.path / TRIALS).glob("*/run.json")]
     full = [folder for folder in folders if not folder.name.endswith("-short")]
-    return planned, sum(Run(folder).finished for folder in full)
+    return f"{sum(Run(folder).finished for folder in full)}/{planned} trials"
+
+
+def _say_chosen(study: Study, said: set[str]) -> set[str]:
+    """Say which setting was chosen, for each row once."""
+    for tuning in study.tunings:
+        record = None if tuning.name in said else tuning.record
+        if record is not None and record["chosen"]:
+            best, budget = record["chosen"], record["budget"]
+            told = f"{printed(best['setting'])}  validation {best['score']:.1f}"
+            say(f"{tuning.name}: {budget['trials']} trials, {told}", stderr=True)
+            said = {*said, tuning.name}
+    return said
 
 
 def _say(count: int, total: int, run: Run) -> None:

@@ -8,8 +8,8 @@
         model.dimension: [512, 1024]                # choices
         clip: null                                  # not searched
 
-Nobody has to name a space. By default a row searches the schedule (`SCHEDULE`) and the parameters
-that its objective declares, as far as the row's spec does not fix them.
+Nobody has to name a space. By default a row searches the schedule (learning rate and clip) and the
+parameters that its objective declares, as far as the row's spec does not fix them.
 """
 
 import math
