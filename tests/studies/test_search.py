@@ -92,6 +92,15 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> N
     assert search.trials() == whole
 
 
+def test_a_damaged_journal_is_refused_with_its_line(tmp_path: Path) -> None:
+    searched(tmp_path, trials=2)
+    text = (tmp_path / JOURNAL).read_bytes()
+    second = text.index(b"\n") + 1
+    (tmp_path / JOURNAL).write_bytes(text[:second] + b"#" + text[second + 1 :])
+    with pytest.raises(InputError, match=r"line 2: damaged"):
+        Search(tmp_path, "row", BOWL, Tune(trials=2)).trials()
+
+
 def test_a_trial_lost_while_it_was_asked_for_costs_no_budget(tmp_path: Path) -> None:
     search = Search(tmp_path, "row", BOWL, Tune(trials=3))
     search.ask()

@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -245,6 +248,28 @@ def test_two_processes_share_the_trials(tmp_path: Path) -> None:
     assert study.complete
     assert [t.state for t in study.tunings[0].search.trials()] == ["complete"] * 4
     assert len(list((study.path / "trials").iterdir())) == 4
+
+
+@pytest.mark.slow
+def test_kills_leave_the_journal_whole_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    """Two workers at once, killed again and again wherever they are."""
+    study = Study.create(plan(tune={"trials": 5}), tmp_path / "study")
+    command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path)]
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        crew = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
+        time.sleep(5 + 8 * random.random())
+        for process in crew:
+            process.kill()
+            process.wait()
+    assert work(study) == 0
+    for tuning in study.tunings:
+        assert [t.number for t in tuning.search.trials() if t.state == "complete"] == [*range(5)]
+    assert len(list((study.path / "trials").iterdir())) == 2 * 5
+    for folder in (study.path / "trials").iterdir():
+        assert [entry["epoch"] for entry in Run(folder).history] == [1.0, 2.0]
+    write_tables(build_table(study), study.path)
+    assert check_study(study).problems == []
 
 
 # -- what is searched

@@ -10,6 +10,7 @@ them alike, halving is off.
 """
 
 import contextlib
+import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -146,6 +147,7 @@ class Search:
             path = self.folder / JOURNAL
             _mend(path)
             if self._journal is None:
+                _require_journal(path)
                 backend = optuna.storages.journal.JournalFileBackend(str(path), _NoLock())
                 self._journal = optuna.storages.JournalStorage(backend)
             with warnings.catch_warnings():
@@ -295,6 +297,21 @@ def _mend(path: Path) -> None:
             return
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _require_journal(path: Path) -> None:
+    """Refuse a journal that was damaged, before Optuna stumbles over it."""
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            whole = isinstance(json.loads(line)["op_code"], int)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            whole = False
+        if not whole:
+            raise InputError(
+                f"{path}, line {number}: damaged: it is not what a search writes. Copy the file "
+                "again; without it, begin the study anew with another --output."
+            )
 
 
 def _states() -> dict[State, Any]:
