@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from simgrad.objectives import Pairs, declare, objective, objectives
 from simgrad.report.build import build_report
 from simgrad.report.page import page
 from simgrad.studies.check import check_study
-from simgrad.studies.engine import failures, run_local
+from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.space import apply, base_of, shortened, space_of, told_apart, trial_of
 from simgrad.studies.study import Study
@@ -270,6 +271,21 @@ def test_kills_leave_the_journal_whole_and_nothing_is_done_twice(tmp_path: Path)
         assert [entry["epoch"] for entry in Run(folder).history] == [1.0, 2.0]
     write_tables(build_table(study), study.path)
     assert check_study(study).problems == []
+
+
+@pytest.mark.slow
+def test_ray(tmp_path: Path) -> None:
+    """Two workers of a local cluster."""
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        study = Study.create(plan(seeds=1), tmp_path / "study")
+        run_ray(study, quiet=True)
+        assert study.complete
+        assert all(len(tuning.search.trials()) == 3 for tuning in study.tunings)
+    finally:
+        ray.shutdown()
 
 
 # -- what is searched
