@@ -99,7 +99,7 @@ def _chart(
             ends.append(f"{system.short} has {values[0]:.4g} after 1 and {values[-1]:.4g} after "
                         f"{len(values)}")  # fmt: skip
     told = f"{title} by number of trials. " + "; ".join(ends)
-    return Figure(name, title, line_chart(curves, title, "trials"), told, see)
+    return Figure(name, title, line_chart(curves, title, "trials", from_zero=False), told, see)
 
 
 def _chosen(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
