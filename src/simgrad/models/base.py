@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, print_spec
 from simgrad.models.encoded import Encoded, tokens_of, vectors_of
-from simgrad.models.inputs import ImageKind, Inputs, TokenizerNeeds
+from simgrad.models.inputs import ImageKind, Inputs, Scale, TokenizerNeeds
 from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.layers import Tower
 
@@ -63,14 +63,6 @@ class Reranker:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """What similarities were multiplied by, and what was added, when a model was pretrained."""
-
-    scale: float
-    bias: float = 0.0
-
-
-@dataclass(frozen=True)
 class ModelConfig:
     """Settings of a declared model; `str()` is the spec that parses back."""
 
@@ -93,6 +85,11 @@ class ModelConfig:
     def tokenizer_needs(self) -> TokenizerNeeds:
         """What its captions should be turned into: words, unless it says otherwise."""
         return TokenizerNeeds()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be used before any training: all of it is pretrained."""
+        return False
 
     @property
     def trains_backbone(self) -> bool:
@@ -177,6 +174,17 @@ class RetrievalModel(nn.Module):
         """The scale and bias of its pretraining, if any: an objective may start there."""
         return None
 
+    def set_scale(self, scale: Scale) -> None:
+        """Keep the scale and bias that an objective has learned, where it has a place for them."""
+
+    def can_capture(self) -> bool:
+        """Whether its steps ask the host nothing, so that a GPU can replay them."""
+        return True
+
+    def can_augment(self) -> bool:
+        """Whether its pictures may be varied while training."""
+        return True
+
     def has_batch_norms(self) -> bool:
         """Whether it may mix the images of a batch once it is trained."""
         return any(isinstance(part, _BatchNorm) for part in self.modules())
@@ -210,6 +218,11 @@ class RetrievalModel(nn.Module):
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":
         """A frozen image network and its grid cells a side (None: one vector an image), where
         `encode_images` takes what it makes of pictures as well as the pictures themselves."""
+        return None
+
+    def fixed_captions(self) -> "Callable[[Tensor, Tensor], Tensor] | None":
+        """A frozen text network, tokens and lengths to (m, d), where `encode_captions` takes what
+        it makes of captions as well as the captions themselves."""
         return None
 
     # -- for models themselves

@@ -39,6 +39,7 @@ from simgrad.training.kept import Kept
 from simgrad.training.observe import observe, spread
 from simgrad.training.optimizing import Optimizer
 from simgrad.training.records import Records, claim
+from simgrad.training.scales import start_scales
 from simgrad.training.schedule import moment, part_of_run, total_epochs
 from simgrad.training.stopping import Stopping, politely
 from simgrad.training.trouble import (
@@ -114,6 +115,7 @@ class Step:
         self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
         for each in self.objectives.values():
             each.replays = False  # steps are captured as a whole, where it helps
+        self.scales = start_scales(model, self.objectives.values())
         self.learned = nn.ModuleList(self.objectives.values())  # temperatures and the like
         self.optimizer = Optimizer(model, self.learned, recipe, device)
         self.encoder = Encoder(model, recipe.micro_batch, self.optimizer.autocast)
@@ -195,6 +197,8 @@ class Training:
             torch.manual_seed(self.recipe.seed)
             self._resume()
         self._describe("running")
+        for text in self.step.scales if self.progress.step == 0 else ():
+            self.display.say(text)
         epochs = total_epochs(self.recipe)
         with self.display.showing(epochs):
             while self.progress.epoch < epochs and not self.progress.over:
