@@ -128,7 +128,7 @@ class ClipModel(RetrievalModel):
         if not found:
             raise InputError(
                 f"model '{self.config}': both towers are locked, so nothing is trained. Leave one "
-                "of train_image=none and train_text=none out, or give epochs: 0."
+                "of train_image=none and train_text=none out."
             )
         return found
 

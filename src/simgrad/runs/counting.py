@@ -22,7 +22,7 @@ from simgrad.objectives import objective as read
 from simgrad.runs.encoding import encode_source
 from simgrad.runs.outside import draw_of, offline_similarities
 from simgrad.runs.run import Run
-from simgrad.runs.trained import open_trained
+from simgrad.runs.trained import Trained, open_trained
 
 # A judged caption describes an image if experts found at most minor errors, or a crowd's majority.
 _DESCRIBES = {"expert": 2 / 3, "crowd": 0.5}
@@ -48,7 +48,7 @@ class RunBatches:
 
     def __init__(
         self,
-        run: "str | Path | Run",
+        run: "str | Path | Run | Trained",
         *,
         split: str = "train",
         batches: int | None = None,
@@ -60,10 +60,14 @@ class RunBatches:
         batch: int | None = None,
     ) -> None:
         """`data`, `features` and `skip` are others than the run was trained on."""
-        trained = open_trained(run, data=data, features=features, skip=skip, device=device)
+        trained = (
+            run
+            if isinstance(run, Trained)
+            else open_trained(run, data=data, features=features, skip=skip, device=device)
+        )
         if trained.run is None and objective is None:
             raise InputError(
-                f"{trained.path} is a checkpoint without a recipe: name an objective to count, "
+                f"{trained.name} is a checkpoint without a recipe: name an objective to count, "
                 "with --objective."
             )
         self.name, self.path, self.device = trained.name, trained.path, trained.device
@@ -199,7 +203,7 @@ class RunCounts:
 
 @torch.no_grad()
 def count_run(
-    run: "str | Path | Run",
+    run: "str | Path | Run | Trained",
     *,
     epsilon: float = 0.01,
     split: str = "train",

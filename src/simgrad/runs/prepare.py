@@ -171,6 +171,11 @@ def _model(
         loaded = load(recipe.start_from)
         return loaded.tokenizer, loaded.model
     config = models.parse(recipe.model)
+    if not recipe.epochs and not recipe.finetune_epochs and not config.ready:
+        raise InputError(
+            f"epochs: 0 is for a pretrained model, and '{config}' has weights that nobody has "
+            "trained yet."
+        )
     needs = config.tokenizer_needs
     key = (id(dataset), needs, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
     if key not in kept:

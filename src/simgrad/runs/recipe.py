@@ -93,10 +93,10 @@ class Recipe(Typed):
     )
 
     # Schedule
-    epochs: Count = Field(
+    epochs: CountOrNone = Field(
         default=30,
         description="Passes over the training captions (over the images, where `sampler` is "
-        "images)",
+        "images); 0: a pretrained model as it is",
     )
     optimizer: Literal["adam", "adamw"] = Field(default="adam", description="Optimiser")
     lr: Positive = Field(default=2e-4, description="Learning rate")
@@ -106,9 +106,10 @@ class Recipe(Typed):
         strict=False,
         description="Adam's averaging of gradients and of their squares",
     )
-    decay: Literal["step", "linear"] = Field(
+    decay: Literal["step", "linear", "cosine"] = Field(
         default="step",
-        description="step: a tenth after every `decay_every` epochs; linear: to zero at the end",
+        description="step: a tenth after every `decay_every` epochs; linear, cosine: to zero at "
+        "the end",
     )
     decay_every: Count = Field(default=15, description="Epochs between the steps")
     warmup: Positive = Field(

@@ -149,24 +149,34 @@ class Step:
         drawn = drawn or Drawn.of(batch.index, self.device)
         if pairs and self.model.mixes_images():
             batch, drawn = each_with_its_image(batch, drawn)
+        loss = self.loss(batch, objective, present, drawn)
+        # Backward: W to the encoders' weights.
+        self.encoder.backward(self.optimizer.scaled(loss))
+        return loss.detach()
+
+    def loss(
+        self,
+        batch: Batch,
+        objective: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
+        """The loss of a batch, ready to be sent back."""
         # Encode: n images and m captions, each to a vector (n, d) or to a set of them (n, k, d).
         images, captions = self.encoder.encode(batch)
         # Weigh: similarities S (n, m) to weights W = dL/dS (n, m), and the loss.
         with torch.autocast(self.device.type, enabled=False):
-            loss = weigh(
+            return weigh(
                 self.model,
                 self.objectives[objective],
                 images,
                 captions,
                 batch,
-                pairs=pairs,
+                pairs=self.recipe.positives == "pairs",
                 present=present,
                 drawn=drawn,
                 autocast=self.optimizer.autocast,
             )
-        # Backward: W to the encoders' weights.
-        self.encoder.backward(self.optimizer.scaled(loss))
-        return loss.detach()
 
 
 class Training:
@@ -201,12 +211,27 @@ class Training:
             self.display.say(text)
         epochs = total_epochs(self.recipe)
         with self.display.showing(epochs):
+            if self.progress.evaluations == 0 and (self.model.config.ready or not epochs):
+                self._evaluate_first()
             while self.progress.epoch < epochs and not self.progress.over:
                 if not self._epoch(asked_to_stop):
                     self._checkpoint()
                     self._describe("stopped")
                     return
         self._finish()
+
+    def _evaluate_first(self) -> None:
+        """What a pretrained model can do before the first step."""
+        plan = self.sampler.epoch(self.split, 0)
+        if not plan:
+            raise InputError(f"no batch of {self.recipe.batch}: lower `batch`, or drop_last: false")
+        first = moment(self.recipe, 0, 0, len(plan)).objective
+        if not self.step.objectives[first].needs_offline:
+            self.model.eval()
+            with torch.no_grad():
+                self.kept.total += self.step.loss(self.sources[True].fetch(plan[0]), first)
+            self.progress.losses += 1
+        self._evaluate(plan[0], len(plan))
 
     def _epoch(self, asked_to_stop: Callable[[], bool]) -> bool:
         """The rest of an epoch; whether it was completed."""

@@ -17,7 +17,7 @@ def start_scales(model: RetrievalModel, objectives: Iterable[Objective]) -> list
             told.append(f"{objective} starts at the model's own scale, {own.scale:.4g}.")
             continue
         scale, _ = objective.affine()
-        sees = "similarities as they are" if scale is None else f"{float(scale):.4g} times them"
+        sees = "similarities as they are" if scale is None else f"{scale.item():.4g} times them"
         told.append(
             f"{objective} sees {sees}; the model was pretrained with {own.scale:.4g} times them."
         )

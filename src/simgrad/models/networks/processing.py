@@ -14,7 +14,8 @@ from typing import Any
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
 from simgrad.data.cutting import FILTERS
-from simgrad.data.subwords import Subwords
+from simgrad.data.subwords import Subwords, read_pieces
+from simgrad.data.wordpieces import WordPieces
 from simgrad.models.networks.pixels import CLIP_MEAN, CLIP_STD
 
 # Files beside the weights that other programs want back.
@@ -67,9 +68,11 @@ def read_processing(folder: Path, usual: Reading) -> Reading:
     return dataclasses.replace(usual, **told)
 
 
-def own_tokenizer(folder: Path) -> Subwords:
+def own_tokenizer(folder: Path) -> Subwords | WordPieces:
     """The network's tokenizer as `transformers` makes it: classes of its own may add steps that
     tokenizer.json does not tell, such as lower case."""
+    if not (folder / "tokenizer_config.json").is_file():  # nothing names a class
+        return read_pieces(folder)
     inner = _tokenizer(folder).backend_tokenizer
     told = {"tokenizer": json.loads(inner.to_str())}
     return Subwords.from_json(told, str(folder))
