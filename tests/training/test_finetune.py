@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from simgrad.core.errors import InputError
+from simgrad.models import load
 from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.training.loop import Step
 from simgrad.training.rounds import train
 from simgrad.training.schedule import moment
 from tests.evaluation.commands import ask
+from tests.models.test_pretrained import ours, theirs
 from tests.models.tiny import clip_folder, siglip_folder
 
 DATA = "scenes(train=40, val=16, test=16)"
@@ -169,3 +171,45 @@ def test_the_rate_falls_as_a_cosine() -> None:
 def test_freezing_by_epochs_is_refused(clip: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="freeze_epochs"):
         train(recipe(clip, freeze_epochs=1), tmp_path / "frozen", quiet=True)
+
+
+def test_a_run_is_taken_home(clip: Path, tmp_path: Path, capsys: Any) -> None:
+    import transformers
+
+    run = train(recipe(clip, ", train_image=lora=2, train_text=lora=2"), tmp_path / "run",
+                quiet=True)  # fmt: skip
+    printed = ask(capsys, "export", run.path, "--to", tmp_path / "out")
+    assert "model.safetensors" in printed
+    net = transformers.AutoModel.from_pretrained(tmp_path / "out")
+    learned = load(run.path / "best").extra["objective"]["log_scale"]
+    assert net.logit_scale.item() == pytest.approx(learned, abs=1e-6)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert "95% interval" in card
+    assert "before training" in card
+    assert "nt-xent(learned=true)" in card
+    zero = ask(capsys, "evaluate", "--model", f"clip(source={tmp_path / 'out'})", "--data", DATA)
+    assert f"{run.test['rsum']:.1f}" in zero
+    told = ask(capsys, "export", run.path, "--to", tmp_path / "out", status=2)
+    assert "not empty" in told
+    told = ask(
+        capsys, "export", run.path, "--to", tmp_path / "b", "--format", "open_clip", status=2
+    )
+    assert "cannot be written as open_clip" in told
+    ask(capsys, "export", run.path, "--to", tmp_path / "adapter", "--adapter")
+    assert (tmp_path / "adapter" / "adapter_config.json").is_file()
+
+
+def test_an_untrained_network_can_go_to_transformers_and_back(tmp_path: Path, capsys: Any) -> None:
+    """What one pretrains here is a pretrained model for everybody."""
+    tiny = "clip(source=none, dimension=16, width=16, layers=1, heads=2, patch=16, size=32)"
+    run = train(recipe(tmp_path, model=tiny, epochs=1), tmp_path / "run", quiet=True)
+    ask(capsys, "export", run.path, "--to", tmp_path / "out")
+    zero = ask(capsys, "evaluate", "--model", f"clip(source={tmp_path / 'out'})", "--data", DATA)
+    assert f"{run.test['rsum']:.1f}" in zero
+    for mine, other in zip(*_both(load(run.path / "best"), tmp_path / "out"), strict=True):
+        assert (mine - other).abs().max() < 1e-5
+
+
+def _both(loaded: Any, folder: Path) -> Any:
+    return ours(loaded.model, loaded.tokenizer), theirs(folder)

@@ -12,6 +12,7 @@ nobody outside asks which model it is.
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -24,6 +25,7 @@ from simgrad.models.encoded import Encoded, tokens_of, vectors_of
 from simgrad.models.inputs import ImageKind, Inputs, Scale, TokenizerNeeds
 from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.layers import Tower
+from simgrad.models.published.onnx import write_onnx
 
 __all__ = [
     "CaptionBatch",
@@ -114,6 +116,7 @@ class RetrievalModel(nn.Module):
 
     embeds = True  # similarities are products of unit vectors
     transform = "vse++"  # how pictures are cut for it, of simgrad.data.transforms
+    fills_captions = False  # whether captions are filled up to the longest, for it to read them
     longest: int | None = None  # most tokens of a caption that it can read; None: any number
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
@@ -224,6 +227,21 @@ class RetrievalModel(nn.Module):
         """A frozen text network, tokens and lengths to (m, d), where `encode_captions` takes what
         it makes of captions as well as the captions themselves."""
         return None
+
+    # -- for other programs
+
+    def formats(self) -> tuple[str, ...]:
+        """The formats of other programs that it can be written in, the most usual first."""
+        return ("onnx",) if self.embeds else ()
+
+    def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
+        """Write it for another program; one of `formats`.
+
+        `adapter`: the low-rank changes alone, where nothing else was trained.
+        """
+        if adapter:
+            raise InputError(f"model '{self.config}' has no low-rank changes to write alone.")
+        write_onnx(self, tokenizer, folder)
 
     # -- for models themselves
 

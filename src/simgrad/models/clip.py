@@ -7,6 +7,7 @@ picture or caption.
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -27,6 +28,11 @@ from simgrad.models.networks.dual import Dual
 from simgrad.models.networks.layers import l2norm
 from simgrad.models.networks.parts import here
 from simgrad.models.networks.tuning import Tower, Way, add_lora, lora_config
+from simgrad.models.published.transformers import (
+    write_adapter,
+    write_sentence_transformers,
+    write_transformers,
+)
 
 
 @models.declare(
@@ -71,7 +77,7 @@ class Clip(ModelConfig):
     @property
     def tokenizer_needs(self) -> TokenizerNeeds:
         if self.source is None:
-            return TokenizerNeeds()
+            return TokenizerNeeds(True)  # pieces of words, so that transformers can read it back
         return TokenizerNeeds(True, ("source", self.source), by_transformers=True)
 
     def offline(self) -> "Clip":
@@ -91,15 +97,16 @@ class ClipModel(RetrievalModel):
         self.body = Dual(config.source, _untrained(config, inputs))
         ways = {name: Way.read(getattr(config, name), name) for name in _TOWERS}
         self.towers = [Tower(name, way, self._parts(name)) for name, way in ways.items()]
-        lora = lora_config(self.body.net, self.towers)
-        if lora is not None:
-            add_lora(self.body.net, lora)
+        self.lora = lora_config(self.body.net, self.towers)
+        if self.lora is not None:
+            add_lora(self.body.net, self.lora)
         self.requires_grad_(False)
         for tower in self.towers:
             tower.freeze()
         if config.checkpointing:
             self.body.save_memory()
         self.longest = self.body.longest
+        self.fills_captions = self.body.family != "clip"
         self.sees(self.body.reading.size, self.body.reading.transform)
 
     def _parts(self, name: str) -> Any:
@@ -151,6 +158,28 @@ class ClipModel(RetrievalModel):
     def fixed_captions(self) -> Any:
         return self.body.caption if self.towers[1].locked else None
 
+    def formats(self) -> tuple[str, ...]:
+        return ("transformers", "sentence-transformers", "onnx")
+
+    def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
+        if adapter and format == "transformers" and self._only_lora():
+            write_adapter(self.body, self.lora, self.config.source, folder)
+        elif adapter:
+            raise InputError(
+                f"model '{self.config}': an adapter is of format transformers, and of low-rank "
+                "changes alone (train_image and train_text are lora or none)."
+            )
+        elif format == "transformers":
+            write_transformers(self.body, tokenizer, folder)
+        elif format == "sentence-transformers":
+            write_sentence_transformers(self.body, tokenizer, folder)
+        else:
+            super().export(format, folder, tokenizer)
+
+    def _only_lora(self) -> bool:
+        kinds = {tower.way.kind for tower in self.towers}
+        return "lora" in kinds and kinds <= {"lora", "none"}
+
 
 _TOWERS = ("train_image", "train_text")
 
@@ -167,8 +196,8 @@ def _untrained(config: Clip, inputs: Inputs) -> dict[str, Any]:
         "vocab_size": inputs.vocabulary_size,
         "max_position_embeddings": config.positions,
         "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
+        "bos_token_id": 2,  # [CLS] and [SEP] of word pieces
+        "eos_token_id": 3,
     }
     vision = {**tower, "image_size": config.size, "patch_size": config.patch}
     if config.family == "siglip":

@@ -105,23 +105,14 @@ def open_trained(
     elsewhere = {"data": data, "features": features, "skip": skip}
     path = folder.path if isinstance(folder, Run) else Path(folder).expanduser()
     place = pick_device(device)
-    if (path / RECIPE).is_file():
-        run = Run.open(path)
-        if not (path / BEST / DESCRIPTION).is_file():
-            raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
-        with building:  # its weights are drawn before they are read
-            loaded = run.load(str(place))
+    loaded, run = load_trained(path, place)
+    if run is not None:
         recipe = run.recipe if data is None else run.recipe.replace(**elsewhere)
         return Trained(path, loaded, place, recipe, run, elsewhere)
-    if not (path / DESCRIPTION).is_file():
-        what = "there is no such folder" if not path.exists() else "neither a run nor a checkpoint"
-        raise InputError(f"{path}: {what}.")
     if data is None:
         raise InputError(
             f"{path} is a checkpoint without data of its own: name a data set with --data."
         )
-    with building:
-        loaded = load(path, device=place)
     if loaded.tokenizer is None:
         raise InputError(
             f"{path}: the checkpoint has no vocabulary, so it cannot read captions; import it "
@@ -129,6 +120,24 @@ def open_trained(
         )
     recipe = Recipe(data=data, features=features, skip=skip)
     return Trained(path, loaded, place, recipe, None, elsewhere)
+
+
+def load_trained(
+    folder: str | Path, device: torch.device | str = "cpu"
+) -> tuple[Loaded, Run | None]:
+    """A run's best checkpoint and the run; or a checkpoint on its own."""
+    path = Path(folder).expanduser()
+    if (path / RECIPE).is_file():
+        run = Run.open(path)
+        if not (path / BEST / DESCRIPTION).is_file():
+            raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
+        with building:  # its weights are drawn before they are read
+            return run.load(str(device)), run
+    if not (path / DESCRIPTION).is_file():
+        what = "there is no such folder" if not path.exists() else "neither a run nor a checkpoint"
+        raise InputError(f"{path}: {what}.")
+    with building:
+        return load(path, device=device), None
 
 
 def load_pretrained(spec: str, device: torch.device) -> Loaded:

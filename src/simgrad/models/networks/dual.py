@@ -1,5 +1,6 @@
 """The dual encoders of `transformers` behind one face: pictures and captions to vectors."""
 
+import dataclasses
 import math
 from typing import Any, ClassVar
 
@@ -31,7 +32,7 @@ class Dual(nn.Module):
             self.net, self.reading = _pretrained(source)
         else:
             self.net = _empty(untrained)
-            self.reading = _usual(self.net.config)
+            self.reading = _own(_usual(self.net.config))
         self.family: str = self.net.config.model_type
         self.longest: int = self.net.config.text_config.max_position_embeddings
         settings = self.net.config.to_diff_dict() | {"model_type": self.family}
@@ -74,8 +75,8 @@ class Dual(nn.Module):
         """SigLIP learnt captions filled up to its full length, and reads the last place."""
         reading, width = self.reading, tokens.shape[1]
         real = valid(lengths, self.longest)
-        full = tokens.new_full((len(tokens), self.longest), reading.pad)
-        full[:, :width] = torch.where(real[:, :width], tokens, reading.pad)
+        tokens = torch.where(real[:, :width], tokens, reading.pad)
+        full = torch.nn.functional.pad(tokens, (0, self.longest - width), value=reading.pad)
         if reading.pad_left:
             places = torch.arange(self.longest, device=tokens.device) + lengths[:, None]
             full, real = (x.gather(1, places % self.longest) for x in (full, real))
@@ -183,6 +184,11 @@ def _stored_reading(kept: dict[str, Any]) -> Reading:
     if "reading" in kept:
         return Reading.from_json(kept["reading"])
     return _usual(_classes(str(kept["model_type"]))[0](**kept))
+
+
+def _own(usual: Reading) -> Reading:
+    """Of a network that begins here: cut as transformers would, to the last bit."""
+    return dataclasses.replace(usual, transform=f"crop:{usual.size}:bicubic")
 
 
 def _usual(config: Any) -> Reading:
