@@ -73,7 +73,7 @@ def test_sentence_transformers_reads_it(folder: Path, tmp_path: Path) -> None:
     assert (found - images).abs().max() < 1e-5
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vse++ bert", "siglip", "vsrn")]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vse++ bert", "siglip")]
 
 
 @pytest.mark.parametrize("name", ["vse++", "clip", *SLOW])

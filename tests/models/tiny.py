@@ -50,7 +50,7 @@ def pictures(n: int = 5, seed: int = 0) -> list[Image.Image]:
     return made
 
 
-def _scatter(net: Any) -> Any:
+def scattered(net: Any) -> Any:
     torch.manual_seed(0)
     with torch.no_grad():
         for name, parameter in net.named_parameters():
@@ -79,7 +79,7 @@ def clip_folder(folder: Path) -> Path:
         logit_scale_init_value=3.1,
     )
     torch.manual_seed(0)
-    _scatter(t.CLIPModel(config)).save_pretrained(folder)
+    scattered(t.CLIPModel(config)).save_pretrained(folder)
     processor = CLIPImageProcessorPil(
         size={"shortest_edge": 37},
         crop_size={"height": SIZE, "width": SIZE},
@@ -96,7 +96,7 @@ def siglip_folder(folder: Path) -> Path:
     import transformers as t
     from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-    tokenizer = _words(t.PreTrainedTokenizerFast, model_input_names=["input_ids"])
+    tokenizer = words_tokenizer(t.PreTrainedTokenizerFast, model_input_names=["input_ids"])
     config = t.SiglipConfig(
         text_config={
             **_TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 12,
@@ -109,7 +109,7 @@ def siglip_folder(folder: Path) -> Path:
     with torch.no_grad():
         net.logit_scale.fill_(2.5)
         net.logit_bias.fill_(-7.0)
-    _scatter(net).save_pretrained(folder)
+    scattered(net).save_pretrained(folder)
     processor = SiglipImageProcessorPil(size={"height": SIZE, "width": SIZE}, resample=2)
     t.SiglipProcessor(processor, tokenizer).save_pretrained(folder)
     return folder
@@ -120,7 +120,7 @@ def siglip2_folder(folder: Path) -> Path:
     import transformers as t
     from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
-    tokenizer = _words(t.PreTrainedTokenizerFast, padding_side="left")
+    tokenizer = words_tokenizer(t.PreTrainedTokenizerFast, padding_side="left")
     config = t.Siglip2Config(
         text_config={
             **_TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 64,
@@ -133,13 +133,13 @@ def siglip2_folder(folder: Path) -> Path:
     with torch.no_grad():
         net.logit_scale.fill_(2.0)
         net.logit_bias.fill_(-5.0)
-    _scatter(net).save_pretrained(folder)
+    scattered(net).save_pretrained(folder)
     processor = Siglip2ImageProcessorPil(patch_size=PATCH, max_num_patches=20)
     t.Siglip2Processor(processor, tokenizer).save_pretrained(folder)
     return folder
 
 
-def _words(kind: Any, **options: Any) -> Any:
+def words_tokenizer(kind: Any, **options: Any) -> Any:
     """A tokenizer of whole words, lower-cased, with an end."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 

@@ -68,6 +68,16 @@ def read_processing(folder: Path, usual: Reading) -> Reading:
     return dataclasses.replace(usual, **told)
 
 
+def read_pictures(folder: Path) -> dict[str, Any]:
+    """Size, cut, mean and spread of an image network's pictures, as far as its folder says."""
+    if not any((folder / name).is_file() for name in _BESIDE[:2]):
+        return {}
+    told = _pictures(folder)
+    if told.get("patches"):
+        raise InputError(f"{folder}: its image processor makes patches of pictures of any shape.")
+    return told
+
+
 def own_tokenizer(folder: Path) -> Subwords | WordPieces:
     """The network's tokenizer as `transformers` makes it: classes of its own may add steps that
     tokenizer.json does not tell, such as lower case."""
@@ -111,6 +121,8 @@ def _pictures(folder: Path) -> dict[str, Any]:
     look = {"mean": tuple(told["image_mean"]), "std": tuple(told["image_std"])}
     if not told.get("do_normalize", True):
         look = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+    if not _says_size(folder):  # the network's own, then
+        return look
     if told.get("max_num_patches"):
         patch, most = int(told["patch_size"]), int(told["max_num_patches"])
         # One patch more than there can be: it has a place to tell how many there are.
@@ -128,6 +140,16 @@ def _pictures(folder: Path) -> dict[str, Any]:
         f"{folder}: its image processor cuts pictures in a way that simgrad does not know "
         f"(size {size}, crop {told.get('crop_size')})."
     )
+
+
+def _says_size(folder: Path) -> bool:
+    """Whether a folder names the size of pictures, or leaves it to a class's default."""
+    for name in _BESIDE[:2]:
+        told = read_json(folder / name) if (folder / name).is_file() else {}
+        inner = told.get("image_processor") if isinstance(told, dict) else None
+        if any(key in part for part in (told, inner or {}) for key in ("size", "max_num_patches")):
+            return True
+    return False
 
 
 def _square(size: dict[str, Any], folder: Path) -> int:

@@ -73,9 +73,7 @@ def write_onnx(model: Any, tokenizer: Any, folder: Path) -> None:
     )
 
 
-def _write(
-    half: nn.Module, example: tuple[Tensor, ...], names: list[str], free: Any, path: Path
-) -> None:
+def _write(half: Any, example: tuple[Tensor, ...], names: list[str], free: Any, path: Path) -> None:
     with torch.no_grad():
         program = torch.onnx.export(
             half.eval(),
