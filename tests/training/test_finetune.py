@@ -1,13 +1,16 @@
 """Fine-tuning a pretrained model: before the first step, each way, and stopped in between."""
 
+import sys
+import types
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from simgrad.core.errors import InputError
 from simgrad.models import load
+from simgrad.report.build import build_report
 from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.training.loop import Step
@@ -213,3 +216,46 @@ def test_an_untrained_network_can_go_to_transformers_and_back(tmp_path: Path, ca
 
 def _both(loaded: Any, folder: Path) -> Any:
     return ours(loaded.model, loaded.tokenizer), theirs(folder)
+
+
+def test_weights_between_both_ends(clip: Path, tmp_path: Path) -> None:
+    for settings in ("", ", train_image=lora=2, train_text=lora=2"):
+        run = train(
+            recipe(clip, settings, wise=4, lr=1e-2), tmp_path / f"run{len(settings)}", quiet=True
+        )
+        curve, kept = run.wise["curve"], load(run.path / "best")
+        assert [point["alpha"] for point in curve] == [0, 0.25, 0.5, 0.75, 1]
+        assert curve[0]["rsum"] == pytest.approx(run.history[0]["val"]["rsum"], abs=1e-3)
+        best = max(entry["val"]["rsum"] for entry in run.history)
+        assert curve[-1]["rsum"] == pytest.approx(best, abs=1e-3)
+        assert max(point["rsum"] for point in curve) == kept.extra["rsum"]
+        assert kept.extra["alpha"] == run.wise["alpha"]
+    report = build_report([tmp_path / "run0"], batches=0, pictures=False)
+    assert any(section.anchor == "finetuned" for section in report.sections)
+    with pytest.raises(InputError, match="pretrained"):
+        train(Recipe(data=DATA, wise=5), tmp_path / "no", quiet=True)
+
+
+def test_figures_go_to_loggers(clip: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    class Fake(types.ModuleType):
+        told: ClassVar[list[Any]] = []
+
+        def init(self, **options: Any) -> Any:
+            self.told.append(options["config"]["seed"])
+            return self
+
+        def log(self, figures: dict[str, float], step: int) -> None:
+            self.told.append((step, figures["val/rsum"]))
+
+        def finish(self) -> None:
+            self.told.append("end")
+
+    monkeypatch.setitem(sys.modules, "wandb", Fake("wandb"))
+    seen: list[int] = []
+    run = train(recipe(clip, epochs=1, log="wandb"), tmp_path / "run", quiet=True,
+                log=lambda step, figures: seen.append(step))  # fmt: skip
+    entries = [(entry["step"], entry["val"]["rsum"]) for entry in run.history]
+    assert Fake.told == [0, *entries, "end"]
+    assert seen == [step for step, _ in entries]
+    with pytest.raises(InputError, match="there is no 'paper'"):
+        train(recipe(clip, log="paper"), tmp_path / "no", quiet=True)

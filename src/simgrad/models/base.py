@@ -197,6 +197,15 @@ class RetrievalModel(nn.Module):
         in batch norms that are training."""
         return any(isinstance(part, _BatchNorm) and part.training for part in self.modules())
 
+    def between(
+        self, before: dict[str, Tensor], after: dict[str, Tensor], share: float
+    ) -> dict[str, Tensor]:
+        """Its weights on the way from one state to another."""
+        return {
+            name: torch.lerp(before[name], value, share) if value.is_floating_point() else value
+            for name, value in after.items()
+        }
+
     # -- an image network of its own
 
     def image_network(self) -> Tower | None:

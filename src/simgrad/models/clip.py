@@ -146,6 +146,13 @@ class ClipModel(RetrievalModel):
     def set_scale(self, scale: Scale) -> None:
         self.body.set_scale(scale)
 
+    def between(
+        self, before: dict[str, Tensor], after: dict[str, Tensor], share: float
+    ) -> dict[str, Tensor]:
+        # Of a product of two, one is scaled: the change itself goes along the line.
+        kept = {name: value for name, value in after.items() if ".lora_A." in name}
+        return {**super().between(before, after, share), **kept}
+
     def can_capture(self) -> bool:
         return not self.config.checkpointing and not self.body.reading.patches
 

@@ -176,6 +176,11 @@ def _model(
             f"epochs: 0 is for a pretrained model, and '{config}' has weights that nobody has "
             "trained yet."
         )
+    if recipe.wise and not config.ready:
+        raise InputError(
+            f"wise: {recipe.wise} is for a pretrained model; of '{config}' the weights before "
+            "training know nothing."
+        )
     needs = config.tokenizer_needs
     key = (id(dataset), needs, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
     if key not in kept:
@@ -185,6 +190,12 @@ def _model(
     torch.manual_seed(recipe.seed)
     model = build(config, inputs_of(train, tokenizer, config, recipe))
     return tokenizer.cut(model.longest), model
+
+
+def begin_model(recipe: Recipe, dataset: Dataset) -> RetrievalModel:
+    """The model as it was before the first step."""
+    with building:
+        return _model(recipe, dataset, dataset.split("train"), {})[1]
 
 
 def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:

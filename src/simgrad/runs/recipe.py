@@ -190,6 +190,15 @@ class Recipe(Typed):
         default=60.0, description="Write a checkpoint to resume from at least this often"
     )
     tensorboard: bool = Field(default=False, description="Also write TensorBoard files")
+    log: Text | None = Field(
+        default=None,
+        description="Where figures are shown too: tensorboard, wandb, or both with a comma",
+    )
+    wise: CountOrNone = Field(
+        default=0,
+        description="After training, try so many steps from the pretrained weights to the trained "
+        "ones on the validation split, and keep the best (WiSE-FT); 10 is usual",
+    )
 
     # Machine
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
@@ -255,7 +264,7 @@ class Recipe(Typed):
 
 
 # May change between sittings of a run: how the same gradient is computed, and where.
-_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch")
+_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log")
 # Fields that name a file or folder.
 _PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from")
 

@@ -7,7 +7,7 @@ bit.
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from simgrad.training.display import Display
 from simgrad.training.encoder import Encoder
 from simgrad.training.graph import Captures, give_back, own_stream
 from simgrad.training.kept import Kept
+from simgrad.training.loggers import Log
 from simgrad.training.observe import observe, spread
 from simgrad.training.optimizing import Optimizer
 from simgrad.training.records import Records, claim
@@ -49,6 +50,7 @@ from simgrad.training.trouble import (
     not_finite,
 )
 from simgrad.training.weighing import each_with_its_image, weigh
+from simgrad.training.wise import mix
 
 
 def train_round(
@@ -59,6 +61,7 @@ def train_round(
     quiet: bool = False,
     stop_after: float | None = None,
     shared: dict[Any, Any] | None = None,
+    log: Log | None = None,
 ) -> Run:
     """Train, or go on training, in `folder`; a finished run is returned as it is.
 
@@ -78,7 +81,7 @@ def train_round(
                     state.forget(folder / run.LAST)  # a kill may have come before that
                 return Run(folder)
             with threads(_threads_before(folder)):
-                _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared)
+                _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared, log)
             give_back()  # captured steps above all: others are waiting for memory
             distributed.wait()
     return Run(folder)
@@ -97,12 +100,13 @@ def _go_on(
     quiet: bool,
     asked_to_stop: Stopping,
     shared: dict[Any, Any] | None,
+    log: Log | None,
 ) -> None:
     training: Training | None = None
     with naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0):
         prepared = prepare(recipe, dataset, shared)
-        training = Training(recipe, folder, prepared, quiet)
-        with politely(), own_stream(prepared.device):
+        training = Training(recipe, folder, prepared, quiet, log)
+        with politely(), own_stream(prepared.device), closing(training.records):
             training.go(asked_to_stop)
 
 
@@ -182,7 +186,14 @@ class Step:
 class Training:
     """A run in progress."""
 
-    def __init__(self, recipe: Recipe, folder: Path, prepared: Prepared, quiet: bool) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        prepared: Prepared,
+        quiet: bool,
+        log: Log | None = None,
+    ) -> None:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.model, self.device = prepared.model, prepared.device
         self.split = prepared.dataset.split("train")
@@ -198,7 +209,7 @@ class Training:
         self.kept = Kept(folder, prepared, self.step.learned, self.step.optimizer)
         self.progress = self.kept.progress
         self.display = Display(recipe, quiet or distributed.rank() > 0)
-        self.records = Records(folder, recipe, prepared, writes=distributed.rank() == 0)
+        self.records = Records(folder, recipe, prepared, distributed.rank() == 0, log)
         self.started = self.saved = time.monotonic()
 
     def go(self, asked_to_stop: Callable[[], bool]) -> None:
@@ -380,6 +391,8 @@ class Training:
         self._checkpoint()
         if distributed.rank() > 0:
             return
+        if self.recipe.wise:
+            mix(self.recipe, self.folder, self.prepared)
         with building:  # its weights are drawn before they are read
             best = Run(self.folder).load(str(self.device))
         self.records.triplets(self.kept.triplets)
