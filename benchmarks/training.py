@@ -31,8 +31,8 @@ from torch.utils.data import DataLoader
 from simgrad.data import Sampler
 from simgrad.data.base import Split
 from simgrad.data.batches import Source
+from simgrad.data.candidates import Candidates
 from simgrad.data.vocabulary import Vocabulary
-from simgrad.mining.candidates import Candidates
 from simgrad.models import Inputs, build
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simgrad.data import WordPieces, open_dataset, read_judgments, read_published
-from simgrad.mining.aoq import read_candidates
+from simgrad.data.candidates import read_candidates
 
 from . import layout_writers as write
 from .damages import DAMAGES, damage, edit_json

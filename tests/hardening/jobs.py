@@ -16,7 +16,7 @@ import numpy as np
 
 from simgrad.core.files import sha256
 from simgrad.data import Dataset, open_dataset
-from simgrad.mining.candidates import Candidates
+from simgrad.data.candidates import Candidates
 from simgrad.report.build import write_report
 from simgrad.runs import features as features_module
 from simgrad.runs.recipe import Recipe

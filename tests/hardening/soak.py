@@ -1,6 +1,7 @@
 """Everything of this folder for as long as it takes, with one summary at the end: `make soak`.
 
-python -m tests.hardening.soak [--kills 200] [--minutes 10] [--load-minutes 5] [--jobs 2]
+python -m tests.hardening.soak [--kills 200] [--minutes 10] [--flips 300] [--load-minutes 5]
+    [--jobs 2]
 
 --kills 0, --minutes 0 and --load-minutes 0 leave out kills, fuzzing and load.
 """
@@ -27,6 +28,7 @@ from tests.hardening.bad_inputs import attempts
 from tests.hardening.bad_requests import REQUESTS
 from tests.hardening.bad_texts import COMMANDS
 from tests.hardening.commands import Commands
+from tests.hardening.flips import Flips
 from tests.hardening.fuzzing import TARGETS, fuzz_for
 from tests.hardening.fuzzing_requests import lab_page
 from tests.hardening.jobs import other_jobs, run_job, study_job
@@ -136,6 +138,12 @@ class Soak:
 
                 self.part(f"fuzz {name}", work)
 
+    def flips(self, count: int) -> None:
+        flips = Flips(self.folder / "flips")
+        flips(count)
+        self.counts["flips"] += count
+        self.lines.append(f"flipped bits: {flips.noticed} noticed, {flips.harmless} harmless")
+
     def load(self, minutes: float) -> None:
         served = serve_under_load(60 * minutes)
         attacks = ", ".join(f"{name} {count:,}" for name, count in sorted(served.attacks.items()))
@@ -168,6 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=10.0, help="of fuzzing, for each parser")
+    parser.add_argument("--flips", type=int, default=300)
     parser.add_argument("--load-minutes", type=float, default=5.0)
     parser.add_argument("--jobs", type=int, default=2, help="parsers fuzzed side by side")
     options = parser.parse_args()
@@ -179,6 +188,7 @@ def main() -> None:
         if options.kills > 0:
             soak.kills(options.kills)  # first: forks want a process without threads
         soak.part("bad input", soak.inputs)
+        soak.part(f"{options.flips} flipped bits", lambda: soak.flips(options.flips))
         if options.minutes > 0:
             soak.fuzz(options.minutes, options.jobs)
         if options.load_minutes > 0:

@@ -32,7 +32,6 @@ ELSEWHERE = {
     "types-pyyaml": "mypy reads it",
     "accelerate": "transformers and sentence-transformers train with it",
 }
-OPTIONAL = {"triton"}  # comes with torch where there is a GPU
 
 
 def name_of(requirement: str) -> str:
@@ -76,7 +75,7 @@ def test_what_is_declared_is_used(distribution: str) -> None:
 
 
 def test_what_is_used_is_declared() -> None:
-    known = {module_of(name) for name in DECLARED} | OPTIONAL | {"simgrad"}
+    known = {module_of(name) for name in DECLARED} | {"simgrad"}
     used = imported_below("src") - set(sys.stdlib_module_names)
     assert used <= known, f"imported and not declared: {sorted(used - known)}"
 

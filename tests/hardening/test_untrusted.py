@@ -16,9 +16,9 @@ import simgrad
 from simgrad.core.errors import InputError
 from simgrad.core.files import open_array
 from simgrad.data import open_dataset
+from simgrad.data.candidates import Candidates
 from simgrad.data.vocabulary import read_published
 from simgrad.evaluation import Ranks
-from simgrad.mining.candidates import Candidates
 from simgrad.models import load
 from simgrad.models.unpickle import read_tensors
 from simgrad.runs.recipe import read_recipe

@@ -10,8 +10,13 @@ import pytest
 from simgrad.cli.mine import mine as command
 from simgrad.core.errors import InputError
 from simgrad.data import Split, open_dataset
-from simgrad.mining.aoq import open_candidates, read_candidates, tag_of, write_candidates
-from simgrad.mining.candidates import Candidates
+from simgrad.data.candidates import (
+    Candidates,
+    open_candidates,
+    read_candidates,
+    tag_of,
+    write_candidates,
+)
 from simgrad.runs.mining import mine_run
 from simgrad.training import train
 from tests.data import layout_writers as write

@@ -10,10 +10,9 @@ import torch
 
 import simgrad
 from simgrad.core.errors import InputError
-from simgrad.data import open_dataset
-from simgrad.mining import candidates
+from simgrad.data import candidates, open_dataset
+from simgrad.data.candidates import Candidates
 from simgrad.mining import product as mining_product
-from simgrad.mining.candidates import Candidates
 from simgrad.mining.drawing import Draw
 from simgrad.mining.product import largest
 from simgrad.models import Encoded

@@ -1,14 +1,17 @@
 """The printed kernels, run on a CPU by Triton's interpreter, give what PyTorch gives."""
 
+import math
 import os
-from collections.abc import Iterator
+import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from simgrad.core.extras import import_file
+from simgrad.analysis import check
 from simgrad.objectives import Family, NTXent, Objective, Offline, objective, objectives
 from simgrad.objectives.engine import fused
 from simgrad.objectives.engine.printing import Printer, Unprintable, print_totals
@@ -67,15 +70,20 @@ def gradients(o: Objective, name: str) -> list[Tensor]:
     return [loss.detach(), *torch.autograd.grad(loss, [x, y, *learned])]
 
 
-def equal(o: Objective, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    printed: list[object] = []
+def worked_by_kernels(
+    work: Callable[[], list[Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[Tensor], int]:
+    """What it gives, and how often it asked a kernel."""
+    calls: list[object] = []
     real = fused.FusedTiles.first
     with monkeypatch.context() as patch:
-        patch.setattr(
-            fused.FusedTiles, "first", lambda *given: [printed.append(0), real(*given)][1]
-        )
-        found = gradients(o, name)
-    assert printed  # it was kernels that worked
+        patch.setattr(fused.FusedTiles, "first", lambda *given: [calls.append(0), real(*given)][1])
+        return work(), len(calls)
+
+
+def equal(o: Objective, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, calls = worked_by_kernels(lambda: gradients(o, name), monkeypatch)
+    assert calls
     monkeypatch.setattr(fused, "INTERPRETED", False)
     for one, other in zip(found, gradients(o, name), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5)
@@ -97,7 +105,7 @@ def test_whatever_the_pairs(spec: str, name: str, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def debiased() -> Iterator[Objective]:
     """An objective that a user declares in a file of his own."""
-    import_file(DEBIASED)
+    runpy.run_path(str(DEBIASED))
     yield objective("test-debiased(prior=0.05)")
     del objectives._declared["test-debiased"]
 
@@ -106,23 +114,46 @@ def test_a_family_of_ones_own_is_short() -> None:
     assert len(DEBIASED.read_text().splitlines()) <= 25
 
 
+def written_out(S: Tensor, tau: float, prior: float) -> Tensor:
+    """Debiased NT-Xent of one direction, as its paper has it."""
+    own, count = (S.diagonal() / tau).exp(), len(S) - 1
+    negatives = (S / tau).exp().sum(1) - own
+    estimate = (negatives - count * prior * own) / (1 - prior)
+    limited = estimate.clamp(min=count * math.exp(-1 / tau))
+    assert 0 < int((estimate < limited).sum()) < len(S)  # some queries are at the limit
+    return -(own / (own + limited)).log().mean()
+
+
 @pytest.mark.usefixtures("interpreter")
 def test_a_family_of_ones_own_is_dense_blocked_and_fused(
     debiased: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Declared outside, in the form of `family.py`: nothing in the engine knows of it."""
-    equal(debiased, "square", monkeypatch)
     generator = torch.Generator().manual_seed(0)
-    x, y = (torch.randn(19, 8, generator=generator).double().requires_grad_() for _ in range(2))
-    units = (torch.nn.functional.normalize(v, dim=1) for v in (x, y))
-    images, texts = units
-    dense = torch.autograd.grad(debiased.on(images @ texts.T), [x, y])
-    for block in (None, 40, 100):
-        found = torch.autograd.grad(debiased(x, y, block=block), [x, y])
-        torch.testing.assert_close(found, dense)
-    from simgrad.analysis import check
+    x, y = (torch.randn(37, 20, generator=generator) for _ in range(2))
+    y[:9] += 3 * x[:9]  # so alike that the estimate of their negatives is less than its limit
+    x, y = x.requires_grad_(), y.requires_grad_()
 
-    found = check(debiased, x, y)
+    def found(loss: Tensor) -> list[Tensor]:
+        return [loss.detach(), *torch.autograd.grad(loss, [x, y])]
+
+    similarities = normalize(x) @ normalize(y).T
+    halves = (written_out(S, 0.1, 0.05) / 2 for S in (similarities, similarities.T))
+    expected = found(sum(halves, torch.zeros(())))
+    ways = {"dense": found(debiased.on(normalize(x) @ normalize(y).T))}
+    ways["fused"], calls = worked_by_kernels(lambda: found(debiased(x, y)), monkeypatch)
+    assert calls
+    monkeypatch.setattr(fused, "INTERPRETED", False)
+    ways |= {f"blocks of {n}": found(debiased(x, y, block=n)) for n in (40, 400)}
+    ways["one block"] = found(debiased(x, y))
+    for way, parts in ways.items():
+        for one, other in zip(parts, expected, strict=True):
+            assert torch.allclose(one, other, rtol=1e-3, atol=2e-5), way
+
+
+def test_a_family_of_ones_own_passes_the_check(debiased: Objective) -> None:
+    generator = torch.Generator().manual_seed(0)
+    found = check(debiased, *(torch.randn(19, 8, generator=generator) for _ in range(2)))
     assert found.ok, str(found)
     assert found.is_loss, str(found)
 

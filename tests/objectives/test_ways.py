@@ -90,7 +90,7 @@ def _through_similarities(o: Objective, name: str) -> list[Tensor]:
 def test_all_ways_agree(o: Objective, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = _through_similarities(o, name)
     assert all(part.isfinite().all() for part in whole)
-    found = [_gradients(o, name, block) for block in (None, 1, 13, 30, 57)]  # uneven last blocks
+    found = [_gradients(o, name, block) for block in (None, 1, 30)]  # uneven last blocks
     monkeypatch.setattr(type(o), "elementwise", lambda self: None)
     found += [_gradients(o, name), _gradients(o, name, 30)]
     for other in found:

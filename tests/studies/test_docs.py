@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 STUDIES = {b.split("\n")[0].removeprefix("# study: "): b for b in BLOCKS if "# study:" in b}
 
 
-@pytest.mark.parametrize("name", ["grid", "rows", "published"])
+@pytest.mark.parametrize("name", ["grid", "rows", "published", "tuned"])
 def test_study_files(name: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STUDIES[name])
     plan = read_plan(tmp_path / "s.yaml")
@@ -25,6 +25,7 @@ def test_study_files(name: str, tmp_path: Path) -> None:
         assert sum(row.baseline for row in plan.rows) == 2
     if name == "rows":
         assert names[:2] == ["as-it-is", "warmed"]
+    assert (plan.tune is not None) == (name == "tuned")
     if name == "published":
         assert all(published_for(plan.published, row) for row in plan.rows)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from simgrad.data import Split
-from simgrad.mining.candidates import Candidates
+from simgrad.data.candidates import Candidates
 
 
 def random_lists(split: Split, depth: int, seed: int = 0) -> Candidates:

@@ -6,8 +6,7 @@ from typing import Annotated
 import tyro
 
 from simgrad.core.console import print_table, say
-from simgrad.mining.aoq import write_candidates
-from simgrad.mining.candidates import Candidates
+from simgrad.data.candidates import Candidates, write_candidates
 from simgrad.runs.mining import mine_trained
 from simgrad.runs.trained import open_either
 

@@ -11,18 +11,23 @@ import tyro
 
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
+from simgrad.core.spec import Range, print_value
 from simgrad.core.tables import Strong
+from simgrad.core.typed import checked
 from simgrad.data.opening import EMBEDDED
 from simgrad.evaluation import Estimate, metric_of
+from simgrad.studies.check import check_study
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.looking import look_at, told_once
-from simgrad.studies.plan import Plan, StudyFile, read_plan
+from simgrad.studies.plan import Plan, StudyFile, check_tuning, read_plan
+from simgrad.studies.space import Tune, space_of, told_apart
 from simgrad.studies.study import Study
 from simgrad.studies.table import (
     StudyTable,
     build_table,
     header,
     number,
+    printed_tuning,
     significance,
     write_tables,
 )
@@ -38,6 +43,7 @@ def study(
     regions: str | None = None,
     output: str | None = None,
     seeds: int | None = None,
+    trials: int | None = None,
     fast: bool = False,
     dry_run: bool = False,
     engine: Literal["local", "ray"] = "local",
@@ -45,6 +51,7 @@ def study(
     side_by_side: int | None = None,
     device: str | None = None,
     schema: bool = False,
+    check: bool = False,
 ) -> None:
     """Train a grid of runs and print one table; stopped, the same command goes on.
 
@@ -56,6 +63,8 @@ def study(
             set of region features.
         output: folder of the study; studies/NAME if left out.
         seeds: how many seeds; more than before extends a study.
+        trials: tune first: try so many settings of each row, choose by validation, and train the
+            seeds with what was chosen (extra `tune`).
         fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds.
         dry_run: open every row's data and model, and print what each reads, without training.
         engine: local processes, or a Ray cluster (extra `ray`).
@@ -63,6 +72,8 @@ def study(
         side_by_side: runs that each process packs onto its GPU.
         device: auto, cpu, cuda, ...
         schema: print the JSON schema of study files, for editors, and train nothing.
+        check: of a study's folder: compute every number again from the ranks that were kept, and
+            fail where one differs.
     """
     if schema:
         print(dumps(StudyFile.model_json_schema(), indent=1))
@@ -70,20 +81,24 @@ def study(
     if plan is None:
         raise InputError("name a study file or a study folder.")
     path = Path(plan)
+    if check:
+        _check(path)
+        return
     if path.is_dir():
         chosen, folder = Study.open(path).plan, path
     else:
         chosen = read_plan(path)
-        name = path.stem + ("-fast" if fast else "")
+        name = path.stem + ("-fast" if fast else "") + ("-tuned" if trials else "")
         if data is not None:
             name += "-" + Path(data.split("(")[0]).name
         folder = Path(output) if output else Path("studies") / name
-    chosen = adapt(chosen, data, features, regions, fast, seeds, device)
+    chosen = adapt(chosen, data, features, regions, fast, seeds, device, trials)
     if dry_run:
         _look_at(chosen)
         return
     made = Study.create(chosen, folder)
-    say(f"{chosen.title}: {len(chosen.runs())} runs in {folder}", stderr=True)
+    first = f"{len(chosen.rows) * chosen.tune.trials} trials, then " if chosen.tune else ""
+    say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
     if engine == "ray":
         run_ray(made, processes)
     else:
@@ -99,6 +114,7 @@ def adapt(
     fast: bool,
     seeds: int | None,
     device: str | None,
+    trials: int | None = None,
 ) -> Plan:
     if fast:
         plan = plan.fast()
@@ -112,7 +128,22 @@ def adapt(
         if seeds < 1:
             raise InputError("--seeds must be at least 1.")
         plan = dataclasses.replace(plan, seeds=tuple(range(seeds)))
+    if trials is not None:
+        told = {} if plan.tune is None else plan.tune.to_dict()
+        plan = dataclasses.replace(plan, tune=checked(Tune, {**told, "trials": trials}, "--trials"))
+    check_tuning(plan, plan.title)  # after all that may have changed it
     return plan
+
+
+def _check(path: Path) -> None:
+    """Every number of a study again; an error names those that differ."""
+    study = Study.open(path)
+    done = check_study(study)
+    for line in done.problems:
+        say(line, stderr=True)
+    if done.problems:
+        raise InputError(f"{path}: {len(done.problems)} of {done.compared:,} numbers do not hold.")
+    say(f"{path}: {done.compared:,} numbers of {done.runs} runs computed again: all the same.")
 
 
 def _look_at(plan: Plan) -> None:
@@ -127,6 +158,8 @@ def _look_at(plan: Plan) -> None:
         sizes = (found.images, f"{found.parameters:,}", f"{found.words:,}")
         rows.append((row.label, row.folder(seed), *sizes, recipe.epochs, recipe.batch))
         data.append((row.label, found.data))
+    if plan.tune is not None:
+        _show_space(plan)
     if rows:
         head = ("row", "first run", "reads", "weights", "words", "epochs", "batch")
         print_table(head, rows, title=f"{plan.title}: {len(plan.runs())} runs")
@@ -137,6 +170,21 @@ def _look_at(plan: Plan) -> None:
         print(line, file=sys.stderr)
     if broken:
         raise InputError(f"{len(broken)} of {len(seen)} rows cannot be run.")
+
+
+def _show_space(plan: Plan) -> None:
+    """What is searched for each row."""
+    assert plan.tune is not None
+    recipes = [plan.recipe(row, 0) for row in plan.rows]
+    fixed = told_apart(recipes)
+    rows = []
+    for row, recipe in zip(plan.rows, recipes, strict=True):
+        for key, where in space_of(plan.tune, recipe, fixed).items():
+            among = where if isinstance(where, Range) else ", ".join(map(print_value, where))
+            rows.append((row.label, key, str(among)))
+    title = f"{plan.tune.trials} trials for each row ({plan.tune.search}), searched:"
+    print_table(("row", "what", "where"), rows, title=title)
+    print()
 
 
 def conclude(made: Study) -> None:
@@ -176,6 +224,13 @@ def show(table: StudyTable) -> None:
     print_table(head, rows, title=table.title)
     if table.claim:
         say(f"\nThe paper: {table.claim}")
+    tuned = printed_tuning(table)
+    if tuned is not None:
+        print()
+        print_table(tuned.columns, tuned.rows, title=tuned.title)
+        for line in tuned.notes:
+            say(line)
+        return
     versus = [
         (r.label, "baseline" if r.baseline else significance(r.difference) or "–", r.seeds)
         for r in table.rows

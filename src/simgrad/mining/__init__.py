@@ -1,6 +1,6 @@
 """Mining: hard negatives over the whole training set, from arrays."""
 
-from simgrad.mining.candidates import Candidates
+from simgrad.data.candidates import Candidates
 from simgrad.mining.mine import mine
 
 __all__ = ["Candidates", "mine"]

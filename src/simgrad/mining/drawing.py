@@ -17,9 +17,8 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
+from simgrad.data.candidates import Candidates, Lists
 from simgrad.data.sampling import IndexBatch
-from simgrad.mining.candidates import Candidates
-from simgrad.mining.product import Lists
 
 
 @dataclass(frozen=True)

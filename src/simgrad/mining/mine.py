@@ -14,8 +14,8 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows
-from simgrad.mining.candidates import Candidates
-from simgrad.mining.product import Cut, Lists, both_ways, largest
+from simgrad.data.candidates import Candidates, Lists
+from simgrad.mining.product import Cut, both_ways, largest
 
 
 def mine(

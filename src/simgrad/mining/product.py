@@ -15,11 +15,11 @@ In half precision (on a GPU) the survivors are scored again in float32.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Lists = npt.NDArray[np.int32]
+from simgrad.data.candidates import Lists
+
 # Entries of a block of similarities: 32 MiB on a CPU, 2 GiB of half precision on a GPU.
 _BLOCK = {"cpu": 2**23, "cuda": 2**30}
 # Half precision may swap neighbours at the cut: keep a few more, and drop them after re-scoring.

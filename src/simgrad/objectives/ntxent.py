@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.engine.tensors import constant
 from simgrad.objectives.family import Family, Vectors, Verdict
@@ -34,7 +34,7 @@ class NTXent(Family):
     mean = True
     totals = ("logsumexp",)
 
-    tau: float = setting(0.1, "temperature of the softmax")
+    tau: float = setting(0.1, "temperature of the softmax", search=Range(0.01, 0.3))
     learned: bool = setting(False, "learn the temperature, starting from tau, as CLIP does")
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
@@ -33,8 +33,12 @@ class SigLIP(Family):
     immediate = True
     symmetric = True
 
-    scale: float = setting(10.0, "factor of the similarities (start value where learned)")
-    offset: float = setting(-10.0, "added to them (start value where learned)")
+    scale: float = setting(
+        10.0, "factor of the similarities (start value where learned)", search=Range(3, 60)
+    )
+    offset: float = setting(
+        -10.0, "added to them (start value where learned)", search=Range(-15, -2, log=False)
+    )
     learned: bool = setting(True, "learn scale and offset, as published")
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from simgrad.report.retrieval import Pictures
 from simgrad.report.standings import standings
 from simgrad.report.training import pushed, training
 from simgrad.report.triplets import diagrams
+from simgrad.report.tuning import tuning
 
 Format = Literal["html", "md", "pdf-ready"]
 NAMES: dict[str, str] = {"html": "report.html", "md": "report.md", "pdf-ready": "report-print.html"}
@@ -37,6 +38,7 @@ def build_report(
     album = Pictures()
     sections: list[Section | None] = [
         comparison(material, found),
+        tuning(material),
         finetuned(material),
         training(material),
         pushed(material),

@@ -30,6 +30,7 @@ class System:
     planned: int
     baseline: bool = False
     published: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    tuned: dict[str, Any] | None = None  # what a search found, where there was one
 
     @cached_property
     def finished(self) -> tuple[Run, ...]:
@@ -192,12 +193,14 @@ def _runs_in(path: Path) -> list[Run]:
 
 def _of_study(study: Study, several: bool) -> list[System]:
     systems = []
+    tuned = {tuning.name: tuning.record for tuning in study.tunings}
     for row in study.plan.rows:
         folders = study.folders(row)
         runs = tuple(Run(folder) for folder in folders if (folder / RECIPE).is_file())
         group = f"{study.title}: {row.group}".rstrip(": ") if several else row.group
         published = study.published[row.label]
-        systems.append(System(row.label, group, runs, len(folders), row.baseline, published))
+        planned, found = len(folders), tuned.get(row.name)
+        systems.append(System(row.label, group, runs, planned, row.baseline, published, found))
     return systems
 
 

@@ -8,7 +8,7 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sweep
 from simgrad.data.base import Dataset, Split
-from simgrad.mining.candidates import Candidates
+from simgrad.data.candidates import Candidates
 from simgrad.mining.mine import mine, mine_similarities, which_are_true, without
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.models.checkpoint import weights_hash

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
-from simgrad.mining.aoq import open_candidates
-from simgrad.mining.candidates import Candidates
+from simgrad.data.candidates import Candidates, open_candidates
 from simgrad.mining.drawing import Draw
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.objectives import Offline, objective

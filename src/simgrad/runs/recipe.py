@@ -117,6 +117,12 @@ class Recipe(Typed):
         description="Share of all steps in which the learning rate rises linearly from 0",
     )
     clip: Positive = Field(default=2.0, description="Largest norm of the gradient; 0: no clipping")
+    reduction: Literal["published", "mean"] = Field(
+        default="published",
+        description="published: as each objective was published, a sum over queries or a mean; "
+        "mean: summed objectives are divided by the number of queries, so that `lr` and `clip` "
+        "mean the same for all",
+    )
     first_objective: Text | None = Field(
         default=None,
         description="Another objective for the first epochs, e.g. `triplet` before `triplet-sh`",
@@ -188,6 +194,11 @@ class Recipe(Typed):
     )
     checkpoint_seconds: Number = Field(
         default=60.0, description="Write a checkpoint to resume from at least this often"
+    )
+    trial: bool = Field(
+        default=False,
+        description="A trial of a search: judged by validation alone. No test score is computed, "
+        "and no weights are kept at its end",
     )
     tensorboard: bool = Field(default=False, description="Also write TensorBoard files")
     log: Text | None = Field(

@@ -31,6 +31,7 @@ RECIPE, INFO, HISTORY, TEST, RANKS = (
     "test.json",
     "ranks.parquet",
 )
+VALIDATED = "val-ranks.parquet"  # of a trial's best weights, on the validation split
 TRIPLETS, ATTENTION, WISE = "triplets.npz", "attention.jsonl", "wise.json"
 BEST, LAST = "best", "last"
 LOCK = ".lock"  # held by whoever trains it

@@ -31,6 +31,7 @@ from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe, absolute, of_fields
 from simgrad.studies import naming
+from simgrad.studies.space import Tune, check_space, known_to, told_apart
 
 _MOST = 10_000  # rows of a table
 
@@ -118,6 +119,9 @@ class StudyFile(Typed):
     baseline: Words | None = Field(
         default=None, description="Objective of the grid that others are compared with"
     )
+    tune: Tune | None = Field(
+        default=None, description="Search for each row's setting first, with the same budget"
+    )
     published: Published = Field(default_factory=Published, description="Numbers of a paper")
     metrics: list[Text] = Field(
         default_factory=lambda: list(headlines()), description="Columns of the table"
@@ -135,6 +139,7 @@ class Plan:
     metrics: tuple[str, ...] = field(default_factory=headlines)
     claim: str = ""  # what the paper says about it, in one sentence
     published: dict[str, Any] = field(default_factory=dict)  # {table: file, where: {column: value}}
+    tune: Tune | None = None
 
     def recipe(self, row: Row, seed: int) -> Recipe:
         """The recipe of one run."""
@@ -251,10 +256,30 @@ def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
         metrics=tuple(told.metrics),
         claim=told.claim,
         published=told.published.model_dump(exclude_defaults=True),
+        tune=told.tune,
     )
     for row in rows:  # every run must be possible before the first one starts
         _check(plan, row, f"{where}: row '{row.label[:80]}'")
+    check_tuning(plan, where)
     return plan
+
+
+def check_tuning(plan: Plan, where: str) -> None:
+    """Refuse a search that some row cannot do."""
+    if plan.tune is None:
+        return
+    if plan.tune.seed in plan.seeds:
+        raise InputError(
+            f"{where}: tune: seed {plan.tune.seed} is among the seeds of the table; trials have "
+            "one of their own."
+        )
+    recipes = [plan.recipe(row, 0) for row in plan.rows]
+    for key in plan.tune.space:
+        if not any(known_to(recipe, key) for recipe in recipes):
+            raise InputError(f"{where}: tune: space: no row has anything called '{key[:80]}'.")
+    fixed = told_apart(recipes)
+    for row, recipe in zip(plan.rows, recipes, strict=True):
+        check_space(plan.tune, recipe, fixed, f"{where}: row '{row.label[:80]}'")
 
 
 def _check(plan: Plan, row: Row, where: str) -> None:

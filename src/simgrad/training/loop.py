@@ -119,6 +119,7 @@ class Step:
         self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
         for each in self.objectives.values():
             each.replays = False  # steps are captured as a whole, where it helps
+            each.mean = each.mean or recipe.reduction == "mean"
         self.scales = start_scales(model, self.objectives.values())
         self.learned = nn.ModuleList(self.objectives.values())  # temperatures and the like
         self.optimizer = Optimizer(model, self.learned, recipe, device)
@@ -342,6 +343,8 @@ class Training:
         at.since_best = 0 if better else at.since_best + 1
         if better:
             self.kept.note_best(score, chosen)
+            if recipe.trial:
+                self.kept.ranks = metrics.ranks
         at.over = bool(recipe.early_stop) and at.since_best >= (recipe.early_stop or 0)
         trained = now.train_backbone and model.inputs.images == "pixels"
         found = at.watch.look(
@@ -387,7 +390,13 @@ class Training:
         self.display.say(f"going on from step {at.step}.")
 
     def _finish(self) -> None:
-        """Test the best checkpoint once, and only now."""
+        """Test the best checkpoint once, and only now; a trial's never."""
+        if self.recipe.trial:
+            if distributed.rank() == 0:
+                self.kept.write_ranks()
+                self._describe("finished")
+                self.kept.drop_weights()
+            return
         self._checkpoint()
         if distributed.rank() > 0:
             return
