@@ -11,7 +11,8 @@ import pytest
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
 from simgrad.studies.expected_best import best_so_far, expected_best
-from simgrad.studies.search import JOURNAL, Search, Trial, correlation
+from simgrad.studies.journal import JOURNAL
+from simgrad.studies.search import Search, Trial, correlation
 from simgrad.studies.space import Space, Tune, at_edges
 from simgrad.studies.tuned import chosen
 

@@ -18,7 +18,7 @@ from simgrad.core.files import read_json
 from simgrad.evaluation import Ranks
 from simgrad.evaluation.metrics import metrics_of
 from simgrad.runs.run import RANKS, VALIDATED, Run
-from simgrad.studies.search import JOURNAL
+from simgrad.studies.journal import JOURNAL
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import Tuning

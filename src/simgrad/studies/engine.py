@@ -16,7 +16,7 @@ from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import settle
 from simgrad.runs.recipe import from_dict
 from simgrad.runs.run import Run
-from simgrad.studies.search import optuna_or_say
+from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.space import printed
 from simgrad.studies.study import Study

@@ -10,19 +10,17 @@ them alike, halving is off.
 """
 
 import contextlib
-import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sha256
 from simgrad.core.spec import Range
+from simgrad.studies.journal import JOURNAL, mend, open_journal, optuna_or_say
 from simgrad.studies.space import Setting, Space, Tune, rounded
 
-JOURNAL = "journal.log"
 _LOCK = ".search.lock"
 Rung = Literal["short", "full"]
 State = Literal["running", "complete", "stopped", "failed"]
@@ -144,12 +142,9 @@ class Search:
         """Optuna's study of this row, nobody else's meanwhile."""
         optuna = optuna_or_say()
         with lock(self.folder / _LOCK, what=f"the search in {self.folder}"):
-            path = self.folder / JOURNAL
-            _mend(path)
+            mend(self.folder / JOURNAL)
             if self._journal is None:
-                _require_journal(path)
-                backend = optuna.storages.journal.JournalFileBackend(str(path), _NoLock())
-                self._journal = optuna.storages.JournalStorage(backend)
+                self._journal = open_journal(self.folder / JOURNAL)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 found = {"study_name": self.name, "storage": self._journal}
@@ -288,54 +283,6 @@ def _quasi_random(distributions: dict[str, Any], seed: int, own: int) -> Any:
     )
 
 
-def _mend(path: Path) -> None:
-    """Cut off a last line that a kill has left half-written."""
-    if not path.is_file():
-        return
-    with open(path, "rb+") as file:
-        if not file.seek(0, 2) or file.seek(-1, 2) < 0 or file.read(1) == b"\n":
-            return
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
-
-
-def _require_journal(path: Path) -> None:
-    """Refuse a journal that was damaged, before Optuna stumbles over it."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    for number, line in enumerate(lines, 1):
-        try:
-            whole = isinstance(json.loads(line)["op_code"], int)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            whole = False
-        if not whole:
-            raise InputError(
-                f"{path}, line {number}: damaged: it is not what a search writes. Copy the file "
-                "again; without it, begin the study anew with another --output."
-            )
-
-
 def _states() -> dict[State, Any]:
     kinds = optuna_or_say().trial.TrialState
     return {"complete": kinds.COMPLETE, "stopped": kinds.PRUNED, "failed": kinds.FAIL}
-
-
-class _NoLock:
-    """Optuna's own locks outlive a killed holder; ours is held whenever the journal is touched."""
-
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
-
-
-def optuna_or_say() -> Any:
-    """The package, asked for where it is needed: it is an extra."""
-    try:
-        import optuna
-    except ImportError:
-        raise InputError(
-            "a tuned study needs a package that is not here: pip install 'simgrad[tune]'."
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
