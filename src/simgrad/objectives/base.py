@@ -93,11 +93,23 @@ class Objective(nn.Module):
         """
         return None, None
 
+    def start_at(self, scale: float, bias: float) -> bool:
+        """Begin with the scale and bias that a model was pretrained with; whether it did.
+
+        Those do that learn theirs, unless their start value was chosen.
+        """
+        return False
+
     def settings(self) -> tuple[object, ...]:
         """The values of its parameters."""
         if not dataclasses.is_dataclass(self):
             return ()
         return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def chosen(self, name: str) -> bool:
+        """Whether a parameter has another value than its default."""
+        fields = {field.name: field.default for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return bool(getattr(self, name) != fields[name])
 
     def searched(self) -> dict[str, Range]:
         """Its own parameters that a tuned study varies, and where it looks: those declared so."""

@@ -48,6 +48,13 @@ class NTXent(Family):
             return self.log_scale.exp().clamp(max=_LARGEST_SCALE), None
         return constant(1 / self.tau), None
 
+    def start_at(self, scale: float, bias: float) -> bool:
+        if not self.learned or self.chosen("tau"):
+            return False
+        with torch.no_grad():
+            self.log_scale.fill_(math.log(min(scale, _LARGEST_SCALE)))
+        return True
+
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
         return (s,)
 

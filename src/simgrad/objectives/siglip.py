@@ -50,6 +50,14 @@ class SigLIP(Family):
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return self.log_scale.exp(), self.bias
 
+    def start_at(self, scale: float, bias: float) -> bool:
+        if not self.learned or self.chosen("scale") or self.chosen("offset"):
+            return False
+        with torch.no_grad():
+            self.log_scale.fill_(math.log(scale))
+            self.bias.fill_(bias or self.offset)  # a model of a softmax has none
+        return True
+
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
         return softplus(s), torch.sigmoid(s)
 

@@ -13,6 +13,7 @@ from simgrad.report.cocos import cocos
 from simgrad.report.comparison import comparison
 from simgrad.report.crossranks import crossed
 from simgrad.report.examples import examples
+from simgrad.report.finetuned import finetuned
 from simgrad.report.headline import headline
 from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, collect
@@ -38,6 +39,7 @@ def build_report(
     sections: list[Section | None] = [
         comparison(material, found),
         tuning(material),
+        finetuned(material),
         training(material),
         pushed(material),
         cocos(material, batches, device) if batches else None,

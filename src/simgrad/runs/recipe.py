@@ -93,10 +93,10 @@ class Recipe(Typed):
     )
 
     # Schedule
-    epochs: Count = Field(
+    epochs: CountOrNone = Field(
         default=30,
         description="Passes over the training captions (over the images, where `sampler` is "
-        "images)",
+        "images); 0: a pretrained model as it is",
     )
     optimizer: Literal["adam", "adamw"] = Field(default="adam", description="Optimiser")
     lr: Positive = Field(default=2e-4, description="Learning rate")
@@ -106,9 +106,10 @@ class Recipe(Typed):
         strict=False,
         description="Adam's averaging of gradients and of their squares",
     )
-    decay: Literal["step", "linear"] = Field(
+    decay: Literal["step", "linear", "cosine"] = Field(
         default="step",
-        description="step: a tenth after every `decay_every` epochs; linear: to zero at the end",
+        description="step: a tenth after every `decay_every` epochs; linear, cosine: to zero at "
+        "the end",
     )
     decay_every: Count = Field(default=15, description="Epochs between the steps")
     warmup: Positive = Field(
@@ -200,6 +201,15 @@ class Recipe(Typed):
         "and no weights are kept at its end",
     )
     tensorboard: bool = Field(default=False, description="Also write TensorBoard files")
+    log: Text | None = Field(
+        default=None,
+        description="Where figures are shown too: tensorboard, wandb, or both with a comma",
+    )
+    wise: CountOrNone = Field(
+        default=0,
+        description="After training, try so many steps from the pretrained weights to the trained "
+        "ones on the validation split, and keep the best (WiSE-FT); 10 is usual",
+    )
 
     # Machine
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
@@ -265,7 +275,7 @@ class Recipe(Typed):
 
 
 # May change between sittings of a run: how the same gradient is computed, and where.
-_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch")
+_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log")
 # Fields that name a file or folder.
 _PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from")
 

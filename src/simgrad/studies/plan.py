@@ -194,6 +194,8 @@ class Plan:
             model = self.model(row).offline()
             changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
             changes |= {"features": None, "skip": None}
+            if not model.ready:  # nothing is pretrained: it has to be trained, from one end alone
+                changes |= {"wise": 0, "epochs": max(1, self.recipe(row, 0).epochs)}
             if not model.trains_backbone:  # nothing to freeze or to fine-tune later
                 changes |= {"freeze_epochs": 0, "finetune_epochs": 0}
             rows.append(row.with_changes(**changes))
@@ -219,6 +221,7 @@ class Plan:
                 # At least one epoch with the objective that the row is about.
                 "epochs": max(first + 1, recipe.epochs // 10), "decay_every": share,
                 "first_objective": recipe.first_objective or "triplet", "first_epochs": first,
+                "wise": 0,
             }  # fmt: skip
             if recipe.second_round:
                 second = dict(recipe.second_round)
