@@ -40,6 +40,7 @@ from simgrad.training.observe import observe, spread
 from simgrad.training.optimizing import Optimizer
 from simgrad.training.records import Records, claim
 from simgrad.training.schedule import moment, part_of_run, total_epochs
+from simgrad.training.shares import own_share
 from simgrad.training.stopping import Stopping, politely
 from simgrad.training.trouble import (
     cures_of_collapse,
@@ -221,9 +222,11 @@ class Training:
         # Fetch: read ahead, or, where steps are captured, as rows of numbers that lie on the GPU.
         captured = self.captures.of(source, trained=begin.train_backbone, drawn=drawn)
         take: Callable[[Any, str], Tensor] = captured or self.step.update
-        seed = recipe.seed * 100_003 + epoch
+        # Of several processes each reads its share, and cuts pictures by chances of its own.
+        seed = recipe.seed * 100_003 + epoch + 1_000_003 * distributed.rank()
+        shares = [own_share(index) for index in plan]
         batches: Any = (
-            source.batches(plan, start=at.place, seed=seed)
+            source.batches(shares, start=at.place, seed=seed)
             if captured is None
             else captured.rows(plan, at.place)
         )
@@ -320,7 +323,9 @@ class Training:
         self.display.evaluated(entry, on_cpu=self.device.type == "cpu")
 
     def _observe(self, index: IndexBatch, chosen: Objective) -> dict[str, Any]:
-        """How the objective spreads its weight over one training batch."""
+        """How the objective spreads its weight over one training batch; one process looks."""
+        if distributed.rank() > 0:
+            return {}
         batch, pairs = self.prepared.train.fetch(index), self.recipe.positives == "pairs"
         attention, triplets = observe(chosen, self.model, batch, pairs=pairs)
         self.kept.triplets[part_of_run(self.recipe, self.progress.epoch)] = triplets
