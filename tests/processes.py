@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_LOADED = ["torch.distributed", "simgrad", "simgrad.training.loop"]
+LOADED = ["torch.distributed", "simgrad", "simgrad.training.loop"]
 
 
 def together(work: Callable[..., None], world: int, *given: Any, seconds: float = 120) -> None:
@@ -32,7 +32,7 @@ def together(work: Callable[..., None], world: int, *given: Any, seconds: float 
 def started(work: Callable[..., None], count: int, *given: Any) -> list[Any]:
     """Processes that do `work(rank, *given)`, on their way."""
     context: Any = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_LOADED)
+    context.set_forkserver_preload(LOADED)
     crew = [context.Process(target=work, args=(rank, *given), daemon=True) for rank in range(count)]
     for one in crew:
         one.start()

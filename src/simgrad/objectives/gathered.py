@@ -14,6 +14,7 @@ from simgrad.objectives.base import Objective
 from simgrad.objectives.engine.ring import Transport
 from simgrad.objectives.engine.tensors import attach
 from simgrad.objectives.outside import Offline
+from simgrad.objectives.positives import Positives
 
 
 class Share(NamedTuple):
@@ -21,7 +22,7 @@ class Share(NamedTuple):
 
     images: Tensor
     texts: Tensor
-    positives: Tensor | None = None
+    positives: "Tensor | Positives | None" = None
     offline: Offline | None = None
     ignore: Tensor | None = None
 
@@ -33,14 +34,14 @@ def weigh_gathered(
 
     `joint`: the positives given are those of the whole batch, not of the share.
     """
-    affine = objective.affine()
     parts = [transport.gather(x.detach()) for x in (share.images, share.texts)]
     every = [torch.cat(some).requires_grad_() for some in parts]
     positives = share.positives if joint else _positives(share, parts, transport)
     drawn = None
     if share.offline is not None:
         drawn = Offline(*(_cat(x.detach(), transport).requires_grad_() for x in share.offline))
-    learned = [x for x in affine if x is not None and x.requires_grad]
+    given_scale = [x for x in objective.affine() if x is not None and x.requires_grad]
+    learned = [p for p in objective.parameters() if p.requires_grad] or given_scale
     with torch.enable_grad():
         loss = objective(*every, positives, drawn, ignore=_ignored(share, parts, transport))
     wanted = [*every, *(drawn or ()), *learned]
@@ -59,7 +60,9 @@ def _cat(rows: Tensor, transport: Transport) -> Tensor:
     return torch.cat(transport.gather(rows))
 
 
-def _positives(share: Share, parts: list[list[Tensor]], transport: Transport) -> Tensor:
+def _positives(
+    share: Share, parts: list[list[Tensor]], transport: Transport
+) -> "Tensor | Positives":
     images, texts = share.images, share.texts
     own = share.positives
     if own is None:
@@ -68,6 +71,8 @@ def _positives(share: Share, parts: list[list[Tensor]], transport: Transport) ->
                 f"distributed: {len(images)} images and {len(texts)} texts: give `positives`."
             )
         own = torch.arange(len(images), device=images.device)
+    if isinstance(own, Positives):
+        own = own.i2t.mask()
     if own.dtype != torch.bool:
         firsts = _starts(parts[0])
         every = zip(transport.gather(own.long()), firsts, strict=True)
@@ -75,7 +80,7 @@ def _positives(share: Share, parts: list[list[Tensor]], transport: Transport) ->
     pairs = _pairs(own.nonzero(), parts, transport)
     mask = own.new_zeros(sum(map(len, parts[0])), sum(map(len, parts[1])))
     mask[pairs[:, 0], pairs[:, 1]] = True
-    return mask
+    return Positives.of_mask(mask)
 
 
 def _ignored(share: Share, parts: list[list[Tensor]], transport: Transport) -> Tensor | None:

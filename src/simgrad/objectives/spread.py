@@ -23,6 +23,7 @@ from simgrad.objectives.engine.embeddings import check_shapes, weigh_spread
 from simgrad.objectives.engine.ring import Processes, Transport
 from simgrad.objectives.gathered import Share, weigh_gathered
 from simgrad.objectives.outside import Offline
+from simgrad.objectives.positives import Positives
 
 _LARGEST_CHECK = 4096  # pairs of a batch that `check` gathers
 
@@ -69,7 +70,7 @@ class Distributed(nn.Module):
         self,
         images: Tensor,
         texts: Tensor,
-        positives: Tensor | None = None,
+        positives: "Tensor | Positives | None" = None,
         offline: Offline | None = None,
         *,
         ignore: Tensor | None = None,
@@ -97,7 +98,7 @@ class Distributed(nn.Module):
         self,
         images: Tensor,
         texts: Tensor,
-        positives: Tensor | None,
+        positives: "Tensor | Positives | None",
         offline: Offline | None,
         ignore: Tensor | None,
     ) -> Tensor:
