@@ -3,6 +3,7 @@
     python benchmarks/scale.py             # two cores
     python benchmarks/scale.py --cuda      # a GPU
     python benchmarks/scale.py --picture   # docs/images/scale.png, of the recorded figures
+    python benchmarks/scale.py --costs 262144 0.591   # docs/scale.md's table, of a measured step
 
 Forward and backward, in bfloat16 on a GPU, in float32 on a CPU. All go on to the next size until
 memory ends, or until a step would take too long. The floor is three bare matrix products.
@@ -146,6 +147,35 @@ def picture() -> None:
     print(_PICTURE)
 
 
+# Bytes a second and GPU, one way, as the makers state them.
+LINKS = {"NVLink 4": 450e9, "InfiniBand NDR": 50e9}
+
+
+def costs(pairs: int, seconds: float) -> str:
+    """What larger batches take on several GPUs, if one takes so long for so many pairs.
+
+    Of the two passes of a ring each does half of the work. Texts travel meanwhile (bfloat16);
+    gradients travel after the work on a shard (float32), so they are waited for.
+    """
+    each = seconds / pairs**2
+    lines = ["| pairs | GPUs | link | share | work | waiting | step |", "|" + " --- |" * 7]
+    for total in (2**20, 2**22):
+        for gpus, link in ((1, ""), (8, "NVLink 4"), (64, "InfiniBand NDR")):
+            share = total // gpus
+            work, waiting = gpus * share**2 * each, 0.0
+            if link:
+                texts, half = 2 * WIDTH * share / LINKS[link], share**2 * each / 2
+                gradients = 4 * WIDTH * share / LINKS[link]
+                waiting = gpus * (gradients + 2 * max(0.0, texts - half))
+            told = (f"{total:,}", gpus, link, f"{share:,}", *(
+                f"{x:.2f} s" for x in (work, waiting, work + waiting)))  # fmt: skip
+            lines.append("| " + " | ".join(map(str, told)) + " |")
+    for link, speed in LINKS.items():
+        least = 2 * 2 * WIDTH / speed / each
+        lines.append(f"{link}: texts are hidden from {least:,.0f} pairs a GPU on.")
+    return "\n".join(lines)
+
+
 def _lines(machine: Any) -> dict[str, dict[int, Any]]:
     """name -> batch -> figures"""
     import results
@@ -161,5 +191,7 @@ def _lines(machine: Any) -> dict[str, dict[int, Any]]:
 if __name__ == "__main__":
     if "--picture" in sys.argv:
         picture()
+    elif "--costs" in sys.argv:
+        print(costs(int(sys.argv[-2]), float(sys.argv[-1])))
     else:
         command(__doc__, run, run_cuda)
