@@ -196,6 +196,9 @@ class Training:
         with building:  # a run beside this one may be drawing its initial weights
             torch.manual_seed(self.recipe.seed)
             self._resume()
+            if distributed.rank() > 0:  # dropout by chances of its own; those of the first are kept
+                own = 1_000_003 * distributed.rank() + self.progress.step
+                torch.manual_seed(self.recipe.seed + own)
         self._describe("running")
         epochs = total_epochs(self.recipe)
         with self.display.showing(epochs):
