@@ -18,10 +18,11 @@ from simgrad.runs.run import Run
 from simgrad.training import train
 from simgrad.training.loop import Step
 from simgrad.training.shares import own_share
-from tests.processes import free_port, started, together
+from tests.processes import LOADED, free_port, started, together
 from tests.training.lists import random_lists
 from tests.training.test_step import CAPTIONER, SCAN, VSE, make
 
+LOADED.append(__name__)  # forked processes have it already
 NAMES = [d.name for d in objectives]
 
 
