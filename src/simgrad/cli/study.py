@@ -100,7 +100,7 @@ def study(
     first = f"{len(chosen.rows) * chosen.tune.trials} trials, then " if chosen.tune else ""
     say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
     if engine == "ray":
-        run_ray(made, processes)
+        run_ray(made, processes, side_by_side)
     else:
         run_local(made, processes, side_by_side)
     conclude(made)

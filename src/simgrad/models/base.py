@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -157,6 +157,13 @@ class RetrievalModel(nn.Module):
     ) -> Tensor | None:
         """A loss of the model's own beside the objective, or None."""
         return None
+
+    def auxiliary_sees(self) -> Literal["nothing", "pairs", "batch"]:
+        """What that loss looks at: "nothing" where there is none, "pairs" where it is a mean over
+        captions, each with its own image, else the whole batch. Processes that share a batch take
+        a mean in parts; else each must gather all of it."""
+        own = type(self).auxiliary_loss is not RetrievalModel.auxiliary_loss
+        return "batch" if own else "nothing"
 
     def slow_parts(self) -> list[tuple[nn.Module, float]]:
         """Parts that learn at a share of the learning rate, and the share."""

@@ -7,21 +7,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from simgrad.core.console import progress, say
 from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import settle
-from simgrad.runs.recipe import from_dict
 from simgrad.runs.run import Run
 from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.space import printed
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import TRIALS, Tuning
-from simgrad.studies.worker import _train, work
+from simgrad.studies.worker import work
 from simgrad.training.schedule import total_epochs
 
 
@@ -35,15 +33,21 @@ class Crew:
     gpus: int
 
 
-def crew_for(study: Study, processes: int | None, threads: int | None) -> Crew:
+def crew_here(study: Study, processes: int | None, threads: int | None) -> Crew:
     """As many workers as help on this machine."""
     import torch
 
-    cores = available()
+    gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
+    return crew_for(study, processes, threads, available(), gpus)
+
+
+def crew_for(
+    study: Study, processes: int | None, threads: int | None, cores: int, gpus: int
+) -> Crew:
+    """As many workers as help where there are so many cores and GPUs."""
     left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
     if any(tuning.record is None for tuning in study.tunings):
         left = len(study.tunings) * study.tunings[0].tune.trials
-    gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
     if gpus:
         # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.
         processes = processes or max(1, min(left, cores, 16 * gpus))
@@ -60,7 +64,7 @@ def run_local(
         return
     if study.tunings:
         optuna_or_say()  # before workers are started
-    crew = crew_for(study, processes, threads)
+    crew = crew_here(study, processes, threads)
     environment = dict(os.environ)
     settle(environment, crew.cores)
     command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
@@ -88,46 +92,53 @@ def _one_gpu(number: int, gpus: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus > 1 else {}
 
 
-def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> None:
-    """Train a study on a Ray cluster, one task per run; folders must be on a shared disk."""
+def run_ray(
+    study: Study, processes: int | None = None, threads: int | None = None, quiet: bool = False
+) -> None:
+    """Train a study on a Ray cluster: the workers are those of one machine, on all of them.
+
+    Folders must be on a disk that all machines share, as the files of `--with` must.
+    """
     try:
         import ray
     except ImportError:
         raise InputError("the ray engine needs the extra: pip install 'simgrad[ray]'.") from None
+    if study.complete:
+        return
+    if study.tunings:
+        optuna_or_say()
     if not ray.is_initialized():
         ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
-    gpus = 1 if ray.cluster_resources().get("GPU") else 0
+    there = ray.cluster_resources()
+    on_gpus = study.plan.base.device != "cpu"
+    gpus, cores = int(there.get("GPU", 0)) if on_gpus else 0, int(there.get("CPU", 1))
+    crew = crew_for(study, processes, threads, cores, gpus)
+    share = gpus / crew.processes if gpus < crew.processes else 1.0  # several runs on one GPU
 
-    @ray.remote(num_cpus=1, num_gpus=gpus, max_retries=3)  # type: ignore[untyped-decorator]
-    def one(folder: str, recipe: dict[str, Any], files: list[str]) -> str | None:
+    @ray.remote(num_cpus=crew.cores, num_gpus=share, max_retries=3)  # type: ignore[untyped-decorator]
+    def worker(path: str, threads: int, files: list[str]) -> int:
         for file in files:
             import_file(Path(file))
-        problem = _train(Path(folder), from_dict(recipe, folder), {})
-        return None if problem is None else str(problem)
+        return work(Study.open(path), threads)
 
-    @ray.remote(num_cpus=1, num_gpus=gpus, max_retries=3)  # type: ignore[untyped-decorator]
-    def some(folder: str, files: list[str]) -> str | None:
-        for file in files:
-            import_file(Path(file))
-        work(Study.open(folder))
-        return None
-
-    jobs = [(p, r) for p, r in study.jobs() if not Run(p).finished]
     files = [file["path"] for file in imported()]
-    if study.tunings:  # which trials there will be is not known yet: workers ask for them
-        room = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))
-        count = processes or min(room, len(study.tunings) * study.tunings[0].tune.trials)
-        waiting = [some.remote(str(study.path.resolve()), files) for _ in range(max(1, count))]
-    else:
-        waiting = [one.remote(str(p.resolve()), r.to_dict(), files) for p, r in jobs]
+    given = str(study.path.resolve()), crew.threads, files
+    every = waiting = [worker.remote(*given) for _ in range(crew.processes)]
 
     def busy() -> bool:
         nonlocal waiting
         if waiting:
-            _, waiting = ray.wait(waiting, num_returns=1, timeout=0.2)
+            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.2)
         return bool(waiting)
 
-    watch(study, busy, quiet)
+    try:
+        watch(study, busy, quiet)
+    except BaseException:
+        for each in waiting:
+            ray.cancel(each)  # each run writes a checkpoint and stops
+        ray.wait(waiting, num_returns=len(waiting), timeout=60)
+        raise
+    ray.get(every)  # what went wrong with a worker itself
 
 
 def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:

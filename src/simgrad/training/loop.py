@@ -42,6 +42,7 @@ from simgrad.training.optimizing import Optimizer
 from simgrad.training.records import Records, claim
 from simgrad.training.scales import start_scales
 from simgrad.training.schedule import moment, part_of_run, total_epochs
+from simgrad.training.shares import own_share
 from simgrad.training.stopping import Stopping, politely
 from simgrad.training.trouble import (
     cures_of_collapse,
@@ -218,6 +219,9 @@ class Training:
         with building:  # a run beside this one may be drawing its initial weights
             torch.manual_seed(self.recipe.seed)
             self._resume()
+            if distributed.rank() > 0:  # dropout by chances of its own; those of the first are kept
+                own = 1_000_003 * distributed.rank() + self.progress.step
+                torch.manual_seed(self.recipe.seed + own)
         self._describe("running")
         for text in self.step.scales if self.progress.step == 0 else ():
             self.display.say(text)
@@ -261,9 +265,11 @@ class Training:
         # Fetch: read ahead, or, where steps are captured, as rows of numbers that lie on the GPU.
         captured = self.captures.of(source, trained=begin.train_backbone, drawn=drawn)
         take: Callable[[Any, str], Tensor] = captured or self.step.update
-        seed = recipe.seed * 100_003 + epoch
+        # Of several processes each reads its share, and cuts pictures by chances of its own.
+        seed = recipe.seed * 100_003 + epoch + 1_000_003 * distributed.rank()
+        shares = [own_share(index) for index in plan]
         batches: Any = (
-            source.batches(plan, start=at.place, seed=seed)
+            source.batches(shares, start=at.place, seed=seed)
             if captured is None
             else captured.rows(plan, at.place)
         )
@@ -360,7 +366,9 @@ class Training:
         self.display.evaluated(entry, on_cpu=self.device.type == "cpu")
 
     def _observe(self, index: IndexBatch, chosen: Objective) -> dict[str, Any]:
-        """How the objective spreads its weight over one training batch."""
+        """How the objective spreads its weight over one training batch; one process looks."""
+        if distributed.rank() > 0:
+            return {}
         batch, pairs = self.prepared.train.fetch(index), self.recipe.positives == "pairs"
         attention, triplets = observe(chosen, self.model, batch, pairs=pairs)
         self.kept.triplets[part_of_run(self.recipe, self.progress.epoch)] = triplets
