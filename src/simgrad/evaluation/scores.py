@@ -42,6 +42,10 @@ class Scores(ABC):
     def transposed(self) -> "Scores":
         """Captions as rows, images as columns."""
 
+    def vectors(self) -> tuple[Tensor, Tensor] | None:
+        """Vectors of images and captions whose products these are; None: they are no products."""
+        return None
+
     def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
         """The score of each pair, and how far off it may be (None: exact).
 
@@ -120,6 +124,9 @@ class Embeddings(Scores):
 
     def transposed(self) -> "Embeddings":
         return Embeddings(self.captions, self.images)
+
+    def vectors(self) -> tuple[Tensor, Tensor]:
+        return self.images, self.captions
 
     def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
         image, caption = image.to(self.images.device), caption.to(self.images.device)
