@@ -229,6 +229,35 @@ class Average(Scores):
         return own, slack + sum(t for _, t in known if t is not None)
 
 
+class Without(Scores):
+    """The same similarities, less some pairs (k, 2) of image and caption: -inf, last of all."""
+
+    def __init__(self, inner: Scores, pairs: Tensor) -> None:
+        self.inner, self.pairs = inner, pairs
+        self.num_images, self.num_captions = inner.num_images, inner.num_captions
+
+    def compute(self, start: int, stop: int) -> Tensor:
+        block = self.inner.compute(start, stop)
+        here = (self.pairs[:, 0] >= start) & (self.pairs[:, 0] < stop)
+        rows, columns = self.pairs[here].T.to(block.device)
+        block[rows - start, columns] = -torch.inf
+        return block
+
+    def select(self, images: Tensor, captions: Tensor) -> "Without":
+        rows, columns = (
+            torch.full((count,), -1).index_copy_(0, chosen.cpu(), torch.arange(len(chosen)))
+            for count, chosen in ((self.num_images, images), (self.num_captions, captions))
+        )
+        pairs = torch.stack([rows[self.pairs[:, 0]], columns[self.pairs[:, 1]]], 1)
+        return Without(self.inner.select(images, captions), pairs[(pairs >= 0).all(1)])
+
+    def transposed(self) -> "Without":
+        return Without(self.inner.transposed(), self.pairs.flip(1))
+
+    def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        return self.inner.guess_own(image, caption)
+
+
 def _same_in_all(firsts: Sequence[Tensor | None]) -> Tensor | None:
     if any(first is None for first in firsts):
         return None
