@@ -81,6 +81,7 @@ def rivals(view, split, pairs):
 
     return {
         "similarity, one model": score,
+        "absolute margin, caption's own pair": score - view.own[captions],
         "relative margin, caption's own pair": relative(view.own[captions]),
         "relative margin, image's weakest pair": relative(weakest[images]),
     }
@@ -155,7 +156,7 @@ def scenes(systems):
 
 
 def markdown(lines):
-    columns = [c for c in ("AP", "AUC", "P@100", "P@1,000", "P@10,000")]
+    columns = ("AP", "AUC", "P@100", "P@1,000", "P@10,000")
     text = []
     for on in dict.fromkeys(line["on"] for line in lines):
         part = [line for line in lines if line["on"] == on]

@@ -50,7 +50,10 @@ def false_negatives(
         device: auto, cpu, cuda or cuda:N.
     """
     place: dict[str, Any] = {"data": data, "features": features, "device": device}
-    files = {"image_of_caption": image_of_caption, "captions_per_image": captions_per_image}
+    files: dict[str, Any] = {
+        "image_of_caption": image_of_caption,
+        "captions_per_image": captions_per_image,
+    }
     if not systems:
         raise InputError("which system? Give a run's folder, or a file of embeddings.")
     opened = [
@@ -85,9 +88,7 @@ def _beside(system: str) -> Path:
 
 def _print(found: Finds, show: int) -> None:
     rows = []
-    for (image, _), pair in zip(
-        found.pairs[:show].tolist(), found.named()[:show], strict=True
-    ):
+    for (image, _), pair in zip(found.pairs[:show].tolist(), found.named()[:show], strict=True):
         own = found.split.captions_of(image)
         rows.append(
             (

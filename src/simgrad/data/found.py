@@ -11,19 +11,21 @@ lines on one pair the later counts, field by field. A folder holds found.jsonl, 
 """
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path
+from simgrad.core.files import atomic_path, lock, writing
 from simgrad.data.base import Rows, Split
 
 FOUND, ANSWERS = "found.jsonl", "answers.jsonl"
 CHOICES = ("yes", "no", "unsure")
+_LONGEST = 1 << 20  # bytes of a line
 
 
 @dataclass(frozen=True)
@@ -139,3 +141,26 @@ def rows_of(pairs: Iterable[Pair], split: Split, sure: float = 0.5) -> FoundRows
             unsure.append(row)
     tables = (np.array(rows, dtype=np.int64).reshape(-1, 2) for rows in (right, unsure))
     return FoundRows(*tables)
+
+
+def add_answer(folder: Path, image: str, caption: str, answer: str) -> None:
+    """Add one answer to a folder; it is on the disk when this returns."""
+    if answer not in CHOICES:
+        raise InputError(f"an answer is {', '.join(CHOICES)}, not {answer!r:.40}.")
+    line = line_of(Pair(image, caption, answer=answer)).encode()
+    path = folder / ANSWERS
+    with lock(folder / ".lock", what=f"the answers {path}"), writing(path):
+        with open(path, "a+b") as file:
+            file.truncate(_whole(file))
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _whole(file: IO[bytes]) -> int:
+    """Where the last whole line ends: a kill may have cut the one behind it short."""
+    end = file.seek(0, os.SEEK_END)
+    start = max(0, end - _LONGEST)
+    file.seek(start)
+    tail = file.read()
+    return start + tail.rfind(b"\n") + 1 if tail and not tail.endswith(b"\n") else end

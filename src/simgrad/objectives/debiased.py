@@ -11,6 +11,7 @@ With prior 0 it is NT-Xent. Several positives are taken by their mean of e, as i
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ from simgrad.objectives.pairs import Pairs
 class DebiasedNTXent(NTXent):
     """NT-Xent, less what false negatives are expected to add."""
 
-    totals = ("logsumexp", "count")
+    totals: ClassVar[tuple[str, ...]] = ("logsumexp", "count")
 
     prior: float = setting(0.01, "how likely a negative is a positive that nobody marked")
 
