@@ -8,6 +8,7 @@ import tyro
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.data.base import Split
+from simgrad.data.found import FOLDER
 from simgrad.data.opening import open_dataset
 from simgrad.runs.false_negatives import Finds
 from simgrad.runs.false_negatives import false_negatives as find
@@ -79,11 +80,7 @@ def _split_of(opened: list[System], data: str | None, features: str | None, name
 
 def _beside(system: str) -> Path:
     path = Path(system).expanduser()
-    return (
-        path / "false-negatives"
-        if path.is_dir()
-        else path.with_name(f"{path.stem}-false-negatives")
-    )
+    return path / FOLDER if path.is_dir() else path.with_name(f"{path.stem}-false-negatives")
 
 
 def _print(found: Finds, show: int) -> None:

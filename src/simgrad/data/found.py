@@ -20,10 +20,11 @@ from typing import IO, Any
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, lock, writing
+from simgrad.core.files import atomic_path, lock, read_json, writing
 from simgrad.data.base import Rows, Split
 
 FOUND, ANSWERS = "found.jsonl", "answers.jsonl"
+FOLDER, INFO = "false-negatives", "false-negatives.json"  # of a run; what they were made from
 CHOICES = ("yes", "no", "unsure")
 _LONGEST = 1 << 20  # bytes of a line
 
@@ -45,6 +46,23 @@ class FoundRows:
 
     right: Rows  # answered yes, or not answered and sure enough
     unsure: Rows  # answered so
+
+
+def places_of(split: Split, pair: Pair) -> tuple[int, int]:
+    """The rows of a pair's image and caption."""
+    try:
+        return list(split.image_names).index(pair.image), caption_names(split).index(pair.caption)
+    except ValueError:
+        raise InputError(
+            f"'{pair.image[:80]}' or '{pair.caption[:80]}' is not in the {split.name} split: the "
+            "pairs are of other data."
+        ) from None
+
+
+def split_name(folder: Path) -> str:
+    """The split that a folder's pairs are of."""
+    told = read_json(folder / INFO)
+    return str(told.get("split", "train")) if isinstance(told, dict) else "train"
 
 
 def caption_names(split: Split) -> list[str]:

@@ -118,7 +118,7 @@ def evidence(views: Sequence[View], split: Split, pairs: Rows) -> Floats:
 def _scaled(view: View, score: Floats) -> Floats:
     """Between the average pair (0) and the average own pair (1)."""
     middle = float(view.image_mean.mean())
-    return (score - middle) / max(float(view.own.mean()) - middle, 1e-6)
+    return np.clip((score - middle) / max(float(view.own.mean()) - middle, 1e-6), -2, 3)
 
 
 def _siblings(view: View, split: Split, images: Rows, captions: Rows) -> Floats:

@@ -33,12 +33,14 @@ class Probable:
 
     def __call__(self, evidence: Floats) -> Floats:
         """(pairs,) probabilities."""
+        from scipy.special import expit
+
         if evidence.shape[1] != len(self.weights):
             raise InputError(
                 f"{evidence.shape[1]} kinds of evidence, but weights for {len(self.weights)}."
             )
         z = (evidence - np.array(self.mean)) / np.array(self.deviation) @ np.array(self.weights)
-        return np.asarray(1 / (1 + np.exp(-(z + self.bias))), dtype=np.float64)
+        return np.asarray(expit(z + self.bias), dtype=np.float64)
 
     @staticmethod
     def learned(
@@ -46,6 +48,7 @@ class Probable:
     ) -> "Probable":
         """Fit to pairs of which somebody said whether they are right."""
         from scipy.optimize import minimize
+        from scipy.special import expit
 
         y = right.astype(np.float64)
         if min(y.sum(), (1 - y).sum()) < LEAST:
@@ -58,7 +61,7 @@ class Probable:
 
         def loss(theta: Floats) -> tuple[float, Floats]:
             z = x @ theta[1:] + theta[0]
-            error = 1 / (1 + np.exp(-z)) - y
+            error = expit(z) - y
             value = np.logaddexp(0, z) - y * z
             slope = np.concatenate([[error.sum()], x.T @ error + _RIDGE * theta[1:]])
             return float(value.sum() + 0.5 * _RIDGE * theta[1:] @ theta[1:]), slope

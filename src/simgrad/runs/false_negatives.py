@@ -9,13 +9,11 @@ import numpy as np
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.data.base import Rows, Split
-from simgrad.data.found import FOUND, Pair, caption_names, read_found, rows_of, write_found
+from simgrad.data.found import FOUND, INFO, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.mining.evidence import DEPTH, NAMES, Floats, View, candidates, evidence
 from simgrad.mining.probable import Probable, shipped
 from simgrad.runs.mining import pairing_of, similarities
 from simgrad.runs.systems import System
-
-INFO = "false-negatives.json"
 
 
 @dataclass(frozen=True)

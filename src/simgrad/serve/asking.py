@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json
-from simgrad.data.base import Split
-from simgrad.data.found import FOUND, Pair, add_answer, caption_names, read_found
+from simgrad.data.found import (
+    FOLDER,
+    FOUND,
+    Pair,
+    add_answer,
+    places_of,
+    read_found,
+    split_name,
+)
 from simgrad.serve.lab import Lab, NotFound
 from simgrad.serve.service import picture_address
-
-FOLDER, INFO = "false-negatives", "false-negatives.json"
 
 
 def _folder(lab: Lab, run: str) -> Path:
@@ -57,30 +61,16 @@ def question(lab: Lab, run: str, place: int | None) -> dict[str, Any]:
     if place >= len(pairs):
         raise NotFound(f"there are {len(pairs):,} pairs; none at place {place}.")
     pair = pairs[place]
-    told = read_json(_folder(lab, run) / INFO)
-    split = lab.split(run, str(told.get("split", "train")))
-    image, other = _rows(split, pair)
+    split = lab.split(run, split_name(_folder(lab, run)))
+    image, caption = places_of(split, pair)
     return known | {
         "pair": pair,
         "place": place,
         "picture": picture_address(run, split.name, image),
         "own": [split.captions[i] for i in split.captions_of(image)],
-        "other": picture_address(run, split.name, other),
+        "other": picture_address(run, split.name, int(split.image_of_caption[caption])),
         "pictures": split.pictures is not None,
     }
-
-
-def _rows(split: Split, pair: Pair) -> tuple[int, int]:
-    """The row of the pair's image, and of the image that the caption was written for."""
-    try:
-        image = list(split.image_names).index(pair.image)
-        caption = caption_names(split).index(pair.caption)
-    except ValueError:
-        raise InputError(
-            f"'{pair.image[:80]}' or '{pair.caption[:80]}' is not in the {split.name} split: the "
-            "pairs are of other data."
-        ) from None
-    return image, int(split.image_of_caption[caption])
 
 
 def answer(lab: Lab, run: str, image: str, caption: str, said: str) -> None:
