@@ -60,7 +60,7 @@ def test_more_models_order_pairs_better_than_one() -> None:
 def test_probabilities_are_calibrated_on_answers() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(4000, 3))
-    chance = 1 / (1 + np.exp(-(2 * x[:, 0] - x[:, 1] - 1)))
+    chance = 1 / (1 + np.exp(-(2 * x[:, 0] + x[:, 1] - 1)))
     right = random.random(4000) < chance
     learned = Probable.learned(("a", "b", "c"), x[:2000], right[:2000])
     assert np.abs(learned(x[2000:]) - chance[2000:]).mean() < 0.03

@@ -66,7 +66,10 @@ class Probable:
             slope = np.concatenate([[error.sum()], x.T @ error + _RIDGE * theta[1:]])
             return float(value.sum() + 0.5 * _RIDGE * theta[1:] @ theta[1:]), slope
 
-        found = minimize(loss, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B").x
+        # All evidence speaks for a pair: a weight below 0 would only fit how kinds overlap here.
+        bounds = [(None, None)] + [(0.0, None)] * x.shape[1]
+        start = np.zeros(x.shape[1] + 1)
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
         return Probable(
             names,
             tuple(mean.tolist()),
