@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 from common import Row, command, cuda_peak_above, goal, installed, row, timed
-from mining import _products
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from mining import _products
 from simgrad.mining.mine import mine
 
 SHARE = 20

@@ -13,8 +13,8 @@ from simgrad.report.cocos import cocos
 from simgrad.report.comparison import comparison
 from simgrad.report.crossranks import crossed
 from simgrad.report.examples import examples
-from simgrad.report.finetuned import finetuned
 from simgrad.report.false_negatives import false_negatives
+from simgrad.report.finetuned import finetuned
 from simgrad.report.headline import headline
 from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, collect
