@@ -53,7 +53,7 @@ def cocos(
         batches: only so many batches; all if left out.
         top: with --compare, how many pairs.
         output: write the figures to this .json, .csv or .parquet file.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     if not runs:
         raise InputError("name at least one run folder.")

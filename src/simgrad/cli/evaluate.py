@@ -76,7 +76,7 @@ def evaluate(
         ranks: write per-query ranks of the first system to this .parquet file.
         output: write everything to this .json, .csv, .md, .tex or .html file.
         metrics: list the metrics there are, and stop.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     if metrics:
         list_metrics()

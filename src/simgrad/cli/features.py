@@ -56,7 +56,7 @@ def features(
             what stands at the edge, too
         size: side of that square in pixels; default: the network's own
         half: 16-bit numbers on disk: half the space
-        device: auto, cpu or cuda
+        device: auto, cpu, cuda, cuda:N or mps.
         output: the folder to write; default: features/DATA-BACKBONE
         batch: pictures at a time
         workers: threads that decode; default: one per core

@@ -36,7 +36,7 @@ def mine(
         relative_margin: leave out candidates more similar than this share of the own pair.
         truth: leave out captions that are true of the image, where the data knows.
         aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     trained = open_trained(run, data=data, features=features, device=device)
     folder = Path(output) if output else trained.path / "candidates"
