@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from simgrad.cli.printing import Evaluated, Evaluation, check_output, list_metrics
+from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.evaluation.coco import evaluate_coco
 from simgrad.evaluation.evaluator import evaluate_scores
@@ -128,6 +129,8 @@ def evaluate(
     if output is not None:
         result.write(output)
     result.print()
+    if output is not None:
+        say(f"\n{output}: written.")
 
 
 def _pairs(images: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:

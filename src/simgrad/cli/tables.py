@@ -73,7 +73,14 @@ def _figure(mean: float, std: float) -> str:
 
 
 def print_general(runs: Sequence[RunCounts]) -> None:
-    names = ["contrib-\nuting", "effective", "on\nhardest", "no\ngradient", "faint", "on false\nneg."]
+    names = [
+        "contrib-\nuting",
+        "effective",
+        "on\nhardest",
+        "no\ngradient",
+        "faint",
+        "on false\nneg.",
+    ]
     rows = []
     for run in runs:
         summary = run.corrected.summary()
