@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from simgrad.cli.printing import Evaluated, Evaluation, check_output, list_metrics
+from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.data.found import read_found, rows_of
 from simgrad.evaluation.coco import evaluate_coco
@@ -84,7 +85,7 @@ def evaluate(
         ranks: write per-query ranks of the first system to this .parquet file.
         output: write everything to this .json, .csv, .md, .tex or .html file.
         metrics: list the metrics there are, and stop.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     if metrics:
         list_metrics()
@@ -141,6 +142,8 @@ def evaluate(
     if output is not None:
         result.write(output)
     result.print()
+    if output is not None:
+        say(f"\n{output}: written.")
 
 
 def _pairs(images: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:

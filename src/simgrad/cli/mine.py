@@ -87,7 +87,7 @@ def mine(
         num_negatives: negatives of each pair there.
         sampling: top: the hardest; random: any of those kept; score: the harder, the more often.
         seed: of the sampling.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     filters = Filters(absolute_margin, relative_margin, min_score, max_score, range_min, range_max)
     files: dict[str, Any] = {

@@ -126,7 +126,7 @@ def pair_similarities(scores: Scores, images: Integers, captions: Integers) -> F
     values = np.empty(len(images))
     for start, stop, block in scores.blocks():
         here = np.flatnonzero((images >= start) & (images < stop))
-        values[here] = block[images[here] - start, captions[here]].double().cpu().numpy()
+        values[here] = block[images[here] - start, captions[here]].cpu().double().numpy()
     return values
 
 

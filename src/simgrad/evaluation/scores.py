@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import widest
 from simgrad.core.errors import InputError
 from simgrad.evaluation.duplicates import first_identical
 
@@ -278,9 +279,10 @@ def as_floats(values: Any, name: str, device: str | torch.device | None = None) 
             tensor = torch.from_numpy(np.ascontiguousarray(array))
     if tensor.is_complex():
         raise InputError(f"{name} has the type {tensor.dtype}; real numbers are needed.")
-    if device is not None:
-        tensor = tensor.to(device)
-    return _full(tensor)
+    place = tensor.device if device is None else torch.device(device)
+    if tensor.dtype == torch.float64:
+        tensor = tensor.to(widest(place))  # before it goes where there may be no float64
+    return _full(tensor.to(place))
 
 
 def _full(tensor: Tensor) -> Tensor:

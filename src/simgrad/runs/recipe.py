@@ -227,7 +227,7 @@ class Recipe(Typed):
         description="Arithmetic of the encoders; tf32 is float32 with faster, coarser products on "
         "a GPU",
     )
-    device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1, ..")
+    device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1 or mps")
     workers: int = Field(
         default=2,
         description="Threads that read ahead where features or pictures do not fit in memory",
