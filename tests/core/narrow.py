@@ -2,11 +2,10 @@
 
 PyTorch lets Python declare one device. Its tensors hold a CPU tensor, on which every operation is
 done; one whose result on the device would be float64 is refused, and so are tensors of two devices
-in one operation. `python -m tests.core.narrow PART FOLDER` does a part of what users do there.
+in one operation. `python -m tests.core.narrow FOLDER` does there what users do.
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from torch.utils.backend_registration import (
 
 import simgrad
 from simgrad.core import devices
-from simgrad.data import open_dataset
 from simgrad.mining import mine
 from simgrad.objectives import Offline
 from simgrad.objectives import objectives as registry
@@ -210,12 +208,9 @@ def training(folder: Path) -> None:
     assert "scene-" in str(simgrad.show(run, "a red heart", device=DEVICE))
 
 
-PARTS: dict[str, Callable[[Path], None]] = {
-    part.__name__: part for part in (refusal, objectives, evaluation, training)
-}
-
 if __name__ == "__main__":
     devices._WITHOUT_FLOAT64.add(NAME)
-    assert open_dataset(DATA)
-    PARTS[sys.argv[1]](Path(sys.argv[2]))
+    for part in (refusal, objectives, evaluation, training):
+        print(part.__name__, flush=True)
+        part(Path(sys.argv[1]))
     print("done")

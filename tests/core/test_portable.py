@@ -81,6 +81,41 @@ def test_data_features_and_locks_load_without_the_modules_of_unix() -> None:
     assert told.stdout == "True\n", told.stderr
 
 
+# The demo with two small runs, then a search; nothing of what Unix, or Linux, alone has.
+DEMO = """
+import os, sys
+import filelock  # it has a lock for each system, and chooses when it is imported
+sys.modules.update(dict.fromkeys(("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty")))
+for name in ("posix_fallocate", "memfd_create", "sched_getaffinity", "fork", "getuid", "mkfifo"):
+    if hasattr(os, name):
+        delattr(os, name)
+from simgrad.cli import demo
+from simgrad.cli.program import main
+demo.DEMO["recipe"] |= {"data": "scenes(train=40, val=20, test=20, features=global)", "epochs": 1}
+demo.DEMO["recipe"] |= {"model": "vse++(dimension=16, word_dimension=8)"}
+demo.DEMO["grid"]["objective"] = ["triplet-sh"]
+for words in (
+    ["demo", "--seeds", "1"],
+    ["evaluate", "demo/runs/triplet-sh-s0", "demo/runs/smooth-ap-s0", "--output", "a.tex"],
+    ["search", "demo/runs/triplet-sh-s0", "a red heart", "--top", "2"],
+):
+    try:
+        main(words)
+    except SystemExit as ended:
+        assert not ended.code, words
+"""
+
+
+def test_the_demo_without_what_other_systems_lack(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DEMO], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "report.html" in done.stdout
+    assert "best of 20 pictures" in done.stdout
+    assert (tmp_path / "a.tex").is_file()
+
+
 def test_cores_without_affinity_and_with_a_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

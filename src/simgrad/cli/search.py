@@ -1,6 +1,7 @@
 """`simgrad search`: pictures by a sentence, captions by a picture."""
 
 import sys
+import textwrap
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -98,7 +99,7 @@ def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: flo
         out.print(left)
     verdict = results.verdict(sure)
     if verdict:
-        out.print(f"{verdict}.", markup=False)
+        out.print("\n".join(textwrap.wrap(verdict, 80)), markup=False)
     cut = results.cut_off if sure is None else sure
     for hit in results.asked or results.images:
         _print_hit(searcher, hit, how if results.kind == "sentence" else None, cut)
@@ -113,12 +114,12 @@ def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None, cut: float | N
     chance = "" if hit.probability is None else f"{percent(hit.probability):>4}  "
     faint = hit.probability is not None and cut is not None and hit.probability < cut
     console().print(
-        f"{hit.rank:>3}  {chance}{hit.score:.3f}  {hit.name}{mark}",
+        f"{hit.rank:>3}  {chance}{hit.score:6.3f}  {hit.name}{mark}",
         style="dim" if faint else None,
         soft_wrap=True,
     )
     if hit.captions:
-        indent = " " * (12 + len(chance))
+        indent = " " * (13 + len(chance))
         console().print(f"{indent}{hit.captions[0]}", style="dim")
     if how is not None:
         picture = searcher.thumbnail(hit.row, 256)

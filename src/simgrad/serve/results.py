@@ -42,14 +42,14 @@ class Results:
         if not known or self.cut_off is None or self.refused is None:
             return ""
         best, cut = percent(max(known)), self.cut_off if sure is None else sure
-        told = f"cut-off {percent(cut)}"
+        told = f"The cut-off is {percent(cut)}"
         if sure is None:
             told += (
-                ", which on validation 95% of the questions with an answer reach, and "
+                ": on validation, 95% of the questions with an answer reach it, and "
                 f"{percent(1 - self.refused)} of those without"
             )
-        what = "Nothing fits: the best is" if max(known) < cut else "The best is"
-        return f"{what} right with {best} ({told})"
+        what = "Nothing fits: the best hit is" if max(known) < cut else "The best hit is"
+        return f"{what} right with a probability of {best}. {told}."
 
 
 def percent(probability: float) -> str:
