@@ -47,7 +47,7 @@ OBJECTIVES = (
 _KEPT = 3  # of these, in any case
 _ON_GPU, _ON_CPU = "vse++", "vse++(dimension=256, word_dimension=128)"
 _GRID = 7  # cells a side, for models that look at regions
-_PROBE, _SHORTEST = 0.01, 1.0  # share of the time, and seconds: how long each objective is timed
+_PROBE, _SHORTEST = 0.01, 3.0  # share of the time, and seconds: how long each objective is timed
 _LONGEST = 20.0
 _REPORT = 0.1  # share of the time for table and report
 _SPLITS = ("train", "val", "test")
@@ -247,7 +247,7 @@ def _tell_plan(choice: Choice, folder: Path) -> None:
         f"plan ({folder / CHOICE}): {', '.join(choice.objectives)}",
         f"  {choice.model}; for each objective {size.trials} settings and {size.seeds} seeds, "
         f"{length} ({size.epochs * choice.steps:,} steps)",
-        f"  about {choice.expected:.0f} minutes here; {choice.minutes:g} were given",
+        f"  about {max(1, round(choice.expected))} min here; {choice.minutes:g} were given",
         stderr=True,
     )
     if choice.left_out:
@@ -303,7 +303,7 @@ def _more(choice: Choice, study: Study, found: Verdict) -> str:
     minutes = max(1, math.ceil(ahead.seconds / 60 / choice.processes))
     return (
         f"An estimate: {ahead.seeds} seeds would tell {pair} apart, if their gap stays as it is; "
-        f"about {minutes} minutes more: `simgrad study {study.path} --seeds {ahead.seeds}`, then "
+        f"about {minutes} min more: `simgrad study {study.path} --seeds {ahead.seeds}`, then "
         f"`simgrad choose {study.path}`."
     )
 

@@ -4,9 +4,11 @@ As many processes as the study will have train side by side, each with its share
 on the machine, a run would look quicker than it will be.
 """
 
+import itertools
 import math
 import multiprocessing
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Mapping
@@ -58,8 +60,11 @@ def measure(
     paces: dict[str, Pace] = {}
     for name in names:
         own = [pace for job, pace in zip(jobs, found, strict=True) if job == name]
-        slowest = {key: max(getattr(p, key) for p in own) for key in ("step", "evaluation")}
-        paces[name] = Pace(start=max(pace.start for pace in own), **slowest)
+        paces[name] = Pace(
+            statistics.mean(pace.step for pace in own),
+            statistics.mean(pace.evaluation for pace in own),
+            max(pace.start for pace in own),
+        )
     return paces
 
 
@@ -77,13 +82,18 @@ def _probe(recipe: Recipe, files: list[str], seconds: float) -> Pace:
         looking = endless.replace(evaluate_every=1)
         _run(looking, Path(folder) / "first", 0.0)  # what is read and imported once
         start = time.monotonic() - begun
-        looked = [
-            entry["seconds"] for entry in _run(looking, Path(folder) / "looks", seconds / 2).history
-        ]
-        run = _run(endless, Path(folder) / "steps", seconds / 2)
-        step = run.info["seconds"] / max(1, run.info["steps"])
-        evaluation = (looked[-1] - looked[0]) / (len(looked) - 1) if len(looked) > 1 else looked[0]
-        return Pace(step, max(0.0, evaluation - step), start)
+        looks = _run(looking, Path(folder) / "looks", seconds / 2).history
+        steps = _run(endless, Path(folder) / "steps", seconds / 2).info
+        both = _between([entry["seconds"] for entry in looks])
+        # Where a few steps are all there was time for, the first of them says too much.
+        step = min(both, steps["seconds"] / max(1, steps["steps"]))
+        return Pace(step, both - step, start)
+
+
+def _between(moments: list[float]) -> float:
+    """Seconds between two of them, as a rule."""
+    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    return statistics.median(gaps) if gaps else moments[0]
 
 
 def _run(recipe: Recipe, folder: Path, seconds: float) -> Run:
