@@ -19,6 +19,7 @@ from simgrad.core.threads import settle
 # name -> (module, function, one line)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "compare objectives on the embedded world"),
+    "choose": ("choose", "choose", "which objective for these data? one command, one answer"),
     "train": ("train", "train", "train one model with one objective"),
     "study": ("study", "study", "train a grid of runs, print one table"),
     "evaluate": ("evaluate", "evaluate", "metrics of a run, or compare two"),

@@ -216,7 +216,7 @@ class Search:
         # The same quasi-random points for all rows, as far as they search the same.
         own = int(sha256(f"{self.tune.seed} {self.name} {number}")[:8], 16)
         if how == "quasi-random":
-            return _quasi_random(self._distributions(), self.tune.seed, own)
+            return _quasi_random(self._distributions(), self.tune.seed, own, number)
         if how == "tpe":
             return samplers.TPESampler(
                 n_startup_trials=0, multivariate=True, constant_liar=True, seed=own
@@ -264,7 +264,7 @@ def _grid(space: Space, trials: int) -> dict[str, list[Any]]:
     return found
 
 
-def _quasi_random(distributions: dict[str, Any], seed: int, own: int) -> Any:
+def _quasi_random(distributions: dict[str, Any], seed: int, own: int, number: int) -> Any:
     samplers = optuna_or_say().samplers
 
     class QuasiRandom(samplers.QMCSampler):  # type: ignore[name-defined, misc, unused-ignore]
@@ -273,6 +273,11 @@ def _quasi_random(distributions: dict[str, Any], seed: int, own: int) -> Any:
         def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
             kind = optuna_or_say().distributions.FloatDistribution
             return {k: d for k, d in distributions.items() if isinstance(d, kind)}
+
+        def _find_sample_id(self, study: Any, search_space: Any) -> int:
+            """The trial's own number. Optuna counts in the journal, so that a worker killed while
+            it asked would use a point up, and all later trials would get others."""
+            return number
 
     return QuasiRandom(
         qmc_type="sobol",

@@ -1,0 +1,338 @@
+"""`simgrad choose`: which objective for these data? Tuned, compared, and told in one sentence.
+
+Composed of what is there: a look at the data, features where there are pictures, a tuned study, its
+table and report. A probe of some seconds decides how much fits into the time. That plan is written
+to choose.json and done to its end, however often it is stopped: from then on no clock is asked.
+"""
+
+import math
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+import yaml
+
+from simgrad.cli.features import features as compute_features
+from simgrad.cli.report import report as write_report
+from simgrad.cli.study import conclude
+from simgrad.core.console import say
+from simgrad.core.cores import cores
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_write, lock
+from simgrad.data.base import Dataset
+from simgrad.data.check import check
+from simgrad.data.opening import EMBEDDED, absolute, embedded, open_dataset
+from simgrad.models import models
+from simgrad.objectives import objective
+from simgrad.runs.prepare import pick_device
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run
+from simgrad.studies.choice import CHOICE, Choice
+from simgrad.studies.engine import run_local
+from simgrad.studies.journal import optuna_or_say
+from simgrad.studies.naming import slug
+from simgrad.studies.probe import measure
+from simgrad.studies.sizing import largest, seconds_of
+from simgrad.studies.study import PLAN, Study
+from simgrad.studies.tuned import score_of
+from simgrad.studies.verdict import Verdict, outlook, verdict
+
+# What is compared if nobody names anything; where time is short, the last are left out first.
+OBJECTIVES = (
+    "triplet-sh", "nt-xent", "siglip", "goal(triplet=con, pair=sig)",
+    "goal(triplet=cir, pair=sig-ms)",
+)  # fmt: skip
+_KEPT = 3  # of these, in any case
+_ON_GPU, _ON_CPU = "vse++", "vse++(dimension=256, word_dimension=128)"
+_GRID = 7  # cells a side, for models that look at regions
+_PROBE, _SHORTEST = 0.01, 3.0  # share of the time, and seconds: how long each objective is timed
+_LONGEST = 20.0
+_REPORT = 0.1  # share of the time for table and report
+_SPLITS = ("train", "val", "test")
+FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
+
+
+def choose(
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
+    *,
+    minutes: float = 30.0,
+    objectives: tuple[str, ...] = (),
+    model: str | None = None,
+    features: str | None = None,
+    skip: str | None = None,
+    output: Path | None = None,
+    device: str = "auto",
+    dry_run: bool = False,
+) -> None:
+    """Which objective should these data be trained with? One command, one sentence.
+
+    It looks at the data, computes features of pictures, and times a few steps of each objective.
+    From that it makes a plan: how long to train, how many settings to try for each objective, how
+    many seeds. Every objective gets the same; settings are chosen on the validation split, and what
+    was chosen is tested once for each seed. At the end: a recommendation with how sure it is, a
+    report, a recipe for a training of full length (full-run.yaml) and the best model (model/),
+    ready for `simgrad search`. "Not told apart" is an answer: then take whichever you like.
+
+    Stop it whenever you like; the same command goes on and ends with the same table. The plan is in
+    choose.json: --minutes only sizes it when it is made, and is not looked at afterwards.
+
+    Args:
+        data: a folder or file in any known layout, or a spec such as 'scenes(train=1000)'; or the
+            folder of a choice that was begun, to go on with it
+        minutes: about how long it may take, features included
+        objectives: what to compare, two or more; if left out triplet-sh, nt-xent, siglip and two of
+            GOAL's cells, as many of them as the time allows
+        model: the model to train; if left out VSE++, on a machine without a GPU a narrow one
+        features: a folder written by `simgrad features`; if left out, and the data hold pictures
+            alone, they are computed into the output folder
+        skip: a list written by `simgrad datasets --fix`
+        output: the folder to write; choose/DATA if left out
+        device: auto, cpu, cuda, ...
+        dry_run: make the plan, write it and print it; the same command without this goes on
+    """
+    if (Path(data) / CHOICE).is_file():
+        output, data = Path(data), ""
+    elif output is None:
+        output = Path("choose") / _name(data)
+    asked = [str(objective(one)) and one for one in objectives]  # an unknown one is named at once
+    if len(asked) == 1 or len(set(asked)) < len(asked):
+        raise InputError("--objectives: name two or more, each once.")
+    if not 0 < minutes < math.inf:
+        raise InputError(f"--minutes is more than 0, not {minutes}.")
+    optuna_or_say()  # before any work
+    with lock(output / ".choose.lock", wait=False, what=f"the choice {output}"):
+        choice = Choice.read(output)
+        if choice is None:
+            choice = _decide(data, minutes, asked, model, features, skip, output, device)
+            choice.write(output)
+        else:
+            _same(choice, output, data, asked, model)
+        _tell_plan(choice, output)
+        if dry_run:
+            return
+        study = _study(choice, output)
+        run_local(study, choice.processes)
+        conclude(study)
+        _answer(choice, study)
+
+
+def _name(data: str) -> str:
+    place = Path(data).expanduser()
+    return slug(place.resolve().name if place.exists() else data)
+
+
+def _study(choice: Choice, folder: Path) -> Study:
+    """The study of the plan; seeds that somebody added to it later stay."""
+    if (folder / PLAN).is_file():
+        return Study.open(folder)
+    return Study.create(choice.plan(_name(choice.data)), folder)
+
+
+def _same(choice: Choice, folder: Path, data: str, asked: list[str], model: str | None) -> None:
+    """Refuse to go on with something else than was asked for."""
+    wanted = _spec(data, choice.model) if data else None
+    named = None if model is None else Recipe(model=model).settled().model
+    other = choice.differs(data=wanted, objectives=asked or None, model=named)
+    if other:
+        raise InputError(
+            f"{folder} holds a plan with other {' and '.join(other)}: give another --output."
+        )
+
+
+# -- the plan
+
+
+def _decide(
+    data: str,
+    minutes: float,
+    asked: list[str],
+    model: str | None,
+    features: str | None,
+    skip: str | None,
+    folder: Path,
+    device: str,
+) -> Choice:
+    """Look at the data, time a few steps, and take the largest comparison that fits."""
+    begun = time.monotonic()
+    on_gpu = pick_device(device).type != "cpu"
+    model = model or (_ON_GPU if on_gpu else _ON_CPU)
+    data = _spec(data, model)
+    dataset = _look(data, features, skip)
+    if features is None:
+        features = _features(dataset, data, model, skip, folder, device)
+    objectives = asked or list(OBJECTIVES)
+    base = Recipe(data=data, features=features, skip=skip, model=model, device=device).settled()
+    steps = math.ceil(dataset.split("train").num_captions / base.batch)
+    processes = _processes(device)
+    seconds = min(_LONGEST, max(_SHORTEST, _PROBE * 60 * minutes))
+    say(f"timing {len(objectives)} objectives, {seconds:.0f} s each ...", stderr=True)
+    recipes = {one: base.replace(objective=one) for one in objectives}
+    paces = measure(recipes, processes, max(1, cores() // processes), seconds)
+    spent = time.monotonic() - begun
+    left = max(15 * minutes, 60 * minutes - spent) * (1 - _REPORT)
+    keep = len(asked) or _KEPT
+    names, size = largest(paces, steps, processes, left, keep)
+    expected = seconds_of(size, {name: paces[name] for name in names}, steps, processes)
+    return Choice(
+        data=base.data,
+        features=base.features,
+        skip=base.skip,
+        model=base.model,
+        objectives=tuple(names),
+        device=device,
+        size=size,
+        steps=steps,
+        processes=processes,
+        minutes=minutes,
+        expected=round((spent + expected) / 60, 2),
+        left_out=tuple(one for one in objectives if one not in names),
+    )
+
+
+def _spec(data: str, model: str) -> str:
+    """The data as recipes name them; of the embedded world what the model reads."""
+    return embedded(models.parse(model).reads) if data == EMBEDDED else absolute(data)
+
+
+def _look(data: str, features: str | None, skip: str | None) -> Dataset:
+    """Open and check the data; say what they hold."""
+    dataset = open_dataset(data, features=features, skip=skip)
+    missing = [name for name in _SPLITS if name not in dataset.splits]
+    if missing:
+        raise InputError(
+            f"{data}: no split '{missing[0]}'. Settings are chosen on val and compared on test; "
+            "`simgrad datasets` shows what the data hold."
+        )
+    for name in _SPLITS:
+        say(f"{name}: {dataset.splits[name].summary()}", stderr=True)
+    problems = check(dataset).problems
+    if problems:
+        say(
+            f"{len(problems):,} problems, the first: {problems[0]}",
+            f"`simgrad datasets '{data}' --fix` writes a list of what to leave out, for --skip.",
+            stderr=True,
+        )
+    return dataset
+
+
+def _features(
+    dataset: Dataset, data: str, model: str, skip: str | None, folder: Path, device: str
+) -> str | None:
+    """Where the model's features are; computed where the data hold pictures alone."""
+    reads, train = models.parse(model).reads, dataset.split("train")
+    if reads == "pixels" or train.features is not None or train.pictures is None:
+        return None
+    target = folder / "features"
+    listed = Path(skip) if skip else None
+    grid = _GRID if reads == "regions" else None
+    compute_features(data, grid=grid, device=device, output=target, skip=listed)
+    return str(target)
+
+
+def _processes(device: str) -> int:
+    """Runs side by side: one for each core, on a GPU not more than it has room for."""
+    import torch
+
+    if pick_device(device).type == "cpu":
+        return cores()
+    return max(1, min(cores(), 16 * torch.cuda.device_count()))
+
+
+def _tell_plan(choice: Choice, folder: Path) -> None:
+    size = choice.size
+    length = f"{size.epochs} of {size.full_epochs} epochs"
+    say(
+        f"plan ({folder / CHOICE}): {', '.join(choice.objectives)}",
+        f"  {choice.model}; for each objective {size.trials} settings and {size.seeds} seeds, "
+        f"{length} ({size.epochs * choice.steps:,} steps)",
+        f"  about {max(1, round(choice.expected))} min here; {choice.minutes:g} were given",
+        stderr=True,
+    )
+    if choice.left_out:
+        say(f"  no time for: {', '.join(choice.left_out)}", stderr=True)
+    if choice.expected > 1.2 * choice.minutes:
+        say("  this is the smallest plan; fewer objectives or a smaller model take less",
+            stderr=True)  # fmt: skip
+
+
+# -- the answer
+
+
+def _answer(choice: Choice, study: Study) -> None:
+    """The sentence, and what to do with it."""
+    found = verdict(study)
+    lines = [found.sentence, found.sureness, *_caveats(choice), _more(choice, study, found)]
+    with atomic_write(study.path / "answer.txt") as file:
+        file.write("\n".join(line for line in lines if line) + "\n")
+    write_report((str(study.path),), output=study.path / REPORT)
+    _write_recipe(choice, study, found.leader)
+    best = _copy_model(study, found.leader)
+    say("", *(line for line in lines if line), "")
+    say(
+        f"report:       {study.path / REPORT}",
+        f"full length:  simgrad train {study.path / FULL}",
+        f'search:       simgrad search {best} "a sentence"',
+    )
+
+
+def _caveats(choice: Choice) -> list[str]:
+    size = choice.size
+    if size.epochs == size.full_epochs:
+        return []
+    return [
+        (
+            f"This is about {size.epochs} of {size.full_epochs} epochs. A longer training may "
+            "order them otherwise: rules that look at the hardest negative alone begin slowly."
+        )
+    ]
+
+
+def _more(choice: Choice, study: Study, found: Verdict) -> str:
+    """What would decide."""
+    ahead = outlook(study, found)
+    if ahead is None:
+        return ""
+    pair = f"{found.leader} and {ahead.rival}"
+    if ahead.seeds is None:
+        return (
+            f"More seeds would hardly tell {pair} apart: they are too close for this test split. "
+            "A larger one, or a longer training, might."
+        )
+    minutes = max(1, math.ceil(ahead.seconds / 60 / choice.processes))
+    return (
+        f"An estimate: {ahead.seeds} seeds would tell {pair} apart, if their gap stays as it is; "
+        f"about {minutes} min more: `simgrad study {study.path} --seeds {ahead.seeds}`, then "
+        f"`simgrad choose {study.path}`."
+    )
+
+
+def _write_recipe(choice: Choice, study: Study, leader: str) -> None:
+    """A training of full length with what was chosen."""
+    recipe = choice.full_run(study, leader)
+    with atomic_write(study.path / FULL) as file:
+        file.write(
+            f"# {leader}, as `simgrad choose` tuned it at {choice.size.epochs} epochs, at full "
+            f"length.\n# A rate that is best for a short training may be high for a long one.\n"
+            f"#\n#   simgrad train {study.path / FULL}\n"
+        )
+        yaml.safe_dump(recipe.to_dict(), file, sort_keys=False, allow_unicode=True)
+
+
+def _copy_model(study: Study, leader: str) -> Path:
+    """The leader's best run on validation, in a folder with a name that one can guess."""
+    best = max(study.groups[leader], key=lambda run: (score_of(run), -run.recipe.seed))
+    target = study.path / MODEL
+    if target.is_dir() and _same_run(Run(target), best):
+        return target
+    growing = study.path / f".{MODEL}.growing"
+    for old in (growing, target):
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.copytree(best.path, growing, ignore=shutil.ignore_patterns(".lock", "*.tmp"))
+    growing.rename(target)
+    return target
+
+
+def _same_run(one: Run, other: Run) -> bool:
+    return one.finished and one.info == other.info

@@ -1,0 +1,113 @@
+"""A choice between objectives: what is compared, how long, how often. It is decided once.
+
+`choose.json` in the study's folder holds it. The study is made from that file alone, so whoever
+goes on with the folder, at whatever time, does the same.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from simgrad.core.derived import read_checked, write_checked
+from simgrad.core.errors import InputError
+from simgrad.runs.recipe import Recipe
+from simgrad.studies.plan import Plan, plan_from_dict
+from simgrad.studies.sizing import Size, every
+from simgrad.studies.space import apply, base_of
+from simgrad.studies.study import Study
+
+CHOICE = "choose.json"
+_RATES = {"low": 2e-4, "high": 3e-3}  # learning rates, for losses that are means over queries
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `simgrad choose` compares, and how."""
+
+    data: str
+    features: str | None
+    skip: str | None
+    model: str
+    objectives: tuple[str, ...]
+    device: str
+    size: Size
+    steps: int  # of an epoch
+    processes: int  # side by side: how many threads each has depends on it, and sums on those
+    minutes: float  # that were asked for
+    expected: float  # minutes that the plan should take, from a probe
+    left_out: tuple[str, ...] = ()  # objectives for which there was no time
+
+    def recipe(self, epochs: int | None = None) -> Recipe:
+        """What all runs share; of full length with those epochs."""
+        epochs = epochs or self.size.epochs
+        return Recipe(
+            data=self.data,
+            features=self.features,
+            skip=self.skip,
+            model=self.model,
+            device=self.device,
+            epochs=epochs,
+            decay_every=max(1, math.ceil(2 * epochs / 3)),
+            evaluate_every=every(epochs, self.steps),
+            lr=math.sqrt(_RATES["low"] * _RATES["high"]),
+        )
+
+    def plan(self, name: str) -> Plan:
+        """The tuned study of it."""
+        told: dict[str, Any] = {
+            "title": f"Which objective for {name}?",
+            "recipe": self.recipe().to_dict(),
+            "rows": [
+                {"label": one, "set": {"objective": one}, "baseline": place == 0}
+                for place, one in enumerate(self.objectives)
+            ],
+            "seeds": self.size.seeds,
+            "tune": {
+                "trials": self.size.trials,
+                # Points that do not depend on what other trials found, nor on who was first: with
+                # several processes, a search that learns would depend on when each was stopped.
+                "search": "quasi-random",
+                "space": {"lr": _RATES, "clip": None},
+            },
+        }
+        return plan_from_dict(told, CHOICE)
+
+    def full_run(self, study: Study, label: str) -> Recipe:
+        """A training of full length with the setting that was chosen for an objective."""
+        row = next(row for row in study.plan.rows if row.label == label)
+        tuning = next(one for one in study.tunings if one.name == row.name)
+        assert study.plan.tune is not None
+        assert tuning.record is not None
+        long = self.recipe(self.size.full_epochs).replace(**row.changes)
+        return apply(base_of(study.plan.tune, long), tuning.record["chosen"]["setting"])
+
+    def write(self, folder: Path) -> None:
+        """Into its folder, whole or not at all."""
+        write_checked(folder / CHOICE, asdict(self))
+
+    @staticmethod
+    def read(folder: Path) -> "Choice | None":
+        """The one that was written; None where there is none."""
+        path = folder / CHOICE
+        if not path.is_file():
+            return None
+        found: dict[str, Any] = dict(read_checked(path))
+        try:
+            found["size"] = Size(**found["size"])
+            found |= {key: tuple(found[key]) for key in ("objectives", "left_out")}
+            return Choice(**found)
+        except (TypeError, KeyError):
+            raise InputError(
+                f"{path}: not a plan of this version; give another --output."
+            ) from None
+
+    def differs(self, **asked: str | Sequence[str] | None) -> list[str]:
+        """Which of the things that somebody asks for now are other than those written."""
+        found = []
+        for name, value in asked.items():
+            mine = getattr(self, name)
+            if value is not None and value != (list(mine) if isinstance(mine, tuple) else mine):
+                found.append(name)
+        return found

@@ -1,0 +1,191 @@
+"""`simgrad choose`: the plan is decided once; the answer follows from it, however often stopped."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simgrad.cli.choose import choose
+from simgrad.core.errors import InputError
+from simgrad.core.files import write_json
+from simgrad.runs.recipe import read_recipe
+from simgrad.runs.run import Run
+from simgrad.serve.embedder import Embedder
+from simgrad.serve.search import Searcher, ask
+from simgrad.studies.check import check_study
+from simgrad.studies.choice import CHOICE, Choice
+from simgrad.studies.sizing import Size
+from simgrad.studies.study import Study
+from simgrad.studies.verdict import outlook, verdict
+
+pytest.importorskip("optuna")
+
+DATA = "scenes(train=60, val=20, test=20, features=global)"
+TABLE = ("table.csv", "table.json", "table.md", "answer.txt", "full-run.yaml")
+
+
+def small(folder: Path, **changes: Any) -> Path:
+    """A folder with a small plan, as the probe would have left it."""
+    told: dict[str, Any] = {
+        "data": DATA,
+        "features": None,
+        "skip": None,
+        "model": "vse++(dimension=16, word_dimension=16)",
+        "objectives": ("triplet-sh", "nt-xent"),
+        "device": "cpu",
+        "size": Size(epochs=4, full_epochs=30, trials=2, seeds=2, evaluate_every=None),
+        "steps": 3,
+        "processes": 2,
+        "minutes": 1.0,
+        "expected": 1.0,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    Choice(**{**told, **changes}).write(folder)
+    return folder
+
+
+def outcome(folder: Path) -> dict[str, str]:
+    """What must not depend on how often it was stopped; folders have names of their own."""
+    found = {name: (folder / name).read_text() for name in TABLE}
+    return {name: text.replace(str(folder), "FOLDER") for name, text in found.items()}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = small(tmp_path_factory.mktemp("choose") / "whole")
+    choose(str(folder))
+    return folder
+
+
+def test_the_answer_has_all_that_was_promised(
+    done: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = Study.open(done)
+    assert study.complete
+    assert [len(runs) for runs in study.groups.values()] == [2, 2]
+    said = (done / "answer.txt").read_text()
+    assert all(name in said for name in ("triplet-sh", "nt-xent", "95%", "4 of 30 epochs"))
+    assert not check_study(study).problems
+    assert "<html" in (done / "report.html").read_text()
+    choose(str(done))  # nothing is left to do, and it says the same again
+    assert said.splitlines()[0] in capsys.readouterr().out.replace("\n", " ").replace("  ", " ")
+
+
+def test_the_recipe_trains_the_leader_at_full_length(done: Path) -> None:
+    study = Study.open(done)
+    found = verdict(study)
+    recipe = read_recipe(done / "full-run.yaml")
+    run = study.groups[found.leader][0].recipe
+    assert recipe.epochs == 30
+    assert not recipe.trial
+    assert (recipe.objective, recipe.lr, recipe.model) == (run.objective, run.lr, run.model)
+    assert recipe.reduction == run.reduction
+
+
+def test_the_model_is_the_leaders_and_can_be_searched_with(done: Path) -> None:
+    study = Study.open(done)
+    runs = study.groups[verdict(study).leader]
+    scores = {run.name: run.info["best"]["rsum"] for run in runs}
+    model = Run.open(done / "model")
+    assert model.info["best"]["rsum"] == max(scores.values())
+    found = ask(Searcher(Embedder.open(str(done / "model"), "cpu"), "test"), "a red circle", 3)
+    assert len(found.images) == 3
+
+
+def test_more_seeds_go_into_the_answer(done: Path) -> None:
+    found = verdict(Study.open(done))
+    assert found.seeds == 2
+    ahead = outlook(Study.open(done), found)
+    if found.tied:
+        assert ahead is not None
+        assert ahead.seeds is None or ahead.seeds > 2
+
+
+def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:
+    before = (done / CHOICE).read_bytes()
+    choose(DATA, minutes=500, output=done, dry_run=True)
+    assert (done / CHOICE).read_bytes() == before
+    with pytest.raises(InputError, match="objectives"):
+        choose(DATA, objectives=("triplet", "siglip"), output=done)
+    with pytest.raises(InputError, match="data"):
+        choose("scenes", output=done)
+    with pytest.raises(InputError, match="model"):
+        choose(DATA, model="vse++", output=done)
+
+
+def test_an_edited_plan_is_refused(tmp_path: Path) -> None:
+    folder = small(tmp_path / "edited")
+    told = json.loads((folder / CHOICE).read_text())
+    write_json(folder / CHOICE, {**told, "processes": 3})
+    with pytest.raises(InputError, match="edited by hand"):
+        choose(str(folder))
+
+
+def test_what_cannot_be_chosen_from_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="two or more"):
+        choose(DATA, objectives=("triplet",), output=tmp_path)
+    with pytest.raises(InputError, match="nothing-such"):
+        choose(DATA, objectives=("triplet", "nothing-such"), output=tmp_path)
+    with pytest.raises(InputError, match="minutes"):
+        choose(DATA, minutes=0, output=tmp_path)
+    with pytest.raises(InputError, match="split 'test'"):
+        choose("scenes(train=60, val=20, test=0, features=global)", output=tmp_path, device="cpu")
+
+
+def test_a_probe_makes_the_plan(tmp_path: Path) -> None:
+    model = "vse++(dimension=16, word_dimension=16)"
+    names = ("triplet", "nt-xent")
+    told = {"objectives": names, "model": model, "device": "cpu", "output": tmp_path / "planned"}
+    choose(DATA, minutes=0.02, dry_run=True, **told)  # type: ignore[arg-type]
+    choice = Choice.read(tmp_path / "planned")
+    assert choice is not None
+    assert choice.objectives == names  # what was named is kept, however short the time
+    assert (choice.size.trials, choice.size.seeds, choice.steps) == (2, 2, 3)
+    assert choice.expected > 0
+    assert not (tmp_path / "planned" / "runs").exists()
+
+
+# -- stopped
+
+
+def begin(folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "simgrad.cli", "choose", str(folder)]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
+
+
+def work_done(folder: Path) -> int:
+    """Grows with everything that is written down."""
+    files = [*folder.glob("*/*/metrics.jsonl"), *folder.glob("journal.log")]
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def killed_once(folder: Path, chance: random.Random) -> bool:
+    """Let it work for a while, then kill it with all its workers; whether it had not finished."""
+    before, running = work_done(folder), begin(folder)
+    while running.poll() is None and work_done(folder) == before:
+        time.sleep(0.01)
+    time.sleep(chance.uniform(0, 0.3))
+    alive = running.poll() is None
+    if alive:
+        os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    return alive
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills a group of processes")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_kills_do_not_change_the_answer(done: Path, tmp_path: Path, kills: int) -> None:
+    folder, chance = small(tmp_path / "killed"), random.Random(kills)
+    struck = sum(killed_once(folder, chance) for _ in range(kills))
+    assert struck >= min(2, kills)
+    choose(str(folder))
+    assert outcome(folder) == outcome(done)

@@ -1,0 +1,72 @@
+"""What is said of a comparison, and how large a comparison fits into a time."""
+
+import dataclasses
+
+import pytest
+
+from simgrad.studies.probe import Pace
+from simgrad.studies.sizing import every, full_length, largest, seconds_of, sizes
+from simgrad.studies.verdict import Rival, Verdict
+
+CLEAR = Rival("triplet-sh", 9.0, 2.0, 15.0, 0.01)
+CLOSE = Rival("siglip", 1.0, -3.0, 5.0, 0.6)
+
+
+def test_not_told_apart_is_an_answer() -> None:
+    found = Verdict("nt-xent", 250.0, (CLOSE, CLEAR), 3, 500)
+    assert found.sentence.startswith("nt-xent and siglip lead, not told apart")
+    assert "triplet-sh is behind by 9.0 [2.0, 15.0]" in found.sentence
+    assert [one.label for one in found.tied] == ["siglip"]
+    alike = Verdict("nt-xent", 250.0, (CLOSE,), 3, 500)
+    assert alike.sentence.startswith("nt-xent and siglip are not told apart")
+    assert " lead" not in alike.sentence
+
+
+def test_a_clear_leader_is_called_so() -> None:
+    found = Verdict("nt-xent", 250.0, (CLEAR, dataclasses.replace(CLEAR, label="triplet")), 3, 500)
+    assert found.sentence.startswith("nt-xent leads")
+    assert "not told apart" not in found.sentence
+    assert "triplet is behind by" in found.sentence
+
+
+PACE = Pace(step=0.1, evaluation=1.0, start=5.0)
+
+
+def test_the_largest_size_that_fits_is_taken() -> None:
+    paces = dict.fromkeys("abcde", PACE)
+    sizes_of, before = [], 0.0
+    for minutes in (1, 5, 30, 120, 1000, 100_000):
+        names, size = largest(paces, 100, 2, 60 * minutes, keep=3)
+        takes = seconds_of(size, dict.fromkeys(names, PACE), 100, 2)
+        assert takes <= 60 * minutes or size == sizes(100)[0]
+        assert takes >= before  # more time is used
+        before = takes
+        sizes_of.append((len(names), size.epochs, size.trials, size.seeds))
+    assert sizes_of[0][0] == 3  # short of time, the last objectives are left out
+    assert sizes_of[-1] == (5, 30, 24, 10)
+
+
+def test_objectives_that_were_named_are_all_kept() -> None:
+    names, size = largest(dict.fromkeys("abcde", PACE), 100, 1, 1.0, keep=5)
+    assert names == list("abcde")
+    assert size == sizes(100)[0]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 12, 157, 235, 4400])
+def test_small_data_get_as_many_updates_as_they_need(steps: int) -> None:
+    full = full_length(steps)
+    assert full >= 30
+    assert full * steps >= 2900
+    for size in sizes(steps):
+        assert 1 <= size.epochs <= full
+        assert size.trials >= 2
+        assert size.seeds >= 2
+        each = every(size.epochs, steps)
+        looks = size.epochs if each is None else size.epochs * steps // each
+        assert looks <= 60
+
+
+def test_sizes_grow() -> None:
+    paces = {"a": PACE}
+    known = [seconds_of(size, paces, 235, 2) for size in sizes(235)]
+    assert known == sorted(known)
