@@ -117,6 +117,7 @@ class RetrievalModel(nn.Module):
 
     embeds = True  # similarities are products of unit vectors
     transform = "vse++"  # how pictures are cut for it, of simgrad.data.transforms
+    reranks = False  # has a second, slower scorer: see `reranker`
     longest: int | None = None  # most tokens of a caption that it can read; None: any number
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -31,6 +31,7 @@ from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe, absolute, of_fields
 from simgrad.studies import naming
+from simgrad.studies.parts import Changes, Group, Part, for_dataset, offered
 
 _MOST = 10_000  # rows of a table
 
@@ -79,10 +80,25 @@ class Row(Typed):
         default_factory=dict,
         description="Columns and values that find its row in the published table",
     )
+    per_dataset: dict[str, Changes] = Field(
+        default_factory=dict, description="Further fields that differ on one data set, by its name"
+    )
+    source: Text = Field(
+        default="", description="Whose settings these are, of published/settings.csv"
+    )
+    ensemble: list[Words] = Field(
+        default_factory=list,
+        description="Not trained: the mean similarities of these rows, seed by seed; a row that is "
+        "named twice gives two of its seeds",
+    )
 
     def folder(self, seed: int) -> str:
         """The folder of one of its runs."""
         return f"{self.name or naming.slug(self.label)}-s{seed}"
+
+    def ensembles(self, seeds: int) -> int:
+        """How many ensembles of its rows so many seeds give."""
+        return seeds // max(Counter(self.ensemble).values(), default=1)
 
     def renamed(self, name: str) -> "Row":
         """The same row, its folders called otherwise."""
@@ -100,6 +116,9 @@ class Published(Typed):
     where: dict[str, Words] = Field(
         default_factory=dict, description="Columns and values that hold for all rows"
     )
+    deviation: Literal["population", "sample"] | None = Field(
+        default=None, description="What its ± is, where the paper or its code says so"
+    )
 
 
 class StudyFile(Typed):
@@ -113,6 +132,16 @@ class StudyFile(Typed):
         default_factory=dict,
         json_schema_extra=of_fields,
         description="Fields of the recipe with choices; a row for each mix",
+    )
+    groups: dict[str, Group] = Field(
+        default_factory=dict, description="What the rows of a group share, by its name"
+    )
+    per_dataset: dict[str, Part] = Field(
+        default_factory=dict,
+        description="Data sets that the table is about (f30k, coco): settings, published numbers",
+    )
+    dataset: Text | None = Field(
+        default=None, description="In a study folder: the data set whose settings were chosen"
     )
     seeds: Seeds = Field(default=(0,), description="How many seeds, or which")
     baseline: Words | None = Field(
@@ -135,6 +164,8 @@ class Plan:
     metrics: tuple[str, ...] = field(default_factory=headlines)
     claim: str = ""  # what the paper says about it, in one sentence
     published: dict[str, Any] = field(default_factory=dict)  # {table: file, where: {column: value}}
+    dataset: str | None = None  # whose settings and published numbers these are: f30k, coco
+    offers: tuple[str, ...] = ()  # the data sets that the file has settings for
 
     def recipe(self, row: Row, seed: int) -> Recipe:
         """The recipe of one run."""
@@ -146,6 +177,7 @@ class Plan:
             (row.folder(seed), row, self.recipe(row, seed))
             for seed in self.seeds
             for row in self.rows
+            if not row.ensemble
         ]
 
     def settled(self) -> "Plan":
@@ -188,7 +220,8 @@ class Plan:
         for row in self.rows:
             model = self.model(row).offline()
             changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
-            changes |= {"features": None, "skip": None}
+            changes |= {"features": None, "skip": None, "vocabulary": None, "start_from": None}
+            changes |= {"protocol": "all", "test_split": None}
             if not model.trains_backbone:  # nothing to freeze or to fine-tune later
                 changes |= {"freeze_epochs": 0, "finetune_epochs": 0}
             rows.append(row.with_changes(**changes))
@@ -226,14 +259,15 @@ class Plan:
         return dataclasses.replace(self, title=title, rows=tuple(rows), seeds=self.seeds[:2])
 
 
-def read_plan(path: str | Path) -> Plan:
-    """A study file; what does not fit is named."""
-    return plan_from_dict(read_yaml(path), str(path))
+def read_plan(path: str | Path, dataset: str | None = None) -> Plan:
+    """A study file, for one of the data sets it is about; what does not fit is named."""
+    return plan_from_dict(read_yaml(path), str(path), dataset)
 
 
-def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
+def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = None) -> Plan:
     """A study from plain values."""
-    told = checked(StudyFile, values, where)
+    checked(StudyFile, values, where)
+    told = checked(StudyFile, for_dataset(values, dataset, where), where)
     rows = _named([*told.rows, *_gridded(told, where)])
     if not rows:
         raise InputError(f"{where}: a study needs `rows` or a `grid`.")
@@ -248,9 +282,12 @@ def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
         metrics=tuple(told.metrics),
         claim=told.claim,
         published=told.published.model_dump(exclude_defaults=True),
+        dataset=told.dataset,
+        offers=offered(values),
     )
     for row in rows:  # every run must be possible before the first one starts
-        _check(plan, row, f"{where}: row '{row.label[:80]}'")
+        if not row.ensemble:
+            _check(plan, row, f"{where}: row '{row.label[:80]}'")
     return plan
 
 

@@ -31,6 +31,7 @@ from simgrad.runs.run import (
     environment,
     write_info,
 )
+from simgrad.runs.tested import tested
 from simgrad.training.progress import Progress
 
 TENSORBOARD = "tensorboard"
@@ -92,6 +93,7 @@ class Records:
         if not self.writes:
             return
         dataset = self.prepared.dataset
+        asked = tested(self.recipe, dataset)
         info = {
             "status": status,
             **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
@@ -105,6 +107,7 @@ class Records:
             "with": imported(),
             "dataset": record_of(dataset),
             "data_fingerprint": dataset.fingerprint(),
+            "tested": None if asked is None else asked.to_dict(),
             **environment(),
         }
         write_info(self.folder, info)
