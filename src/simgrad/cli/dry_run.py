@@ -45,8 +45,9 @@ def dry_run(plan: Plan, opened: bool = True) -> None:
         head = ("row", "reads", "weights", "words", "objective", "epochs", "batch", "lr", "decay")
         print_table(head, rows, title=_title(plan))
     for name, told in (("data", data), ("test", tests), ("words", words)):
-        for line in told_once(told) if len({text for _, text in told}) > 1 else told[:1]:
-            print(f"{name}: {line if isinstance(line, str) else line[1]}")
+        same = len({text for _, text in told}) == 1
+        for line in [told[0][1]] if same else told_once(told):
+            print(f"{name}: {line}")
     for line in _published(plan):
         print(line)
     _sources(plan)

@@ -13,7 +13,7 @@ from typing import Any
 from simgrad.core.errors import InputError
 from simgrad.data.benchmarks import BENCHMARKS, Benchmark, Tree, benchmark_of, find_tree
 from simgrad.data.layouts.base import is_spec
-from simgrad.data.opening import EMBEDDED, open_dataset
+from simgrad.data.opening import open_dataset
 from simgrad.studies.plan import Plan, Row, read_plan
 
 # What makes a test comparable with a published one; other data have none of it.
@@ -46,9 +46,9 @@ def places(
     if only is not None and only not in BENCHMARKS:
         raise InputError(f"--only: there is no data set '{only[:40]}'; {', '.join(BENCHMARKS)}.")
     tree = find_tree(data) if Path(data).expanduser().is_dir() else Tree(Path(data))
-    if tree and not _is_dataset(tree):
+    if offers and tree and not _is_dataset(tree):
         return _in_tree(tree, offers, features, regions, only)
-    known = None if data == EMBEDDED or is_spec(data) else benchmark_of(open_dataset(data))
+    known = benchmark_of(open_dataset(data)) if offers and not is_spec(data) else None
     if only is not None and known is not None and known.name != only:
         raise InputError(f"--only {only}: {data} is {known.title}.")
     if only is not None and offers and only not in offers:
@@ -101,7 +101,8 @@ def placed(path: Path, place: Place) -> Plan:
 def on_place(plan: Plan, place: Place) -> Plan:
     """A study on some data."""
     plan = plan.on_data(place.data, place.features, place.regions)
-    same = place.known is not None and (plan.dataset in (None, place.known.name))
+    # A file that is about no data set in particular says itself how it is tested.
+    same = plan.dataset is None or (place.known is not None and plan.dataset == place.known.name)
     rows = []
     for row in plan.rows:
         changes: dict[str, Any] = {} if same else dict(_OTHER_DATA)
