@@ -31,26 +31,26 @@ def caption(image: int, k: int) -> str:
     return f"a {' '.join(words)}"
 
 
-def flickr30k(root: Path) -> Path:
-    """ROOT/f30k with pictures, ROOT/f30k_precomp with regions."""
+def flickr30k(root: Path, train: int = F30K["train"], pictures: int = F30K_PICTURES) -> Path:
+    """ROOT/f30k with pictures, ROOT/f30k_precomp with regions; fewer where tests must be fast."""
     names = [f"{1_000_000 + 7 * i}.jpg" for i in range(F30K_PICTURES)]
-    _pictures(root / "f30k" / "flickr30k-images", names)
+    _pictures(root / "f30k" / "flickr30k-images", names[:pictures])
     images, row = [], 0
-    for split, count in F30K.items():
+    for split, count in {**F30K, "train": train}.items():
         for _ in range(count):
             images.append(_karpathy(row, names[row], split, 5))
             row += 1
     _json(root / "f30k" / "dataset_flickr30k.json", images, "flickr30k")
     precomputed = root / "f30k_precomp"
-    for split, count in (("train", 29_000), ("dev", 1_014), ("test", 1_000)):
+    for split, count in (("train", train), ("dev", 1_014), ("test", 1_000)):
         _precomputed(precomputed, split, count)
     return root
 
 
-def coco(root: Path) -> Path:
-    """ROOT/coco with pictures, ROOT/coco_precomp with regions."""
+def coco(root: Path, train: int = COCO["train"], restval: int = COCO["restval"]) -> Path:
+    """ROOT/coco with pictures, ROOT/coco_precomp with regions; fewer where tests must be fast."""
     images, files, row = [], [], 0
-    for split, count in COCO.items():
+    for split, count in {**COCO, "train": train, "restval": restval}.items():
         folder = "train2014" if split == "train" else "val2014"
         for _ in range(count):
             name = f"COCO_{folder}_{row:012d}.jpg"
@@ -59,10 +59,11 @@ def coco(root: Path) -> Path:
             images.append(record | {"filepath": folder, "cocoid": row})
             files.append(f"{folder}/{name}")
             row += 1
-    _pictures(root / "coco" / "images", files)
+    _pictures(root / "coco" / "images", files if train == COCO["train"] else files[:20])
     _json(root / "coco" / "dataset_coco.json", images, "coco")
     precomputed = root / "coco_precomp"
-    for split, count in (("train", 113_287), ("dev", 5_000), ("test", 1_000), ("testall", 5_000)):
+    whole = train + restval
+    for split, count in (("train", whole), ("dev", 5_000), ("test", 1_000), ("testall", 5_000)):
         _precomputed(precomputed, split, count)
     return root
 

@@ -105,7 +105,7 @@ def test_the_head_names_where_settings_are_from(path: Path) -> None:
     assert any(word in head for word in ("(paper", "code", "ours"))
 
 
-@pytest.mark.parametrize("number", (2, 3, 4))
+@pytest.mark.parametrize("number", [2, 3, 4])
 def test_the_second_command_names_the_folder_that_the_first_makes(number: int) -> None:
     path = next(p for p in TABLES if p.stem == f"bleeker-table{number}")
     head = path.read_text(encoding="utf-8").split("title:")[0]

@@ -36,7 +36,7 @@ class Tested:
         }
 
 
-def tested(recipe: Recipe, dataset: Dataset) -> Tested | None:
+def what_is_tested(recipe: Recipe, dataset: Dataset) -> Tested | None:
     """What the test will be about; None: the data have no test split, and none was asked for."""
     name, protocol = recipe.tested_split(dataset), find_protocol(recipe.protocol)
     if name not in dataset.splits and recipe.test_split is None and protocol.images is None:

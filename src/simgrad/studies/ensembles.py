@@ -12,7 +12,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
 from simgrad.runs.run import TEST, Run, write_info, write_test
 from simgrad.runs.systems import model_system
-from simgrad.runs.tested import tested
+from simgrad.runs.tested import what_is_tested
 from simgrad.runs.testing import measure_together
 from simgrad.runs.trained import open_trained
 from simgrad.studies.plan import Row
@@ -60,7 +60,7 @@ def _test(folder: Path, members: list[Run], device: str) -> None:
     systems = []
     for run in members:
         trained = open_trained(run, device=device)
-        asked = tested(run.recipe, trained.dataset)
+        asked = what_is_tested(run.recipe, trained.dataset)
         if asked is None:
             raise InputError(f"{run.path}: its data have no test split.")
         systems.append((model_system(trained, asked.split.name), asked))

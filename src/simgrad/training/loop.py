@@ -31,7 +31,7 @@ from simgrad.runs.outside import draw_of
 from simgrad.runs.prepare import Prepared, building, prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, Run
-from simgrad.runs.tested import tested
+from simgrad.runs.tested import what_is_tested
 from simgrad.runs.testing import measure
 from simgrad.training import distributed, state
 from simgrad.training.display import Display
@@ -356,7 +356,7 @@ class Training:
         with building:  # its weights are drawn before they are read
             best = Run(self.folder).load(str(self.device))
         self.records.triplets(self.kept.triplets)
-        asked = tested(self.recipe, self.prepared.dataset)
+        asked = what_is_tested(self.recipe, self.prepared.dataset)
         if asked is not None:
             tokenizer = self.prepared.tokenizer
             metrics = measure(self.recipe, asked, best.model, tokenizer, self.device)

@@ -31,7 +31,7 @@ from simgrad.runs.run import (
     environment,
     write_info,
 )
-from simgrad.runs.tested import tested
+from simgrad.runs.tested import what_is_tested
 from simgrad.training.progress import Progress
 
 TENSORBOARD = "tensorboard"
@@ -93,7 +93,7 @@ class Records:
         if not self.writes:
             return
         dataset = self.prepared.dataset
-        asked = tested(self.recipe, dataset)
+        asked = what_is_tested(self.recipe, dataset)
         info = {
             "status": status,
             **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
