@@ -30,7 +30,10 @@ F30K, COCO5K, COCO1K = (1_000, 5_000, 1), (5_000, 25_000, 1), (5_000, 25_000, 5)
 VSRN = {
     ("bleeker", "f30k"): "vsrn(region_norm=false, batch_norm=true, published_axis=true)",
     ("bleeker", "coco"): "vsrn(batch_norm=true, published_axis=true)",
-    ("aoq", "f30k"): "vsrn(region_norm=false, batch_norm=true, published_axis=true, captioner=true)",
+    (
+        "aoq",
+        "f30k",
+    ): "vsrn(region_norm=false, batch_norm=true, published_axis=true, captioner=true)",
     ("aoq", "coco"): "vsrn(published_axis=true, captioner=true)",
 }
 # First rounds of rows that take the paper's common road: (epochs, decay_every, lr)

@@ -31,7 +31,7 @@ def evaluate(
     captions_per_image: int | None = None,
     data: str | None = None,
     features: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     protocol: str | None = None,
     recalls: tuple[int, ...] = (1, 5, 10),
     normalise: bool = False,
@@ -60,7 +60,7 @@ def evaluate(
         captions_per_image: the same where it is even: image i has captions i*K to i*K+K-1.
         data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
         features: folder written by `simgrad features` for that data.
-        split: which split of the data.
+        split: which split of the data; what a run's recipe tests, or `test`, if left out.
         protocol: all, flickr8k-1k, flickr30k-1k, coco-5k or coco-1k (mean of five folds). Left
             out, a run's test ranks are read where they were kept, and everything given is used.
         recalls: the K of R@K, beside 1, 5 and 10.

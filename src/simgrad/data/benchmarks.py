@@ -40,6 +40,7 @@ BENCHMARKS = {
         ),
     )
 }  # fmt: skip
+IN_TREES = ("f30k", "coco")  # what the papers' tables need; others are named one by one
 _SKIPPED = 0.01  # of the training images may be left out: pictures that nobody can read
 
 
@@ -69,9 +70,16 @@ class Tree:
         return bool(self.pictures or self.regions)
 
     @property
+    def several(self) -> bool:
+        """Whether it is a folder of data sets, not one of them itself."""
+        own = [*self.pictures.values(), *self.regions.values()]
+        alone = len(own) == 1 and self.root in (own[0], own[0].parent)
+        return bool(own) and not alone
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The data sets that are there in some form."""
-        return tuple(n for n in BENCHMARKS if n in self.pictures or n in self.regions)
+        return tuple(n for n in IN_TREES if n in self.pictures or n in self.regions)
 
     def expected(self, name: str, kind: str) -> Path:
         """Where a form of a data set is, or should be: pictures or regions."""
@@ -85,13 +93,14 @@ def find_tree(root: str | Path) -> Tree:
     """What lies in a folder and in the two levels below it; nothing is read but heads of files."""
     tree = Tree(Path(root).expanduser())
     for folder in _folders(tree.root):
-        for known in BENCHMARKS.values():
-            if (folder / known.splits).is_file():
-                tree.pictures.setdefault(known.name, folder / known.splits)
+        for name in IN_TREES:
+            file = folder / BENCHMARKS[name].splits
+            if file.is_file():
+                tree.pictures.setdefault(name, file)
         rows = folder / "train_ims.npy"
         if rows.is_file() and (folder / "train_caps.txt").is_file():
             found = _of_rows(rows)
-            if found is not None:
+            if found is not None and found.name in IN_TREES:
                 tree.regions.setdefault(found.name, folder)
     return tree
 

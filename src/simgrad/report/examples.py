@@ -48,7 +48,7 @@ def examples(
         return []
     try:
         dataset = chosen[0][1].dataset()
-        split = _split(dataset)
+        split = _split(dataset, chosen[0][1])
         asked = _Queries(split, [_ranks_on(system, split) for system, _ in chosen])
         shown = [
             _Shown(system, Key(system.label, material.colour(system)), run, ranks,
@@ -79,13 +79,14 @@ def _choose(standings: list[Standing]) -> list[tuple[System, Run]]:
     return []
 
 
-def _split(dataset: Dataset) -> Split:
-    return dataset.split("test" if "test" in dataset.splits else "val")
+def _split(dataset: Dataset, run: Run) -> Split:
+    name = run.recipe.tested_split(dataset)
+    return dataset.split(name if name in dataset.splits else "val")
 
 
 def _ranks_on(system: System, split: Split) -> list[Ranks]:
     """Kept ranks, if they are of this split as it is now."""
-    ranks = system.ranks if split.name == "test" else []
+    ranks = system.ranks if split.name != "val" else []
     same = all(np.array_equal(r.image_of_caption, split.image_of_caption) for r in ranks)
     return ranks if same else []
 

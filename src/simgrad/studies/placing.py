@@ -46,7 +46,7 @@ def places(
     if only is not None and only not in BENCHMARKS:
         raise InputError(f"--only: there is no data set '{only[:40]}'; {', '.join(BENCHMARKS)}.")
     tree = find_tree(data) if Path(data).expanduser().is_dir() else Tree(Path(data))
-    if offers and tree and not _is_dataset(tree):
+    if offers and tree.several:
         return _in_tree(tree, offers, features, regions, only)
     known = benchmark_of(open_dataset(data)) if offers and not is_spec(data) else None
     if only is not None and known is not None and known.name != only:
@@ -57,12 +57,6 @@ def places(
     settings = known.name if known is not None else only
     roots = (path, path.parent, path.parent.parent)
     return [Place(data, features, regions, settings, known, roots)]
-
-
-def _is_dataset(tree: Tree) -> bool:
-    """Whether the folder itself is one data set, not a folder of them."""
-    own = [*tree.pictures.values(), *tree.regions.values()]
-    return len(own) == 1 and (own[0] == tree.root or own[0].parent == tree.root)
 
 
 def _in_tree(
