@@ -27,8 +27,9 @@ from tests.studies.test_settings import CASES, TABLES
 
 # By table: (images tested, captions tested, folds) on each data set.
 F30K, COCO5K, COCO1K = (1_000, 5_000, 1), (5_000, 25_000, 1), (5_000, 25_000, 5)
+_FLICKR = "region_norm=false, batch_norm=true, published_axis=true"
 VSRN = {
-    ("bleeker", "f30k"): "vsrn(region_norm=false, batch_norm=true, published_axis=true)",
+    ("bleeker", "f30k"): f"vsrn({_FLICKR})",
     ("bleeker", "coco"): "vsrn(batch_norm=true, published_axis=true)",
     (
         "aoq",

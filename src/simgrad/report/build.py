@@ -16,6 +16,7 @@ from simgrad.report.examples import examples
 from simgrad.report.headline import headline
 from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, collect
+from simgrad.report.mined import mined
 from simgrad.report.page import Report, page
 from simgrad.report.provenance import provenance
 from simgrad.report.retrieval import Pictures
@@ -42,6 +43,7 @@ def build_report(
         diagrams(material),
         crossed(material),
         *(examples(material, found, album, device) if pictures else []),
+        mined(material, album) if pictures else None,
         provenance(material),
     ]
     return Report(
