@@ -149,6 +149,7 @@ def installed(package: str, what: str) -> bool:
 
 def print_rows(rows: Iterable[Row]) -> None:
     """The table of one benchmark."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script knows its own folder
     from benchmarks.run import show
 
     show([{"benchmark": "", **row} for row in rows])

@@ -45,7 +45,7 @@ def step(
 
         def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             given = offline and type(offline)(*(o[: len(x)] for o in offline))
-            return objective(x, y, None, given, block)  # type: ignore[no-any-return]
+            return objective(x, y, None, given, block=block)  # type: ignore[no-any-return]
 
     def forward_and_backward() -> float:
         images.grad = texts.grad = None

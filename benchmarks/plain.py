@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid, normalize, softplus
 from torch.utils.checkpoint import checkpoint
 
-KINDS = ("plain", "compiled", "PML", "open_clip", "Liger")  # what the name of a peer begins with
+# What the name of a peer begins with.
+KINDS = ("plain", "compiled", "PML", "open_clip", "Liger", "cut-cross", "Inf-CL", "MemoryEfficient")
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -108,14 +109,49 @@ def _liger() -> Loss:
     return both
 
 
+def _cut_cross_entropy() -> Loss:
+    """Its default leaves out gradients that bfloat16 would round away."""
+    from cut_cross_entropy import linear_cross_entropy
+
+    def both(x: Tensor, y: Tensor) -> Tensor:
+        x, y, every = normalize(x), normalize(y), torch.arange(len(x), device=x.device)
+        there = linear_cross_entropy(x / 0.1, y, every)
+        return (there + linear_cross_entropy(y / 0.1, x, every)) / 2  # type: ignore[no-any-return]
+
+    return both
+
+
+def _inf_cl() -> Loss:
+    from inf_cl import cal_flash_loss
+
+    def both(x: Tensor, y: Tensor) -> Tensor:
+        x, y = normalize(x), normalize(y)
+        there, back = cal_flash_loss(x, y, scale=10.0), cal_flash_loss(y, x, scale=10.0)
+        return (there.mean() + back.mean()) / 2  # type: ignore[no-any-return]
+
+    return both
+
+
+def _memory_efficient_clip() -> Loss:
+    """`stable` would give another gradient."""
+    from memeff import MemoryEfficientCLIPLoss
+
+    return MemoryEfficientCLIPLoss(temperature=0.1, stable=False)  # type: ignore[no-any-return]
+
+
 def step(name: str) -> Loss:
     """A loss by the name of its row, e.g. `plain nt-xent` or `PML NTXentLoss`."""
     if name.startswith("compiled"):
         return torch.compile(step(name.replace("compiled", "plain")), dynamic=False)
     if name.startswith("open_clip"):
         return _open_clip(name)
-    if name.startswith("Liger"):
-        return _liger()
+    packages = {
+        "Liger": _liger, "cut-cross": _cut_cross_entropy, "Inf-CL": _inf_cl,
+        "MemoryEfficient": _memory_efficient_clip,
+    }  # fmt: skip
+    for beginning, make in packages.items():
+        if name.startswith(beginning):
+            return make()
     if name.startswith("PML"):
         from pytorch_metric_learning import distances, losses
 

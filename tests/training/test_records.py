@@ -50,6 +50,8 @@ class Board:
 
     def flush(self) -> None: ...
 
+    def close(self) -> None: ...
+
 
 boards: list[Board] = []
 

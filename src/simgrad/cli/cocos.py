@@ -1,5 +1,6 @@
 """`simgrad cocos`: what contributes to the gradient."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from simgrad.core.console import print_table
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.runs.counting import RunBatches, count_run
+from simgrad.runs.trained import Trained, open_pretrained
 
 
 def cocos(
@@ -18,12 +20,13 @@ def cocos(
         tuple[str, ...],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="[RUN ...]", help_behavior_hint=""),
-    ],
+    ] = (),
     *,
     epsilon: tuple[float, ...] = (0.01,),
     released: bool = False,
     compare: str | None = None,
     objective: str | None = None,
+    model: tuple[str, ...] = (),
     data: str | None = None,
     features: str | None = None,
     batch: int | None = None,
@@ -47,6 +50,8 @@ def cocos(
         compare: an objective; instead of counting, show the pairs of one batch that it and the
             run's objective weigh most differently.
         objective: count this objective instead of the run's own.
+        model: pretrained models as they are, on --data and with --objective:
+            "clip(source=FOLDER_OR_HUB_NAME)".
         data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
         features: folder written by `simgrad features` for that data.
         batch: pairs in a batch; as the run was trained, or 128 for a checkpoint, if left out.
@@ -56,17 +61,19 @@ def cocos(
         output: write the figures to this .json, .csv or .parquet file.
         device: auto, cpu, cuda or cuda:N.
     """
-    if not runs:
-        raise InputError("name at least one run folder.")
+    if not runs and not model:
+        raise InputError("name at least one run folder, or a pretrained model with --model.")
     where: dict[str, Any] = {"data": data, "features": features, "split": split, "device": device}
     where |= {"objective": objective, "batch": batch}
+    named = [open_pretrained(spec, data=data, features=features, device=device) for spec in model]
+    counts: list[str | Trained] = [*runs, *named]
     if compare is not None:
-        _compare(runs, compare, top, output, where)
+        _compare(counts, compare, top, output, where)
         return
     if not epsilon or min(epsilon) < 0:
         raise InputError("--epsilon is one number or several, none below 0.")
     counted = [
-        count_run(run, epsilon=each, batches=batches, **where) for run in runs for each in epsilon
+        count_run(run, epsilon=each, batches=batches, **where) for run in counts for each in epsilon
     ]
     first = [run for run in counted if run.epsilon == _first(epsilon)]
     print_counts(first, released_only=released)
@@ -82,7 +89,7 @@ def _first(epsilon: tuple[float, ...]) -> float:
 
 
 def _compare(
-    runs: tuple[str, ...], other: str, top: int, output: Path | None, where: dict[str, Any]
+    runs: Sequence[str | Trained], other: str, top: int, output: Path | None, where: dict[str, Any]
 ) -> None:
     results = []
     for run in runs:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.core.spec import print_value
+from simgrad.core.spec import Range, print_value
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.looking import look_at, told_once
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import Plan, Row
 from simgrad.studies.settings import published_settings
+from simgrad.studies.space import space_of, told_apart
 
 
 def dry_run(plan: Plan, opened: bool = True) -> None:
@@ -41,6 +42,8 @@ def dry_run(plan: Plan, opened: bool = True) -> None:
             count = row.ensembles(len(plan.seeds))
             line = f"mean of {', '.join(row.ensemble)} ({count})"
             rows.append((row.label, line, *[""] * (len(rows[0]) - 2 if rows else 0)))
+    if plan.tune is not None:
+        _show_space(plan)
     if rows:
         head = ("row", "reads", "weights", "words", "objective", "epochs", "batch", "lr", "decay")
         print_table(head, rows, title=_title(plan))
@@ -133,3 +136,18 @@ def _sources(plan: Plan) -> None:
 def _rounds(plan: Plan, row: Row) -> list[Recipe]:
     recipe = plan.recipe(row, plan.seeds[0])
     return [recipe] if recipe.second_round is None else [recipe, recipe.round_two()]
+
+
+def _show_space(plan: Plan) -> None:
+    """What is searched for each row."""
+    assert plan.tune is not None
+    recipes = [plan.recipe(row, 0) for row in plan.rows]
+    fixed = told_apart(recipes)
+    rows = []
+    for row, recipe in zip(plan.rows, recipes, strict=True):
+        for key, where in space_of(plan.tune, recipe, fixed).items():
+            among = where if isinstance(where, Range) else ", ".join(map(print_value, where))
+            rows.append((row.label, key, str(among)))
+    title = f"{plan.tune.trials} trials for each row ({plan.tune.search}), searched:"
+    print_table(("row", "what", "where"), rows, title=title)
+    print()

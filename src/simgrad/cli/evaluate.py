@@ -15,7 +15,8 @@ from simgrad.evaluation.protocols import find_protocol
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.evaluation.scores import Average, Scores
 from simgrad.runs.judging import evaluate_judgments, evaluate_truth
-from simgrad.runs.systems import System, open_pair, open_system
+from simgrad.runs.systems import System, model_system, open_pair, open_system
+from simgrad.runs.trained import open_pretrained
 
 
 def evaluate(
@@ -29,6 +30,7 @@ def evaluate(
     texts: tuple[str, ...] = (),
     image_of_caption: Path | None = None,
     captions_per_image: int | None = None,
+    model: tuple[str, ...] = (),
     data: str | None = None,
     features: str | None = None,
     split: str | None = None,
@@ -58,6 +60,7 @@ def evaluate(
         texts: the embeddings of captions that belong to them.
         image_of_caption: file with the row of each caption's image, for files that do not say.
         captions_per_image: the same where it is even: image i has captions i*K to i*K+K-1.
+        model: pretrained models as they are, on --data: "clip(source=FOLDER_OR_HUB_NAME)".
         data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
         features: folder written by `simgrad features` for that data.
         split: which split of the data; what a run's recipe tests, or `test`, if left out.
@@ -101,6 +104,9 @@ def evaluate(
         )
 
     opened = [[open_one(name) for name in group.split(",")] for group in systems]
+    for spec in model:
+        zero_shot = open_pretrained(spec, data=data, features=features, device=device)
+        opened.append([model_system(zero_shot, split)])
     for first, second in _pairs(images, texts):
         pair = open_pair(
             first,
@@ -112,7 +118,9 @@ def evaluate(
         )
         opened.append([pair])
     if not opened:
-        raise InputError("evaluate what? Give a run's folder, a file, or --images and --texts.")
+        raise InputError(
+            "evaluate what? Give a run's folder, a file, --model, or --images and --texts."
+        )
     if ensemble:
         opened = [[_average([system for group in opened for system in group])]]
     labels = _labels(names, len(opened))

@@ -8,12 +8,15 @@ import tyro
 from simgrad.core.console import print_table, say
 from simgrad.data.candidates import Candidates, write_candidates
 from simgrad.runs.mining import mine_trained
-from simgrad.runs.trained import open_trained
+from simgrad.runs.trained import open_either
 
 
 def mine(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[
+        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]", help_behavior_hint="")
+    ] = None,
     *,
+    model: str | None = None,
     data: str | None = None,
     features: str | None = None,
     output: str | None = None,
@@ -28,9 +31,10 @@ def mine(
 
     Args:
         run: the run whose best checkpoint scores the training set, or an imported checkpoint.
+        model: a pretrained model as it is, on --data: "clip(source=FOLDER_OR_HUB_NAME)".
         data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
         features: folder written by `simgrad features` for that data.
-        output: folder for the lists; RUN/candidates if left out.
+        output: folder for the lists; RUN/candidates, or candidates, if left out.
         depth: how many to keep for each image and caption.
         skip: leave out so many of the very hardest, where false negatives are.
         relative_margin: leave out candidates more similar than this share of the own pair.
@@ -38,7 +42,7 @@ def mine(
         aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
         device: auto, cpu, cuda or cuda:N.
     """
-    trained = open_trained(run, data=data, features=features, device=device)
+    trained = open_either(run, model, data=data, features=features, device=device)
     folder = Path(output) if output else trained.path / "candidates"
     mine_trained(
         trained, folder, depth, skip=skip, relative_margin=relative_margin, use_truth=truth

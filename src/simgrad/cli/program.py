@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "mine": ("mine", "mine", "hard negatives over the whole training set"),
     "features": ("features", "features", "compute image features once"),
     "import": ("import_checkpoint", "import_checkpoint", "read a published checkpoint"),
+    "export": ("export", "export", "write a trained model for other programs"),
     "report": ("report", "report", "one HTML file of a study or some runs"),
     "search": ("search", "search", "find pictures by a sentence, or captions"),
     "serve": ("serve", "serve", "the lab page in a browser"),

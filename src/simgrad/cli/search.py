@@ -17,9 +17,13 @@ from simgrad.serve.thumbnails import protocol, show
 
 
 def search(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    query: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SENTENCE|PICTURE")],
+    words: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[RUN] SENTENCE|PICTURE", help_behavior_hint=""),
+    ],
     *,
+    model: str | None = None,
     folder: Path | None = None,
     data: str | None = None,
     features: str | None = None,
@@ -34,8 +38,10 @@ def search(
     """Find pictures by a sentence, or captions by a picture.
 
     Args:
-        run: a run folder, or a checkpoint that `simgrad import` wrote
-        query: a sentence; or a picture: its file, or its name in the split
+        words: a run folder, or a checkpoint that `simgrad import` wrote; then a sentence, or a
+            picture: its file, or its name in the split
+        model: a pretrained model as it is, instead of a run, with --data or --folder:
+            "clip(source=FOLDER_OR_HUB_NAME)"
         folder: search the pictures below this folder instead of the data's
         data: search this data instead of what the run was trained on; an imported checkpoint
             has none of its own
@@ -52,7 +58,14 @@ def search(
 
     if sure is not None and not 0 <= sure <= 1:
         raise InputError(f"--sure is a probability, 0 to 1, not {sure}.")
-    embedder = Embedder.open(run, device, data=data, features=features)
+    if len(words) != (2 if model is None else 1):
+        raise InputError("give a run and a sentence or picture; with --model, no run.")
+    query = words[-1]
+    embedder = (
+        Embedder.open(words[0], device, data=data, features=features)
+        if model is None
+        else Embedder.pretrained(model, device, data=data, features=features)
+    )
     with progress() as bar:
         task = bar.add_task("embedding pictures", total=None, visible=folder is not None)
 

@@ -12,20 +12,24 @@ from simgrad.cli.dry_run import dry_run as look
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.tables import Strong
+from simgrad.core.typed import checked
 from simgrad.data.benchmarks import BENCHMARKS
 from simgrad.data.opening import EMBEDDED
 from simgrad.evaluation import Estimate, metric_of
+from simgrad.studies.check import check_study
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.looking import told_once
 from simgrad.studies.placing import placed, places
-from simgrad.studies.plan import Plan, StudyFile, read_plan
+from simgrad.studies.plan import Plan, StudyFile, check_tuning, read_plan
+from simgrad.studies.space import Tune
 from simgrad.studies.study import Study
 from simgrad.studies.table import (
     StudyTable,
     build_table,
     header,
     number,
+    printed_tuning,
     significance,
     write_tables,
 )
@@ -42,6 +46,7 @@ def study(
     only: str | None = None,
     output: str | None = None,
     seeds: int | None = None,
+    trials: int | None = None,
     fast: bool = False,
     dry_run: bool = False,
     engine: Literal["local", "ray"] = "local",
@@ -49,6 +54,7 @@ def study(
     side_by_side: int | None = None,
     device: str | None = None,
     schema: bool = False,
+    check: bool = False,
 ) -> None:
     """Train a grid of runs and print one table; stopped, the same command goes on.
 
@@ -63,6 +69,8 @@ def study(
         only: f30k or coco: of a folder with both, or of settings for both, this one.
         output: folder of the study; studies/NAME if left out.
         seeds: how many seeds; more than before extends a study.
+        trials: tune first: try so many settings of each row, choose by validation, and train the
+            seeds with what was chosen (extra `tune`).
         fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds.
         dry_run: open every row's data and model, and print what each reads, without training.
         engine: local processes, or a Ray cluster (extra `ray`).
@@ -70,6 +78,8 @@ def study(
         side_by_side: runs that each process packs onto its GPU.
         device: auto, cpu, cuda, ...
         schema: print the JSON schema of study files, for editors, and train nothing.
+        check: of a study's folder: compute every number again from the ranks that were kept, and
+            fail where one differs.
     """
     if schema:
         print(dumps(StudyFile.model_json_schema(), indent=1))
@@ -77,10 +87,13 @@ def study(
     if plan is None:
         raise InputError("name a study file or a study folder.")
     path = Path(plan)
+    if check:
+        _check(path)
+        return
     if path.is_dir():
         several = [(Study.open(path).plan, path)]
     else:
-        several = _on_data(path, data, features, regions, only, output, fast)
+        several = _on_data(path, data, features, regions, only, output, fast, bool(trials))
     if not path.is_dir() and data is None and several[0][0].offers:
         if not dry_run:
             about = ", ".join(BENCHMARKS[name].title for name in several[0][0].offers)
@@ -89,17 +102,18 @@ def study(
                 "`--data scenes` to try it on the embedded world."
             )
         for name in [only] if only else several[0][0].offers:
-            look(adapt(read_plan(path, name), fast=fast, seeds=seeds), opened=False)
+            look(adapt(read_plan(path, name), fast=fast, seeds=seeds, trials=trials), opened=False)
         return
     for chosen, folder in several:
-        chosen = adapt(chosen, fast=fast, seeds=seeds, device=device)
+        chosen = adapt(chosen, fast=fast, seeds=seeds, device=device, trials=trials)
         if dry_run:
             look(chosen)
             continue
         made = Study.create(chosen, folder)
-        say(f"{chosen.title}: {len(chosen.runs())} runs in {folder}", stderr=True)
+        first = f"{len(chosen.rows) * chosen.tune.trials} trials, then " if chosen.tune else ""
+        say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
         if engine == "ray":
-            run_ray(made, processes)
+            run_ray(made, processes, side_by_side)
         else:
             run_local(made, processes, side_by_side)
         conclude(made, device or "auto")
@@ -113,13 +127,14 @@ def _on_data(
     only: str | None,
     output: str | None,
     fast: bool,
+    tuned: bool,
 ) -> list[tuple[Plan, Path]]:
     """A study file on the data it is given, and its folder; on a tree of data sets, on each."""
     plan = read_plan(path, only)
     if only is not None and only not in plan.offers:
         about = ", ".join(plan.offers) or "no data set in particular"
         raise InputError(f"--only {only}: {path} is about {about}.")
-    name = path.stem + ("-fast" if fast else "")
+    name = path.stem + ("-fast" if fast else "") + ("-tuned" if tuned else "")
     if data == EMBEDDED:
         sizes = {"train": 1000, "val": 200, "test": 200} if fast else {}
         found = [(plan.on_embedded(**sizes), f"{name}-{data}")]
@@ -140,7 +155,12 @@ def _on_data(
 
 
 def adapt(
-    plan: Plan, *, fast: bool = False, seeds: int | None = None, device: str | None = None
+    plan: Plan,
+    *,
+    fast: bool = False,
+    seeds: int | None = None,
+    device: str | None = None,
+    trials: int | None = None,
 ) -> Plan:
     """The same study as the options say."""
     if fast:
@@ -151,7 +171,22 @@ def adapt(
         if seeds < 1:
             raise InputError("--seeds must be at least 1.")
         plan = dataclasses.replace(plan, seeds=tuple(range(seeds)))
+    if trials is not None:
+        told = {} if plan.tune is None else plan.tune.to_dict()
+        plan = dataclasses.replace(plan, tune=checked(Tune, {**told, "trials": trials}, "--trials"))
+    check_tuning(plan, plan.title)  # after all that may have changed it
     return plan
+
+
+def _check(path: Path) -> None:
+    """Every number of a study again; an error names those that differ."""
+    study = Study.open(path)
+    done = check_study(study)
+    for line in done.problems:
+        say(line, stderr=True)
+    if done.problems:
+        raise InputError(f"{path}: {len(done.problems)} of {done.compared:,} numbers do not hold.")
+    say(f"{path}: {done.compared:,} numbers of {done.runs} runs computed again: all the same.")
 
 
 def conclude(made: Study, device: str = "auto") -> None:
@@ -192,6 +227,13 @@ def show(table: StudyTable) -> None:
     print_table(head, rows, title=table.head)
     for note in table.notes:
         say(f"\n{note}")
+    tuned = printed_tuning(table)
+    if tuned is not None:
+        print()
+        print_table(tuned.columns, tuned.rows, title=tuned.title)
+        for line in tuned.notes:
+            say(line)
+        return
     versus = [
         (r.label, "baseline" if r.baseline else significance(r.difference) or "–", r.seeds)
         for r in table.rows

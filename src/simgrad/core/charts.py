@@ -104,8 +104,11 @@ def line_chart(
     width: float = WIDTH,
     height: float = 214,
     values: bool = False,
+    from_zero: bool = True,
 ) -> str:
     """Values from 0 or below upwards, with labels at the ends of the lines.
+
+    `from_zero` false: from just below the least, where lines lie close together far from 0.
 
     `values`: the drawing carries its numbers, so that a page's script can show them.
     """
@@ -113,7 +116,8 @@ def line_chart(
     letters = max((len(shorten(c.label, _MOST_LETTERS)) for c in named), default=0)
     points = [p for c in curves for run in (*c.runs, c.mean) for p in run]
     finite = [y for _, y in points if math.isfinite(y)] or [0.0, 1.0]
-    y_low, y_high = min([*finite, 0.0]), max(finite)
+    y_low, y_high = min([*finite, 0.0] if from_zero else finite), max(finite)
+    y_low -= 0.0 if from_zero else 0.1 * (y_high - y_low)
     y_high += 0.04 * (y_high - y_low) or 1.0
     x_high = max((x for x, _ in points), default=1.0) or 1.0
     box = _Box(40, width - 10 - _BOLD * letters, 26, height - 34, x_high, y_low, y_high)

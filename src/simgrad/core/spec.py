@@ -25,6 +25,27 @@ _LARGEST = 1e30
 
 
 @dataclass(frozen=True)
+class Range:
+    """Where a search looks for a value: from `low` to `high`, by factors where `log`."""
+
+    low: float
+    high: float
+    log: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise InputError(f"a range from {self.low:g} to {self.high:g} holds nothing.")
+        if self.log and not self.low > 0:
+            raise InputError(
+                f"a range from {self.low:g} to {self.high:g} cannot be searched by factors: give "
+                "log: false."
+            )
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}" + ("" if self.log else " (linear)")
+
+
+@dataclass(frozen=True)
 class Parameter:
     """One typed parameter of a declared thing."""
 
@@ -57,9 +78,13 @@ def setting(
     *,
     choices: tuple[str, ...] | None = None,
     shown: bool = False,
+    search: Range | None = None,
 ) -> Any:
-    """A documented dataclass field; `shown` puts it into the spec even at its default."""
-    metadata = {"description": description, "choices": choices, "shown": shown}
+    """A documented dataclass field.
+
+    `shown` puts it into the spec even at its default; `search` is where a tuned study looks for it.
+    """
+    metadata = {"description": description, "choices": choices, "shown": shown, "search": search}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -134,6 +159,21 @@ def print_spec(thing: Any) -> str:
         if value != field.default or field.metadata.get("shown"):
             parts.append(f"{field.name.rstrip('_')}={print_value(value)}")
     return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
+
+
+def searched(thing: Any) -> dict[str, Range]:
+    """The parameters of a declared dataclass that a search varies, and where it looks."""
+    if not dataclasses.is_dataclass(thing):
+        return {}
+    fields = ((f.name.rstrip("_"), f.metadata.get("search")) for f in dataclasses.fields(thing))
+    return {name: search for name, search in fields if search is not None}
+
+
+def with_values(text: str, values: dict[str, Any], kind: str) -> str:
+    """A spec with some of its parameters changed."""
+    name, before = split_spec(text, kind)
+    after = {**before, **{key: print_value(value) for key, value in values.items()}}
+    return f"{name}({', '.join(f'{k}={v}' for k, v in after.items())})" if after else name
 
 
 def print_value(value: Any) -> str:

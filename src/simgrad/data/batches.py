@@ -35,7 +35,7 @@ class Batch:
     """One batch as tensors."""
 
     images: Tensor  # (n, ...) pixels or features
-    tokens: Tensor  # (m, length) padded with 0
+    tokens: Tensor  # (m, length) padded with 0; or (m, d), captions that were encoded before
     lengths: Tensor  # (m,)
     image_of_caption: Tensor  # (m,) position in `images`
     index: IndexBatch
@@ -57,6 +57,7 @@ class Source:
     `transform` turns pictures into tensors; without it the split's features are used.
     `resident` keeps all features and captions on `device`.
     `length` pads every batch to this many tokens, for code that needs fixed shapes.
+    `vectors` (captions, d) take the place of tokens, where a text network never changes.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Source:
         resident: bool = False,
         workers: int = 0,
         length: int | None = None,
+        vectors: Tensor | None = None,
     ) -> None:
         if transform is None and split.features is None:
             raise InputError(
@@ -81,7 +83,11 @@ class Source:
         self.split, self.transform, self.workers = split, transform, workers
         self.device = torch.device(device)
         self.length = length
-        self._tokens = _Ragged([tokenizer.encode(caption) for caption in split.captions])
+        self._tokens: _Ragged | _Vectors = (
+            _Ragged([tokenizer.encode(caption) for caption in split.captions])
+            if vectors is None
+            else _Vectors(vectors)
+        )
         self._features: Tensor | None = None
         if resident and split.features is not None:
             self._features = resident_features(split, self.device)
@@ -243,6 +249,22 @@ class _Ragged:
         within = steps < lengths[:, None]
         place = torch.where(within, self._start[rows][:, None] + steps, len(self._flat) - 1)
         return self._flat[place], lengths
+
+
+class _Vectors:
+    """Captions that were encoded before, in the place of their tokens."""
+
+    def __init__(self, vectors: Tensor) -> None:
+        self._vectors = vectors.cpu()
+
+    def to(self, device: torch.device) -> None:
+        self._vectors = self._vectors.to(device)
+
+    def longest(self, rows: Rows) -> int:
+        return 1
+
+    def gather(self, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        return self._vectors[rows], torch.ones_like(rows)
 
 
 def _arrived(batch: Batch, sent: torch.cuda.Event) -> Batch:

@@ -94,3 +94,70 @@ EVALUATION: dict[str, Callable[[Image.Image, int], Image.Image]] = {
     "clip": _clip,
     "plain": squeeze,
 }
+
+
+# -- as the processor of a pretrained network says
+
+FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+
+
+def cut_of(style: str) -> Callable[[Image.Image, int], Image.Image]:
+    """A style's cut: one of the names above, or what a processor says, in one word:
+    `crop:SHORT:FILTER`, `squeeze:FILTER`, `patches:PIXELS:MOST:FILTER`."""
+    if style in EVALUATION:
+        return EVALUATION[style]
+    kind, *numbers, smooth = style.split(":")
+    if smooth in FILTERS.values() and all(number.isdigit() for number in numbers):
+        how = Image.Resampling[smooth.upper()]
+        sizes = [int(number) for number in numbers]
+        if kind == "crop" and len(sizes) == 1:
+            return lambda picture, size: exact_crop(picture, size, sizes[0], how)
+        if kind == "squeeze" and not sizes:
+            return lambda picture, size: resize(picture, (size, size), None, how)
+        if kind == "patches" and len(sizes) == 2:
+            return lambda picture, size: patches(picture, size, sizes[0], sizes[1], how)
+    raise InputError(f"there is no transform '{style[:80]}' (there are: {', '.join(EVALUATION)}).")
+
+
+def exact_crop(
+    picture: Image.Image, size: int, short: int, smooth: Image.Resampling
+) -> Image.Image:
+    """As transformers does it, to the last bit: `centre_crop` rounds some pixels otherwise."""
+    width, height = picture.size
+    w, h = (short * side // min(width, height) for side in (width, height))
+    left, top = (w - size) // 2, (h - size) // 2
+    return resize(picture, (w, h), None, smooth).crop((left, top, left + size, top + size))
+
+
+def patches(
+    picture: Image.Image, size: int, side: int, most: int, smooth: Image.Resampling
+) -> Image.Image:
+    """SigLIP 2's NaFlex: the whole picture, hardly bent, as at most so many patches.
+
+    They stand one after another in a square of `size` pixels, row by row, so that pictures of any
+    shape lie in arrays of one shape. The last pixel tells how many rows and columns there are.
+    """
+    rows, columns = _grid(picture.height, picture.width, side, most)
+    scaled = resize(picture, (columns * side, rows * side), None, smooth)
+    sheet = Image.new("RGB", (size, size))
+    across = size // side
+    for k in range(rows * columns):
+        left, top = side * (k % columns), side * (k // columns)
+        one = scaled.crop((left, top, left + side, top + side))
+        sheet.paste(one, (side * (k % across), side * (k // across)))
+    sheet.putpixel((size - 1, size - 1), (rows, columns, 0))
+    return sheet
+
+
+def _grid(height: int, width: int, side: int, most: int) -> tuple[int, int]:
+    """Rows and columns of patches: as large as fits, found by halving as transformers does."""
+
+    def count(scale: float, length: int) -> int:
+        return max(1, math.ceil(length * scale / side))
+
+    low, high = 1e-6, 100.0
+    while high - low >= 1e-5:
+        scale = (low + high) / 2
+        fits = count(scale, height) * count(scale, width) <= most
+        low, high = (scale, high) if fits else (low, scale)
+    return count(low, height), count(low, width)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simgrad.core.errors import InputError
-from simgrad.data.cutting import EVALUATION, open_picture
+from simgrad.data.cutting import cut_of, open_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,7 @@ def read_by(
 def _main(memory: str, style: str, side: str) -> None:
     with open(memory, "rb+") as file:
         shared = mmap.mmap(file.fileno(), 0)
-    cut, size = EVALUATION[style], int(side)
+    cut, size = cut_of(style), int(side)
     each = size * size * 3
     for line in sys.stdin:
         job, answer = json.loads(line), {}

@@ -12,6 +12,9 @@ bytes themselves; `named("vse++/imagenet", ...)` does it in the transform, for o
 | x-vlm             | 50-100 % of the area, flip, RandAugment(2, 7)       | the whole, squeezed   |
 | clip              | 90-100 % of the area                                | short side, crop      |
 | plain             | the whole, squeezed                                 | the whole, squeezed   |
+
+What the processor of a pretrained network says is written in one word (`cutting.cut_of`), for
+evaluation alone: `crop:224:bicubic`.
 """
 
 import math
@@ -24,7 +27,7 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.data.augmentation import augment
-from simgrad.data.cutting import EVALUATION, resize, squeeze
+from simgrad.data.cutting import cut_of, resize, squeeze
 from simgrad.data.pictures import upright
 
 Transform = Callable[[Image.Image, torch.Generator | None], Tensor]
@@ -42,8 +45,9 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 def named(name: str, train: bool, size: int) -> Transform:
     """The transform of a name, `name` or `name/normalisation`."""
     recipe, slash, normalisation = name.partition("/")
-    if recipe not in _TRAINING:
+    if train and recipe not in _TRAINING:
         raise InputError(f"there is no transform '{recipe}' (there are: {', '.join(_TRAINING)}).")
+    cut = cut_of(recipe)
     if slash and normalisation not in NORMALISATIONS:
         has = ", ".join(NORMALISATIONS)
         raise InputError(f"there is no normalisation '{normalisation}' (there are: {has}).")
@@ -55,7 +59,7 @@ def named(name: str, train: bool, size: int) -> Transform:
         if train and generator is not None:
             picture = _TRAINING[recipe](picture, size, generator)
         else:
-            picture = EVALUATION[recipe](picture, size)
+            picture = cut(picture, size)
         pixels = torch.from_numpy(np.ascontiguousarray(np.array(picture).transpose(2, 0, 1)))
         return normalise(pixels, normalisation) if slash else pixels
 

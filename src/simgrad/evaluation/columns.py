@@ -20,7 +20,17 @@ def write_columns(path: str | Path, columns: dict[str, Any]) -> None:
 
     table = arrow.table(columns).replace_schema_metadata({_CHECKSUM: _checksum(columns)})
     with atomic_path(path) as temporary:
-        parquet.write_table(table, temporary)
+        # Names mostly begin like the one before: what differs is kept. 300 runs on the 1,000 images
+        # of Flickr8k's test split take 7 MB.
+        texts = [f.name for f in table.schema if arrow.types.is_string(f.type)]
+        parquet.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            compression_level=12,
+            use_dictionary=[name for name in columns if name not in texts],
+            column_encoding=dict.fromkeys(texts, "DELTA_BYTE_ARRAY"),
+        )
 
 
 def read_columns(path: str | Path, names: Sequence[str], what: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 loss = simgrad.integrations.MetricLearningLoss("smooth-ap")
 loss(images, labels, ref_emb=captions, ref_labels=caption_labels)
+loss = simgrad.integrations.MetricLearningLoss("smooth-ap", gather_across_devices=True)  # with DDP
 
 theirs = simgrad.integrations.from_metric_learning(losses.NTXentLoss(temperature=0.1))
 theirs.weigh(S)                                # counted and drawn like any other objective
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.objectives import Objective, Pairs, objective
+from simgrad.integrations.across import Across
+from simgrad.objectives import Objective, Pairs
 from simgrad.objectives.engine.forms import RuleResult
 
 
@@ -22,12 +24,19 @@ class MetricLearningLoss(nn.Module):
     """Any objective, called as pytorch-metric-learning calls its losses.
 
     An image and a caption are a positive pair where their labels are equal; whether the two label
-    tensors are one object makes no difference.
+    tensors are one object makes no difference. `gather_across_devices`: the batch is that of all
+    processes, in place of their DistributedLossWrapper; labels may stand in several of them.
     """
 
-    def __init__(self, objective_or_spec: "str | Objective") -> None:
+    def __init__(
+        self, objective_or_spec: "str | Objective", *, gather_across_devices: bool = False
+    ) -> None:
         super().__init__()
-        self.objective = objective(objective_or_spec)
+        self.weighing = Across(objective_or_spec, gather_across_devices)
+
+    @property
+    def objective(self) -> Objective:
+        return self.weighing.objective
 
     def forward(
         self,
@@ -53,9 +62,7 @@ class MetricLearningLoss(nn.Module):
         ):
             if given.shape != (count,):
                 raise InputError(f"{what} has shape {tuple(given.shape)}; it must be ({count},).")
-        device = embeddings.device
-        positives = labels.to(device)[:, None] == ref_labels.to(device)[None]
-        loss: Tensor = self.objective(embeddings, ref_emb, positives)
+        loss: Tensor = self.weighing(embeddings, ref_emb, labels, ref_labels)
         return loss
 
 

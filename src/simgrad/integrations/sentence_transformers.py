@@ -3,43 +3,55 @@
     loss = simgrad.integrations.SentenceTransformerLoss(model, "goal(triplet=cir, pair=sig-ms)")
     SentenceTransformerTrainer(model=model, train_dataset=pairs, loss=loss, ...).train()
 
-The data set has two columns, (image or text, caption); row k of the batch is a positive pair. With
-a third column `label` (an image's number), all rows of one label are positives of one another, so
-that two captions of one picture never push each other away.
+The data set has two columns, (image or text, caption); row k of the batch is a positive pair.
+Further columns are hard negatives: captions that are nobody's, which every image pushes away. With
+a column `label` (an image's number), all rows of one label are positives of one another, so that
+two captions of one picture never push each other away.
+
+On several GPUs `gather_across_devices=True`, as their own losses call it, takes the batches of all
+of them as one: texts go round, and no GPU holds all similarities.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.objectives import Objective, objective
+from simgrad.integrations.across import Across
+from simgrad.objectives import Objective
 
 
 class SentenceTransformerLoss(nn.Module):
-    """Any objective over the two columns of a batch; learned temperatures are trained with it."""
+    """Any objective over the columns of a batch; learned temperatures are trained with it."""
 
-    def __init__(self, model: nn.Module, objective_or_spec: "str | Objective") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        objective_or_spec: "str | Objective",
+        *,
+        gather_across_devices: bool = False,
+    ) -> None:
         super().__init__()
         self.model = model
-        self.objective = objective(objective_or_spec)
+        self.weighing = Across(objective_or_spec, gather_across_devices)
 
     def forward(
         self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None
     ) -> Tensor:
-        """`sentence_features`: the two tokenised columns, as the trainer passes them."""
+        """`sentence_features`: the tokenised columns, as the trainer passes them."""
         columns = list(sentence_features)
-        if len(columns) != 2:
+        if len(columns) < 2:
             raise InputError(
-                f"the batch has {len(columns)} columns of inputs; simgrad's objectives take two, "
-                "a pair: negatives come from the batch. Leave the others out of the data set."
+                f"the batch has {len(columns)} column of inputs; simgrad's objectives take two, "
+                "a pair, and hard negatives in further ones."
             )
-        left, right = (self.model(column)["sentence_embedding"] for column in columns)
-        positives = None if labels is None else labels[:, None] == labels[None]
-        loss: Tensor = self.objective(left, right, positives)
+        left, *right = (self.model(column)["sentence_embedding"] for column in columns)
+        loss: Tensor = self.weighing(left, torch.cat(right), labels, labels)
         return loss
 
     def get_config_dict(self) -> dict[str, Any]:
         """What sentence-transformers writes into a model card."""
-        return {"objective": str(self.objective)}
+        told = {"objective": str(self.weighing.objective)}
+        return told | ({"gather_across_devices": True} if self.weighing.across else {})

@@ -124,8 +124,8 @@ class Draw:
         if self.for_each > 1:
             partner_image = split.image_of_caption[mined_caption]
             partner_caption = self._caption(mined_image, random)
-        images, image_place = _append(batch.images, [mined_image, partner_image])
-        captions, caption_place = _append(batch.captions, [mined_caption, partner_caption])
+        images, image_place = appended(batch.images, [mined_image, partner_image])
+        captions, caption_place = appended(batch.captions, [mined_caption, partner_caption])
         return OfflineIndex(
             images,
             captions,
@@ -162,7 +162,7 @@ def _entry(lists: Lists, queries: Rows, rank: Rows) -> Rows:
     return np.where(entries < 0, lists[queries, 0], entries).astype(np.int64)
 
 
-def _append(own: Rows, drawn: list[Rows]) -> tuple[Rows, list[Rows]]:
+def appended(own: Rows, drawn: list[Rows]) -> tuple[Rows, list[Rows]]:
     """Own rows, then each new drawn row once; and where every drawn row stands."""
     new = np.setdiff1d(np.concatenate(drawn), own)
     rows = np.concatenate([own, new])

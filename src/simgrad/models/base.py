@@ -12,7 +12,8 @@ nobody outside asks which model it is.
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, print_spec
 from simgrad.models.encoded import Encoded, tokens_of, vectors_of
-from simgrad.models.inputs import ImageKind, Inputs, TokenizerNeeds
+from simgrad.models.inputs import ImageKind, Inputs, Scale, TokenizerNeeds
 from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.layers import Tower
+from simgrad.models.published.onnx import write_onnx
 
 __all__ = [
     "CaptionBatch",
@@ -63,14 +65,6 @@ class Reranker:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """What similarities were multiplied by, and what was added, when a model was pretrained."""
-
-    scale: float
-    bias: float = 0.0
-
-
-@dataclass(frozen=True)
 class ModelConfig:
     """Settings of a declared model; `str()` is the spec that parses back."""
 
@@ -93,6 +87,11 @@ class ModelConfig:
     def tokenizer_needs(self) -> TokenizerNeeds:
         """What its captions should be turned into: words, unless it says otherwise."""
         return TokenizerNeeds()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be used before any training: all of it is pretrained."""
+        return False
 
     @property
     def trains_backbone(self) -> bool:
@@ -118,6 +117,7 @@ class RetrievalModel(nn.Module):
     embeds = True  # similarities are products of unit vectors
     transform = "vse++"  # how pictures are cut for it, of simgrad.data.transforms
     reranks = False  # has a second, slower scorer: see `reranker`
+    fills_captions = False  # whether captions are filled up to the longest, for it to read them
     longest: int | None = None  # most tokens of a caption that it can read; None: any number
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
@@ -159,6 +159,13 @@ class RetrievalModel(nn.Module):
         """A loss of the model's own beside the objective, or None."""
         return None
 
+    def auxiliary_sees(self) -> Literal["nothing", "pairs", "batch"]:
+        """What that loss looks at: "nothing" where there is none, "pairs" where it is a mean over
+        captions, each with its own image, else the whole batch. Processes that share a batch take
+        a mean in parts; else each must gather all of it."""
+        own = type(self).auxiliary_loss is not RetrievalModel.auxiliary_loss
+        return "batch" if own else "nothing"
+
     def slow_parts(self) -> list[tuple[nn.Module, float]]:
         """Parts that learn at a share of the learning rate, and the share."""
         return []
@@ -178,6 +185,17 @@ class RetrievalModel(nn.Module):
         """The scale and bias of its pretraining, if any: an objective may start there."""
         return None
 
+    def set_scale(self, scale: Scale) -> None:
+        """Keep the scale and bias that an objective has learned, where it has a place for them."""
+
+    def can_capture(self) -> bool:
+        """Whether its steps ask the host nothing, so that a GPU can replay them."""
+        return True
+
+    def can_augment(self) -> bool:
+        """Whether its pictures may be varied while training."""
+        return True
+
     def has_batch_norms(self) -> bool:
         """Whether it may mix the images of a batch once it is trained."""
         return any(isinstance(part, _BatchNorm) for part in self.modules())
@@ -186,6 +204,15 @@ class RetrievalModel(nn.Module):
         """Whether what it makes of an image depends on the others of the batch just now: it does
         in batch norms that are training."""
         return any(isinstance(part, _BatchNorm) and part.training for part in self.modules())
+
+    def between(
+        self, before: dict[str, Tensor], after: dict[str, Tensor], share: float
+    ) -> dict[str, Tensor]:
+        """Its weights on the way from one state to another."""
+        return {
+            name: torch.lerp(before[name], value, share) if value.is_floating_point() else value
+            for name, value in after.items()
+        }
 
     # -- an image network of its own
 
@@ -212,6 +239,26 @@ class RetrievalModel(nn.Module):
         """A frozen image network and its grid cells a side (None: one vector an image), where
         `encode_images` takes what it makes of pictures as well as the pictures themselves."""
         return None
+
+    def fixed_captions(self) -> "Callable[[Tensor, Tensor], Tensor] | None":
+        """A frozen text network, tokens and lengths to (m, d), where `encode_captions` takes what
+        it makes of captions as well as the captions themselves."""
+        return None
+
+    # -- for other programs
+
+    def formats(self) -> tuple[str, ...]:
+        """The formats of other programs that it can be written in, the most usual first."""
+        return ("onnx",) if self.embeds else ()
+
+    def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
+        """Write it for another program; one of `formats`.
+
+        `adapter`: the low-rank changes alone, where nothing else was trained.
+        """
+        if adapter:
+            raise InputError(f"model '{self.config}' has no low-rank changes to write alone.")
+        write_onnx(self, tokenizer, folder)
 
     # -- for models themselves
 

@@ -1,18 +1,18 @@
-"""CLIP and SigLIP: the dual encoders that people fine-tune today, from `transformers`.
+"""CLIP, SigLIP and SigLIP 2: the dual encoders that people fine-tune today, from `transformers`.
 
-Radford et al., ICML 2021; Zhai et al., ICCV 2023. Captions must come from the network's own
-tokenizer; a caption is read at its last token, so padding never matters.
+Radford et al., ICML 2021; Zhai et al., ICCV 2023; Tschannen et al., arXiv 2502.14786. The folder's
+own processor and tokenizer are used, so that an embedding is what `transformers` makes of the same
+picture or caption.
 """
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json
 from simgrad.core.spec import setting
 from simgrad.models.base import (
     Encoded,
@@ -23,26 +23,37 @@ from simgrad.models.base import (
     TokenizerNeeds,
     models,
 )
-from simgrad.models.networks.layers import l2norm, valid
-from simgrad.models.networks.parts import WITH_TOKENIZER, here, pretrained_folder, stored
-from simgrad.models.networks.pixels import CLIP_MEAN, CLIP_STD, HALF, Standardise
+from simgrad.models.networks.backbones import Backbone
+from simgrad.models.networks.dual import Dual
+from simgrad.models.networks.layers import l2norm
+from simgrad.models.networks.parts import here
+from simgrad.models.networks.tuning import Tower, Way, add_lora, lora_config
+from simgrad.models.published.transformers import (
+    write_adapter,
+    write_sentence_transformers,
+    write_transformers,
+)
 
 
 @models.declare(
     "clip",
     paper="Radford et al., ICML 2021; Zhai et al., ICCV 2023",
-    description="CLIP or SigLIP, fine-tuned",
+    description="CLIP, SigLIP or SigLIP 2 of transformers, zero-shot or fine-tuned",
 )
 @dataclass(frozen=True)
 class Clip(ModelConfig):
     small: ClassVar[dict[str, Any]] = {
         "source": None, "dimension": 128, "width": 128, "layers": 2, "heads": 2, "size": 64,
-        "patch": 8,
+        "patch": 8, "train_image": "full", "train_text": "full",
     }  # fmt: skip
 
     source: str | None = setting(
         "openai/clip-vit-base-patch32", "folder or hub name; none: untrained"
     )
+    train_image: str = setting("full", "of the image tower: full, none, last=K or lora=RANK")
+    train_text: str = setting("full", "of the text tower: full, none, last=K or lora=RANK")
+    layer_decay: float = setting(1.0, "rate of a layer, as a share of the next one's")
+    checkpointing: bool = setting(False, "compute layers again on the way back: less memory")
     family: str = setting("clip", "of an untrained network", choices=("clip", "siglip"))
     dimension: int = setting(512, "size of an untrained network's joint space")
     width: int = setting(512, "width of an untrained network's layers")
@@ -60,110 +71,124 @@ class Clip(ModelConfig):
         return "pixels"
 
     @property
+    def ready(self) -> bool:
+        return self.source is not None
+
+    @property
     def tokenizer_needs(self) -> TokenizerNeeds:
         if self.source is None:
-            return TokenizerNeeds()
-        return TokenizerNeeds(True, ("source", self.source))
+            return TokenizerNeeds(True)  # pieces of words, so that transformers can read it back
+        return TokenizerNeeds(True, ("source", self.source), by_transformers=True)
 
     def offline(self) -> "Clip":
         return self if here(self.source) else dataclasses.replace(self, source=None)
 
 
 class ClipModel(RetrievalModel):
-    """CLIP or SigLIP."""
+    """CLIP, SigLIP or SigLIP 2."""
 
     config: Clip
 
     def __init__(self, config: Clip, inputs: Inputs) -> None:
         super().__init__(config, inputs)
         self.needs("pixels")
-        self.body = Body(config, inputs)
-        siglip = self.body.family == "siglip"
-        self.standardise = Standardise(*((HALF, HALF) if siglip else (CLIP_MEAN, CLIP_STD)))
+        if not 0 < config.layer_decay <= 1:
+            raise InputError(f"layer_decay is above 0 and at most 1, not {config.layer_decay}.")
+        self.body = Dual(config.source, _untrained(config, inputs))
+        ways = {name: Way.read(getattr(config, name), name) for name in _TOWERS}
+        self.towers = [Tower(name, way, self._parts(name)) for name, way in ways.items()]
+        self.lora = lora_config(self.body.net, self.towers)
+        if self.lora is not None:
+            add_lora(self.body.net, self.lora)
+        self.requires_grad_(False)
+        for tower in self.towers:
+            tower.freeze()
+        if config.checkpointing:
+            self.body.save_memory()
         self.longest = self.body.longest
-        self.sees(self.body.size, "clip")
+        self.fills_captions = self.body.family != "clip"
+        self.sees(self.body.reading.size, self.body.reading.transform)
+
+    def _parts(self, name: str) -> Any:
+        net, kind = self.body.net, "vision" if name == "train_image" else "text"
+        names = (f"{kind}_model", {"vision": "visual", "text": "text"}[kind] + "_projection")
+        return {part: getattr(net, part) for part in names if hasattr(net, part)}
 
     def encode_images(self, images: Tensor) -> Encoded:
-        pixels = self.standardise(images)
-        return Encoded(l2norm(self.body.image(pixels)))
+        made = images.dim() == 2  # what a locked tower made before
+        return Encoded(l2norm(images if made else self.body.image(images)))
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        return Encoded(l2norm(self.body.caption(tokens, lengths)))
+        made = tokens.is_floating_point()
+        return Encoded(l2norm(tokens if made else self.body.caption(tokens, lengths)))
+
+    def train(self, mode: bool = True) -> "ClipModel":
+        super().train(mode)
+        for tower in self.towers:
+            tower.rest()
+        return self
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        found = [
+            group for tower in self.towers for group in tower.groups(lr, self.config.layer_decay)
+        ]
+        if not found:
+            raise InputError(
+                f"model '{self.config}': both towers are locked, so nothing is trained. Leave one "
+                "of train_image=none and train_text=none out."
+            )
+        return found
 
     def pretrained_scale(self) -> Scale | None:
         """An untrained network has none yet."""
-        if self.config.source is None:
-            return None
-        net = self.body.net
-        bias = net.logit_bias.item() if self.body.family == "siglip" else 0.0
-        return Scale(net.logit_scale.exp().item(), bias)
+        return None if self.config.source is None else self.body.scale()
 
+    def set_scale(self, scale: Scale) -> None:
+        self.body.set_scale(scale)
 
-class Body(nn.Module):
-    """The two towers of `transformers`, as vectors before normalisation."""
+    def between(
+        self, before: dict[str, Tensor], after: dict[str, Tensor], share: float
+    ) -> dict[str, Tensor]:
+        # Of a product of two, one is scaled: the change itself goes along the line.
+        kept = {name: value for name, value in after.items() if ".lora_A." in name}
+        return {**super().between(before, after, share), **kept}
 
-    part_kind: ClassVar[str] = "clip"
+    def can_capture(self) -> bool:
+        return not self.config.checkpointing and not self.body.reading.patches
 
-    def __init__(self, config: Clip, inputs: Inputs) -> None:
-        super().__init__()
-        kept = stored("clip")
-        if kept is not None:
-            self.net: Any = _empty(kept)
-        elif config.source is not None:
-            self.net = _pretrained(config.source)
-        else:
-            self.net = _empty(_untrained(config, inputs))
-        self.family: str = self.net.config.model_type
-        self.longest: int = self.net.config.text_config.max_position_embeddings
-        self.size: int = self.net.config.vision_config.image_size
-        self.part_settings = self.net.config.to_diff_dict() | {"model_type": self.family}
+    def can_augment(self) -> bool:
+        return not self.body.reading.patches
 
-    def image(self, pixels: Tensor) -> Tensor:
-        pooled: Tensor = self.net.vision_model(pixels).pooler_output
-        return self.net.visual_projection(pooled) if self.family == "clip" else pooled
+    def fixed_network(self) -> "tuple[Backbone, int | None] | None":
+        return (self.body.image_network(), None) if self.towers[0].locked else None
 
-    def caption(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        if tokens.shape[1] > self.longest:
+    def fixed_captions(self) -> Any:
+        return self.body.caption if self.towers[1].locked else None
+
+    def formats(self) -> tuple[str, ...]:
+        return ("transformers", "sentence-transformers", "onnx")
+
+    def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
+        if adapter and format == "transformers" and self._only_lora():
+            write_adapter(self.body, self.lora, self.config.source, folder)
+        elif adapter:
             raise InputError(
-                f"captions of {tokens.shape[1]} tokens, but this network reads {self.longest}."
+                f"model '{self.config}': an adapter is of format transformers, and of low-rank "
+                "changes alone (train_image and train_text are lora or none)."
             )
-        if self.family == "siglip":
-            return self._padded_caption(tokens, lengths)
-        # Attention looks back only, so what follows a caption cannot reach its last state.
-        states: Tensor = self.net.text_model(tokens).last_hidden_state
-        last = (lengths - 1).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
-        out: Tensor = self.net.text_projection(states.gather(1, last).squeeze(1))
-        return out
+        elif format == "transformers":
+            write_transformers(self.body, tokenizer, folder)
+        elif format == "sentence-transformers":
+            write_sentence_transformers(self.body, tokenizer, folder)
+        else:
+            super().export(format, folder, tokenizer)
 
-    def _padded_caption(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """SigLIP learnt captions filled up to its full length, and reads the last place."""
-        told = getattr(self.net.config.text_config, "pad_token_id", None)
-        pad = 1 if told is None else int(told)
-        full = tokens.new_full((len(tokens), self.longest), pad)
-        full[:, : tokens.shape[1]] = torch.where(valid(lengths, tokens.shape[1]), tokens, pad)
-        out: Tensor = self.net.text_model(full).pooler_output
-        return out
+    def _only_lora(self) -> bool:
+        kinds = {tower.way.kind for tower in self.towers}
+        return "lora" in kinds and kinds <= {"lora", "none"}
 
 
-def _classes(family: str) -> tuple[Any, Any]:
-    import transformers
-
-    if family == "clip":
-        return transformers.CLIPConfig, transformers.CLIPModel
-    if family == "siglip":
-        return transformers.SiglipConfig, transformers.SiglipModel
-    raise InputError(f"a network of kind '{family}', where clip or siglip is needed.")
-
-
-def _empty(settings: dict[str, Any]) -> Any:
-    config, model = _classes(str(settings.get("model_type")))
-    return model(config(**{key: value for key, value in settings.items() if key != "model_type"}))
-
-
-def _pretrained(source: str) -> Any:
-    folder = pretrained_folder(source, "source", WITH_TOKENIZER)
-    _, model = _classes(str(read_json(folder / "config.json").get("model_type")))
-    return model.from_pretrained(folder)
+_TOWERS = ("train_image", "train_text")
 
 
 def _untrained(config: Clip, inputs: Inputs) -> dict[str, Any]:
@@ -178,8 +203,8 @@ def _untrained(config: Clip, inputs: Inputs) -> dict[str, Any]:
         "vocab_size": inputs.vocabulary_size,
         "max_position_embeddings": config.positions,
         "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
+        "bos_token_id": 2,  # [CLS] and [SEP] of word pieces
+        "eos_token_id": 3,
     }
     vision = {**tower, "image_size": config.size, "patch_size": config.patch}
     if config.family == "siglip":

@@ -16,6 +16,7 @@ from simgrad.data.subwords import Subwords, read_pieces
 from simgrad.data.vocabulary import Tokenizer, Vocabulary, read_published
 from simgrad.data.wordpieces import WordPieces
 from simgrad.models.networks.parts import WITH_TOKENIZER, pretrained_folder
+from simgrad.models.networks.processing import own_tokenizer
 
 ImageKind = Literal["features", "regions", "pixels"]
 _KINDS = ("features", "regions", "pixels")
@@ -63,6 +64,14 @@ class Inputs:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """What similarities are multiplied by, and what is added to them."""
+
+    scale: float
+    bias: float = 0.0
+
+
+@dataclass(frozen=True)
 class TokenizerNeeds:
     """What a model wants its captions to be; equal needs can share a tokenizer."""
 
@@ -71,6 +80,7 @@ class TokenizerNeeds:
     # the hub. Captions need that network's own tokenizer.
     network: tuple[str, str] | None = None
     added: tuple[str, ...] = ()  # words beside those of the captions, such as <mask>
+    by_transformers: bool = False  # as transformers' own class for that network cuts captions
     # What is done to a caption before it is cut: a normalizer of `tokenizers`, in its own JSON.
     cleaning: str | None = None
 
@@ -85,7 +95,8 @@ class TokenizerNeeds:
         if self.network is None:
             return self._with_cleaning(WordPieces.build(captions()))
         option, source = self.network
-        return self.read(pretrained_folder(source, option, WITH_TOKENIZER))
+        folder = pretrained_folder(source, option, WITH_TOKENIZER)
+        return own_tokenizer(folder) if self.by_transformers else self.read(folder)
 
     def read(self, path: str | Path) -> Tokenizer:
         """The tokenizer of a file or folder."""

@@ -9,7 +9,7 @@ generate each caption from the regions, is `captioner=true`.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -114,3 +114,6 @@ class VsrnModel(VectorModel):
         regions = torch.index_select(tokens_of(images), 0, batch.image_of_caption)
         loss: Tensor = self.captioner(regions, batch.tokens, batch.lengths)
         return loss
+
+    def auxiliary_sees(self) -> Literal["nothing", "pairs", "batch"]:
+        return "nothing" if self.captioner is None else "pairs"

@@ -1,6 +1,6 @@
 """Objectives: rules from similarities to weights. One family per file; `base.py` is the frame."""
 
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import Objective, Weights, objectives
 from simgrad.objectives.family import Family, Verdict
 from simgrad.objectives.goal import Goal
@@ -26,6 +26,7 @@ __all__ = [
     "Offline",
     "Pairs",
     "Positives",
+    "Range",
     "SigLIP",
     "SmoothAP",
     "Triplet",

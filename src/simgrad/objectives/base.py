@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Registry, print_spec
+from simgrad.core.spec import Range, Registry, print_spec, searched
 from simgrad.objectives.engine.compiled import name_of
 from simgrad.objectives.engine.embeddings import weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
@@ -57,7 +57,9 @@ class Objective(nn.Module):
     """Base of all objectives: a dataclass of parameters with one method, `rule`."""
 
     name: ClassVar[str] = ""
-    mean: ClassVar[bool] = False  # half the sum of the directions' means, or the sum over queries
+    # Half the sum of the directions' means, or the sum over queries. Declared as published; an
+    # object may be told otherwise, so that rate and clip mean the same for all.
+    mean: bool = False
     drawn_for_each: ClassVar[int] = 0  # images, and captions, from outside the batch, for a pair
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
     sparse: ClassVar[bool] = False  # weighs positives and one negative of each query, no others
@@ -96,11 +98,27 @@ class Objective(nn.Module):
         """
         return None, None
 
+    def start_at(self, scale: float, bias: float) -> bool:
+        """Begin with the scale and bias that a model was pretrained with; whether it did.
+
+        Those do that learn theirs, unless their start value was chosen.
+        """
+        return False
+
     def settings(self) -> tuple[object, ...]:
         """The values of its parameters."""
         if not dataclasses.is_dataclass(self):
             return ()
         return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def chosen(self, name: str) -> bool:
+        """Whether a parameter has another value than its default."""
+        fields = {field.name: field.default for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return bool(getattr(self, name) != fields[name])
+
+    def searched(self) -> dict[str, Range]:
+        """Its own parameters that a tuned study varies, and where it looks: those declared so."""
+        return searched(self)
 
     def factors(
         self, s_pos: Tensor, s_neg: Tensor, relative: float | None = None

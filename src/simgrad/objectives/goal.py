@@ -38,7 +38,7 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import Factors, objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
@@ -76,11 +76,15 @@ class Goal(Family):
         choices=PAIR_WEIGHTS,
         shown=True,
     )
-    margin: float = setting(0.2, "con: triplets beyond this margin get no weight")
-    tau: float = setting(1.0, "nca, cir: steepness of the triplet weight")
+    margin: float = setting(
+        0.2, "con: triplets beyond this margin get no weight", search=Range(0.05, 0.5)
+    )
+    tau: float = setting(1.0, "nca, cir: steepness of the triplet weight", search=Range(0.5, 20))
     alpha: float = setting(2.0, "sig, sig-ms: steepness of the positive weight")
     beta: float = setting(10.0, "sig, sig-ms: steepness of the negative weight")
-    lambda_: float = setting(0.5, "sig, sig-ms: similarity where the weights turn")
+    lambda_: float = setting(
+        0.5, "sig, sig-ms: similarity where the weights turn", search=Range(0.2, 0.8, log=False)
+    )
     epsilon: float = setting(0.1, "ms: how far beyond the rivals the relative sets reach")
     released: bool = setting(
         False, "as in the authors' public code, where it departs from the paper"
@@ -111,6 +115,15 @@ class Goal(Family):
                 raise InputError(
                     f"goal: {kind} is one of {', '.join(known)}, or a function; not {value!r:.80}."
                 )
+
+    def searched(self) -> dict[str, Range]:
+        """Those that its cell reads."""
+        read = {
+            "margin": self.triplet == "con" and not self.released,
+            "tau": self.triplet in ("nca", "cir"),
+            "lambda": self.pair in ("sig", "sig-ms"),
+        }
+        return {name: where for name, where in super().searched().items() if read.get(name, True)}
 
     def triplet_weight(self, s_pos: Tensor, s_neg: Tensor) -> Tensor:
         """T: how much a triplet matters."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.engine.tensors import constant
 from simgrad.objectives.family import Family, Vectors, Verdict
@@ -34,7 +34,7 @@ class NTXent(Family):
     mean = True
     totals = ("logsumexp",)
 
-    tau: float = setting(0.1, "temperature of the softmax")
+    tau: float = setting(0.1, "temperature of the softmax", search=Range(0.01, 0.3))
     learned: bool = setting(False, "learn the temperature, starting from tau, as CLIP does")
 
     def __post_init__(self) -> None:
@@ -47,6 +47,13 @@ class NTXent(Family):
         if self.learned:
             return self.log_scale.exp().clamp(max=_LARGEST_SCALE), None
         return constant(1 / self.tau), None
+
+    def start_at(self, scale: float, bias: float) -> bool:
+        if not self.learned or self.chosen("tau"):
+            return False
+        with torch.no_grad():
+            self.log_scale.fill_(math.log(min(scale, _LARGEST_SCALE)))
+        return True
 
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
         return (s,)

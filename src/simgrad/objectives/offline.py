@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
@@ -35,7 +35,9 @@ class _Offline(Family):
 
     drawn_for_each = 2  # a mined negative, and a partner for it that shares no anchor
 
-    online: float = setting(0.2, "margin against the hardest negative of the batch")
+    online: float = setting(
+        0.2, "margin against the hardest negative of the batch", search=Range(0.05, 0.5)
+    )
     offline: float = setting(0.0, "margin against mined negatives")
 
     def online_weight(self, mined: Tensor, hardest: Tensor) -> tuple[Tensor, float]:
@@ -102,7 +104,9 @@ class OffQuin(_Offline):
 class AdapOffQuin(_Offline):
     """The online term grows where the mined negative is less similar than the online one."""
 
-    alpha: float = setting(0.3, "how fast the online weight falls with the gap mined - online")
+    alpha: float = setting(
+        0.3, "how fast the online weight falls with the gap mined - online", search=Range(0.1, 1)
+    )
     beta: float = setting(1.5, "the online weight at a gap of 0")
 
     def __post_init__(self) -> None:

@@ -17,14 +17,14 @@ any other.
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import Objective, objectives
 from simgrad.objectives.engine.forms import RuleResult
 from simgrad.objectives.pairs import Pairs
@@ -33,9 +33,18 @@ OwnRule = Callable[..., "RuleResult | Tensor"]
 
 
 def declare(
-    name: str, *, description: str = "", paper: str = "your own", mean: bool = False
+    name: str,
+    *,
+    description: str = "",
+    paper: str = "your own",
+    mean: bool = False,
+    search: Mapping[str, Range] | None = None,
 ) -> Callable[[OwnRule], type[Objective]]:
-    """Declare a rule `(similarities, positives, pairs, **parameters) -> (values, weights)`."""
+    """Declare a rule `(similarities, positives, pairs, **parameters) -> (values, weights)`.
+
+    `search` says where a tuned study looks for a parameter: `{"power": Range(1, 4)}`.
+    """
+    ranges = dict(search or {})
 
     def make(rule: OwnRule) -> type[Objective]:
         parameters = list(inspect.signature(rule).parameters.values())
@@ -50,7 +59,13 @@ def declare(
                 raise InputError(
                     f"the rule '{name}': parameter '{parameter.name}' needs a default."
                 )
-            fields.append((parameter.name, type(parameter.default), setting(parameter.default, "")))
+            where = ranges.pop(parameter.name, None)
+            made = setting(parameter.default, "", search=where)
+            fields.append((parameter.name, type(parameter.default), made))
+        if ranges:
+            raise InputError(
+                f"the rule '{name}' has no parameter '{next(iter(ranges))}' to search."
+            )
         names = [f[0] for f in fields]
         alone: list[bool] = []  # whether it returns its values alone, once that is known
 

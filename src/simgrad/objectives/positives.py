@@ -181,7 +181,8 @@ class Positives:
         rows, columns = mask.nonzero(as_tuple=True)
         order = torch.argsort(columns, stable=True)
         i2t = Side(images, captions, rows, columns, False)
-        t2i = Side(captions, images, columns[order], rows[order], False)
+        orphans = bool((~mask.any(0)).any())
+        t2i = Side(captions, images, columns[order], rows[order], False, orphans=orphans)
         # order maps t2i pairs to i2t pairs; we keep the inverse, as for captions.
         return Positives(i2t, t2i, torch.argsort(order))
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
@@ -33,8 +33,12 @@ class SigLIP(Family):
     immediate = True
     symmetric = True
 
-    scale: float = setting(10.0, "factor of the similarities (start value where learned)")
-    offset: float = setting(-10.0, "added to them (start value where learned)")
+    scale: float = setting(
+        10.0, "factor of the similarities (start value where learned)", search=Range(3, 60)
+    )
+    offset: float = setting(
+        -10.0, "added to them (start value where learned)", search=Range(-15, -2, log=False)
+    )
     learned: bool = setting(True, "learn scale and offset, as published")
 
     def __post_init__(self) -> None:
@@ -45,6 +49,14 @@ class SigLIP(Family):
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return self.log_scale.exp(), self.bias
+
+    def start_at(self, scale: float, bias: float) -> bool:
+        if not self.learned or self.chosen("scale") or self.chosen("offset"):
+            return False
+        with torch.no_grad():
+            self.log_scale.fill_(math.log(scale))
+            self.bias.fill_(bias or self.offset)  # a model of a softmax has none
+        return True
 
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
         return softplus(s), torch.sigmoid(s)

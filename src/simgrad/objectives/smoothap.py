@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.engine.tensors import constant
 from simgrad.objectives.family import Family, Vectors, Verdict
@@ -34,7 +34,9 @@ class SmoothAP(Family):
     totals = ("sum", "sum")
     per_pair = True  # each positive has a rank of its own
 
-    tau: float = setting(0.01, "width of the sigmoid that replaces a step in rank")
+    tau: float = setting(
+        0.01, "width of the sigmoid that replaces a step in rank", search=Range(0.003, 0.1)
+    )
 
     def __post_init__(self) -> None:
         if not self.tau > 0:

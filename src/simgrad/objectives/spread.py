@@ -21,7 +21,9 @@ from simgrad.core.errors import InputError
 from simgrad.objectives.base import Objective, objectives
 from simgrad.objectives.engine.embeddings import check_shapes, weigh_spread
 from simgrad.objectives.engine.ring import Processes, Transport
+from simgrad.objectives.gathered import Share, weigh_gathered
 from simgrad.objectives.outside import Offline
+from simgrad.objectives.positives import Positives
 
 _LARGEST_CHECK = 4096  # pairs of a batch that `check` gathers
 
@@ -68,7 +70,7 @@ class Distributed(nn.Module):
         self,
         images: Tensor,
         texts: Tensor,
-        positives: Tensor | None = None,
+        positives: "Tensor | Positives | None" = None,
         offline: Offline | None = None,
         *,
         ignore: Tensor | None = None,
@@ -81,9 +83,11 @@ class Distributed(nn.Module):
             transport = Processes(self.group)
         if transport.size == 1:
             return self._alone(images, texts, positives, offline, ignore)
-        check_shapes(images, texts)
+        check_shapes(images, texts, spread=True)
         factor = float(transport.size) if self.gradients == "mean" else 1.0
-        given = images, texts, positives, offline, ignore
+        given = Share(images, texts, positives, offline, ignore)
+        if not self.objective.separable:  # its rule must see all queries at once
+            return weigh_gathered(self.objective, given, transport, factor)
         loss = weigh_spread(self.objective, *given, transport, factor)
         if self.check:
             self.check = False
@@ -94,7 +98,7 @@ class Distributed(nn.Module):
         self,
         images: Tensor,
         texts: Tensor,
-        positives: Tensor | None,
+        positives: "Tensor | Positives | None",
         offline: Offline | None,
         ignore: Tensor | None,
     ) -> Tensor:
@@ -103,41 +107,21 @@ class Distributed(nn.Module):
 
 
 def _compare(
-    objective: Objective,
-    given: tuple[Tensor, Tensor, Tensor | None, Offline | None, Tensor | None],
-    transport: Transport,
-    loss: Tensor,
-    factor: float,
+    objective: Objective, given: Share, transport: Transport, loss: Tensor, factor: float
 ) -> None:
     """The same batch on one process: its loss, and the gradient of the own share."""
-    images, texts, positives, offline, ignore = given
-    if (
-        offline is not None
-        or ignore is not None
-        or not (images.requires_grad and texts.requires_grad)
-    ):
+    images, texts = given.images, given.texts
+    if not (images.requires_grad and texts.requires_grad):
         return
-    counts = [len(part) for part in transport.gather(texts.new_zeros(len(texts), 1))]
-    if sum(counts) > _LARGEST_CHECK:
+    if sum(len(part) for part in transport.gather(texts.new_zeros(len(texts), 1))) > _LARGEST_CHECK:
         return
-    every = [transport.gather(x.detach()) for x in (images, texts)]
-    own = torch.arange(len(images), device=images.device) if positives is None else positives
-    if own.dtype == torch.bool:
-        return
-    pairing, first = [], 0
-    for part, some in zip(transport.gather(own.long()), every[0], strict=True):
-        pairing.append(torch.where(part < 0, part, part + first))
-        first += len(some)
-    x, y = (torch.cat(parts).requires_grad_() for parts in every)
-    with torch.enable_grad():
-        whole = objective(x, y, torch.cat(pairing))
-    expected = torch.autograd.grad(whole, [x, y])
+    expected = torch.autograd.grad(
+        weigh_gathered(objective, given, transport, factor), [images, texts]
+    )
     found = torch.autograd.grad(loss, [images, texts], retain_graph=True)
-    named = zip(("images", "texts"), every, found, expected, strict=True)
-    for what, parts, ours, theirs in named:
-        start = sum(len(p) for p in parts[: transport.rank])
-        wanted = theirs[start : start + len(ours)] * factor
-        if not torch.allclose(ours, wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max())):
+    for what, ours, wanted in zip(("images", "texts"), found, expected, strict=True):
+        size = float(wanted.abs().max()) if wanted.numel() else 0.0
+        if not torch.allclose(ours, wanted, rtol=1e-3, atol=1e-3 * size):
             raise InputError(
                 f"distributed: the gradient of this process's {what} is not {factor:g} times that "
                 "of one process that sees the whole batch. Are these shares of one batch?"

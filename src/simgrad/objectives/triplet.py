@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simgrad.core.spec import setting
+from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
@@ -31,7 +31,9 @@ class Triplet(Family):
     per_pair = True  # one triplet per (pair, negative)
     immediate = True
 
-    margin: float = setting(0.2, "how much closer than a negative the positive must be")
+    margin: float = setting(
+        0.2, "how much closer than a negative the positive must be", search=Range(0.05, 0.5)
+    )
 
     def known(self, pairs: Pairs) -> Vectors:
         return (pairs.similarity - self.margin,)
@@ -60,7 +62,11 @@ class TripletSH(Family):
     totals = ("max",)
     sparse = True
 
-    margin: float = setting(0.2, "how much closer than the hardest negative the positive must be")
+    margin: float = setting(
+        0.2,
+        "how much closer than the hardest negative the positive must be",
+        search=Range(0.05, 0.5),
+    )
 
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
         return (s,)

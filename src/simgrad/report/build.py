@@ -13,6 +13,7 @@ from simgrad.report.cocos import cocos
 from simgrad.report.comparison import comparison
 from simgrad.report.crossranks import crossed
 from simgrad.report.examples import examples
+from simgrad.report.finetuned import finetuned
 from simgrad.report.headline import headline
 from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, collect
@@ -23,6 +24,7 @@ from simgrad.report.retrieval import Pictures
 from simgrad.report.standings import standings
 from simgrad.report.training import pushed, training
 from simgrad.report.triplets import diagrams
+from simgrad.report.tuning import tuning
 
 Format = Literal["html", "md", "pdf-ready"]
 NAMES: dict[str, str] = {"html": "report.html", "md": "report.md", "pdf-ready": "report-print.html"}
@@ -37,6 +39,8 @@ def build_report(
     album = Pictures()
     sections: list[Section | None] = [
         comparison(material, found),
+        tuning(material),
+        finetuned(material),
         training(material),
         pushed(material),
         cocos(material, batches, device) if batches else None,

@@ -32,6 +32,7 @@ class System:
     baseline: bool = False
     published: dict[str, tuple[float, float | None]] = field(default_factory=dict)
     unlike: str = ""  # why the published numbers are not comparable; "" where they are
+    tuned: dict[str, Any] | None = None  # what a search found, where there was one
 
     @cached_property
     def finished(self) -> tuple[Run, ...]:
@@ -194,6 +195,7 @@ def _runs_in(path: Path) -> list[Run]:
 
 def _of_study(study: Study, several: bool) -> list[System]:
     systems = []
+    tuned = {tuning.name: tuning.record for tuning in study.tunings}
     for row in study.plan.rows:
         if row.ensemble:  # it has a test and nothing else; the study's table shows it
             continue
@@ -203,7 +205,16 @@ def _of_study(study: Study, several: bool) -> list[System]:
         paper, recipe = beside(study.plan.published, row), study.plan.recipe(row, 0)
         unlike = "" if paper.comparable(recipe) else f"{paper.dataset}, {paper.protocol}"
         systems.append(
-            System(row.label, group, runs, len(folders), row.baseline, paper.cells, unlike)
+            System(
+                row.label,
+                group,
+                runs,
+                len(folders),
+                row.baseline,
+                paper.cells,
+                unlike,
+                tuned.get(row.name),
+            )
         )
     return systems
 

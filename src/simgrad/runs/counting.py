@@ -20,9 +20,10 @@ from simgrad.mining.drawing import Drawn
 from simgrad.objectives import Objective, Offline
 from simgrad.objectives import objective as read
 from simgrad.runs.encoding import encode_source
+from simgrad.runs.learned import learned_objective
 from simgrad.runs.outside import draw_of, offline_similarities
 from simgrad.runs.run import Run
-from simgrad.runs.trained import open_trained
+from simgrad.runs.trained import Trained, open_trained
 
 # A judged caption describes an image if experts found at most minor errors, or a crowd's majority.
 _DESCRIBES = {"expert": 2 / 3, "crowd": 0.5}
@@ -48,7 +49,7 @@ class RunBatches:
 
     def __init__(
         self,
-        run: "str | Path | Run",
+        run: "str | Path | Run | Trained",
         *,
         split: str = "train",
         batches: int | None = None,
@@ -60,10 +61,14 @@ class RunBatches:
         batch: int | None = None,
     ) -> None:
         """`data`, `features` and `skip` are others than the run was trained on."""
-        trained = open_trained(run, data=data, features=features, skip=skip, device=device)
+        trained = (
+            run
+            if isinstance(run, Trained)
+            else open_trained(run, data=data, features=features, skip=skip, device=device)
+        )
         if trained.run is None and objective is None:
             raise InputError(
-                f"{trained.path} is a checkpoint without a recipe: name an objective to count, "
+                f"{trained.name} is a checkpoint without a recipe: name an objective to count, "
                 "with --objective."
             )
         self.name, self.path, self.device = trained.name, trained.path, trained.device
@@ -72,10 +77,11 @@ class RunBatches:
         recipe = self.recipe = own.replace(
             augment=None, objective=objective or own.objective, batch=batch or own.batch
         )
-        self.objective = read(recipe.objective)
-        if objective is None:
-            self._relearn(trained.loaded.extra.get("objective") or {})
-        self.objective.to(self.device)
+        self.objective = (
+            learned_objective(recipe, trained.loaded, self.path)
+            if objective is None
+            else read(recipe.objective)
+        ).to(self.device)
         self.dataset = trained.dataset
         self.split = trained.split(split)
         self.source = trained.source(self.split)
@@ -83,16 +89,6 @@ class RunBatches:
         self.indices: list[IndexBatch] = sampler.epoch(self.split, 0)[:batches]
         if self.objective.needs_offline:
             self.indices = self._draw(self.indices)
-
-    def _relearn(self, learned: dict[str, Any]) -> None:
-        """Temperatures as they were then."""
-        try:
-            self.objective.load_state_dict({k: torch.tensor(v) for k, v in learned.items()})
-        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"{self.path}: what it learned beside the model is not of its recipe's "
-                f"objective, {self.objective} ({str(error).splitlines()[-1].strip()[:100]})."
-            ) from None
 
     def _draw(self, indices: list[Any]) -> list[Any]:
 
@@ -201,7 +197,7 @@ class RunCounts:
 
 @torch.no_grad()
 def count_run(
-    run: "str | Path | Run",
+    run: "str | Path | Run | Trained",
     *,
     epsilon: float = 0.01,
     split: str = "train",

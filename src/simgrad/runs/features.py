@@ -40,7 +40,7 @@ from simgrad.core.files import (
 from simgrad.data import transforms
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Features, Pictures, Split
-from simgrad.data.cutting import EVALUATION, open_picture
+from simgrad.data.cutting import open_picture
 from simgrad.data.log import HOW_TO_SKIP
 from simgrad.data.reading import Died, Readers, read_by, readers
 from simgrad.models.checkpoint import weights_hash
@@ -233,7 +233,6 @@ def _apart(split: Split, job: Job, rows: int) -> bool:
         job.device.type == "cuda"
         and job.workers > _THREADS
         and rows >= job.workers * _PIECE
-        and job.backbone.transform in EVALUATION
         and pictures is not None
         and all(pictures.path(row) is not None for row in (0, len(pictures) - 1))
     )

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from simgrad.core.errors import DiskError, InputError
 from simgrad.core.files import sha256
@@ -28,6 +29,7 @@ from simgrad.runs.tested import what_is_tested
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
 _RESIDENT = {"cpu": 2 * 2**30, "cuda": 16 * 2**30}
+_CAPTIONS = 256  # that a text network reads at a time
 # Runs side by side in one process take turns to read data and to draw initial weights.
 building = threading.Lock()
 
@@ -110,6 +112,10 @@ def _begin(
     if recipe.rerank is not None and not model.reranks:
         raise InputError(f"recipe: rerank: {recipe.model[:80]} has no second scorer to rank with.")
     if recipe.augment is not None and model.inputs.images == "pixels":
+        if not model.can_augment():
+            raise InputError(
+                f"model '{model.config}' cuts pictures into patches itself: leave `augment` out."
+            )
         named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
     return dataset, tokenizer, model
 
@@ -170,6 +176,16 @@ def _model(
         loaded = load(recipe.start_from)
         return loaded.tokenizer, loaded.model
     config = models.parse(recipe.model)
+    if not recipe.epochs and not recipe.finetune_epochs and not config.ready:
+        raise InputError(
+            f"epochs: 0 is for a pretrained model, and '{config}' has weights that nobody has "
+            "trained yet."
+        )
+    if recipe.wise and not config.ready:
+        raise InputError(
+            f"wise: {recipe.wise} is for a pretrained model; of '{config}' the weights before "
+            "training know nothing."
+        )
     needs = config.tokenizer_needs
     key = (id(dataset), needs, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
     if key not in kept:
@@ -179,6 +195,12 @@ def _model(
     torch.manual_seed(recipe.seed)
     model = build(config, inputs_of(train, tokenizer, config, recipe))
     return tokenizer.cut(model.longest), model
+
+
+def begin_model(recipe: Recipe, dataset: Dataset) -> RetrievalModel:
+    """The model as it was before the first step."""
+    with building:
+        return _model(recipe, dataset, dataset.split("train"), {})[1]
 
 
 def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:
@@ -215,17 +237,48 @@ def source_of(
 ) -> Source:
     """The batches of a split, resident on the device where they fit."""
     room = _RESIDENT.get(device.type, 0)
+    vectors = _caption_vectors(split, tokenizer, model, device)
     if model.inputs.images == "pixels":
         if training and recipe.augment is not None:
             transform = named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
-            return Source(split, tokenizer, transform, device=device, workers=recipe.workers)
+            return Source(
+                split, tokenizer, transform, device, workers=recipe.workers, vectors=vectors
+            )
         split, size = _seen(split, model, device, recipe.workers, room)
         resident = size <= room
     else:
         _require_readable(split, model)
         assert split.features is not None
         resident = 4 * split.num_images * math.prod(split.features.shape) <= room
-    return Source(split, tokenizer, device=device, resident=resident, workers=recipe.workers)
+    return Source(
+        split,
+        tokenizer,
+        device=device,
+        resident=resident,
+        workers=recipe.workers,
+        vectors=vectors,
+    )
+
+
+@torch.no_grad()
+def _caption_vectors(
+    split: Split, tokenizer: Any, model: RetrievalModel, device: torch.device
+) -> Tensor | None:
+    """What a text network that never changes makes of every caption, computed once."""
+    network = model.fixed_captions()
+    if network is None:
+        return None
+    was, place = model.training, next(model.parameters()).device
+    model.to(device).eval()
+    lists = [torch.tensor(tokenizer.encode(caption)) for caption in split.captions]
+    made: list[Tensor] = []
+    for start in range(0, len(lists), _CAPTIONS):
+        some = lists[start : start + _CAPTIONS]
+        lengths = torch.tensor([len(tokens) for tokens in some], device=device)
+        tokens = torch.nn.utils.rnn.pad_sequence(some, batch_first=True).to(device)
+        made.append(network(tokens, lengths).float().cpu())
+    model.to(place).train(was)
+    return torch.cat(made)
 
 
 def _frozen(

@@ -94,10 +94,10 @@ class Recipe(Typed):
     )
 
     # Schedule
-    epochs: Count = Field(
+    epochs: CountOrNone = Field(
         default=30,
         description="Passes over the training captions (over the images, where `sampler` is "
-        "images)",
+        "images); 0: a pretrained model as it is",
     )
     optimizer: Literal["adam", "adamw"] = Field(default="adam", description="Optimiser")
     lr: Positive = Field(default=2e-4, description="Learning rate")
@@ -107,9 +107,10 @@ class Recipe(Typed):
         strict=False,
         description="Adam's averaging of gradients and of their squares",
     )
-    decay: Literal["step", "linear"] = Field(
+    decay: Literal["step", "linear", "cosine"] = Field(
         default="step",
-        description="step: a tenth after every `decay_every` epochs; linear: to zero at the end",
+        description="step: a tenth after every `decay_every` epochs; linear, cosine: to zero at "
+        "the end",
     )
     decay_every: Count = Field(default=15, description="Epochs between the steps")
     warmup: Positive = Field(
@@ -117,6 +118,12 @@ class Recipe(Typed):
         description="Share of all steps in which the learning rate rises linearly from 0",
     )
     clip: Positive = Field(default=2.0, description="Largest norm of the gradient; 0: no clipping")
+    reduction: Literal["published", "mean"] = Field(
+        default="published",
+        description="published: as each objective was published, a sum over queries or a mean; "
+        "mean: summed objectives are divided by the number of queries, so that `lr` and `clip` "
+        "mean the same for all",
+    )
     first_objective: Text | None = Field(
         default=None,
         description="Another objective for the first epochs, e.g. `triplet` before `triplet-sh`",
@@ -204,7 +211,21 @@ class Recipe(Typed):
     checkpoint_seconds: Number = Field(
         default=60.0, description="Write a checkpoint to resume from at least this often"
     )
+    trial: bool = Field(
+        default=False,
+        description="A trial of a search: judged by validation alone. No test score is computed, "
+        "and no weights are kept at its end",
+    )
     tensorboard: bool = Field(default=False, description="Also write TensorBoard files")
+    log: Text | None = Field(
+        default=None,
+        description="Where figures are shown too: tensorboard, wandb, or both with a comma",
+    )
+    wise: CountOrNone = Field(
+        default=0,
+        description="After training, try so many steps from the pretrained weights to the trained "
+        "ones on the validation split, and keep the best (WiSE-FT); 10 is usual",
+    )
 
     # Machine
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
@@ -275,7 +296,7 @@ class Recipe(Typed):
 
 
 # May change between sittings of a run: how the same gradient is computed, and where.
-_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch")
+_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log")
 # Fields that name a file or folder.
 _PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from")
 

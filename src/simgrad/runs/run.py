@@ -31,7 +31,8 @@ RECIPE, INFO, HISTORY, TEST, RANKS = (
     "test.json",
     "ranks.parquet",
 )
-TRIPLETS, ATTENTION = "triplets.npz", "attention.jsonl"
+VALIDATED = "val-ranks.parquet"  # of a trial's best weights, on the validation split
+TRIPLETS, ATTENTION, WISE = "triplets.npz", "attention.jsonl", "wise.json"
 BEST, LAST = "best", "last"
 LOCK = ".lock"  # held by whoever trains it
 FORMAT = 2  # of run.json and of the state to resume from; 1 had none, up to version 0.1.0
@@ -120,6 +121,12 @@ class Run:
         """Metrics of the best checkpoint on the test split; none before it was tested."""
         return read_test(self.path / TEST)
 
+    @property
+    def wise(self) -> dict[str, Any]:
+        """alpha and the curve between pretrained and trained weights; empty: there is none."""
+        path = self.path / WISE
+        return _mapping(self.file(WISE)) if path.is_file() else {}
+
     def ranks(self) -> Ranks:
         """Per-query ranks on the test split."""
 
@@ -145,7 +152,7 @@ def write_info(folder: Path, info: dict[str, Any]) -> None:
     """run.json, which carries a hash of itself and, once finished, of the files beside it."""
     kept = {}
     if info.get("status") == "finished":
-        names = (RECIPE, HISTORY, ATTENTION, TRIPLETS)
+        names = (RECIPE, HISTORY, ATTENTION, TRIPLETS, WISE)
         kept = {name: sha256(folder / name) for name in names if (folder / name).is_file()}
     write_checked(folder / INFO, {"format": FORMAT, **info, "files": kept})
 
@@ -155,6 +162,11 @@ def write_test(folder: Path, metrics: Metrics) -> None:
     metrics.ranks.save(folder / RANKS)
     values = metrics.to_dict()
     write_json(folder / TEST, {**values, _CHECKSUM: _checksum(values)})
+
+
+def write_wise(folder: Path, alpha: float, curve: list[dict[str, float]]) -> None:
+    """Keep the validation metrics between pretrained and trained weights, and what was chosen."""
+    write_json(folder / WISE, {"alpha": alpha, "curve": curve})
 
 
 def read_test(path: Path) -> dict[str, float]:

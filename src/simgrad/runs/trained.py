@@ -4,6 +4,7 @@ Evaluating, mining, counting and searching all begin here, so what works for a r
 checkpoint that `simgrad import` wrote:
 
     trained = open_trained(FOLDER, data=None, device="auto")
+    trained = open_pretrained("clip(source=FOLDER)", data=DATA)   # before any training
     split = trained.split("test")
     images, captions = trained.encode(split)
 """
@@ -18,7 +19,7 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source
-from simgrad.models import Encoded, Loaded, RetrievalModel, load
+from simgrad.models import Encoded, Inputs, Loaded, RetrievalModel, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.runs.encoding import encode_source
 from simgrad.runs.prepare import building, pick_device, source_of
@@ -36,10 +37,11 @@ class Trained:
     recipe: Recipe  # how its data is read; of a checkpoint, the defaults with that data
     run: Run | None  # None: an imported checkpoint
     elsewhere: dict[str, str | None]  # data, features and skip that were named
+    spec: str | None = None  # a pretrained model that was named, not opened from a folder
 
     @property
     def name(self) -> str:
-        return self.path.resolve().name
+        return self.spec or self.path.resolve().name
 
     @property
     def model(self) -> RetrievalModel:
@@ -103,23 +105,14 @@ def open_trained(
     elsewhere = {"data": data, "features": features, "skip": skip}
     path = folder.path if isinstance(folder, Run) else Path(folder).expanduser()
     place = pick_device(device)
-    if (path / RECIPE).is_file():
-        run = Run.open(path)
-        if not (path / BEST / DESCRIPTION).is_file():
-            raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
-        with building:  # its weights are drawn before they are read
-            loaded = run.load(str(place))
+    loaded, run = load_trained(path, place)
+    if run is not None:
         recipe = run.recipe if data is None else run.recipe.replace(**elsewhere)
         return Trained(path, loaded, place, recipe, run, elsewhere)
-    if not (path / DESCRIPTION).is_file():
-        what = "there is no such folder" if not path.exists() else "neither a run nor a checkpoint"
-        raise InputError(f"{path}: {what}.")
     if data is None:
         raise InputError(
             f"{path} is a checkpoint without data of its own: name a data set with --data."
         )
-    with building:
-        loaded = load(path, device=place)
     if loaded.tokenizer is None:
         raise InputError(
             f"{path}: the checkpoint has no vocabulary, so it cannot read captions; import it "
@@ -127,3 +120,63 @@ def open_trained(
         )
     recipe = Recipe(data=data, features=features, skip=skip)
     return Trained(path, loaded, place, recipe, None, elsewhere)
+
+
+def load_trained(
+    folder: str | Path, device: torch.device | str = "cpu"
+) -> tuple[Loaded, Run | None]:
+    """A run's best checkpoint and the run; or a checkpoint on its own."""
+    path = Path(folder).expanduser()
+    if (path / RECIPE).is_file():
+        run = Run.open(path)
+        if not (path / BEST / DESCRIPTION).is_file():
+            raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
+        with building:  # its weights are drawn before they are read
+            return run.load(str(device)), run
+    if not (path / DESCRIPTION).is_file():
+        what = "there is no such folder" if not path.exists() else "neither a run nor a checkpoint"
+        raise InputError(f"{path}: {what}.")
+    with building:
+        return load(path, device=device), None
+
+
+def load_pretrained(spec: str, device: torch.device) -> Loaded:
+    """A pretrained model as it is, with its own tokenizer."""
+    config = models.parse(spec)
+    if not config.ready:
+        raise InputError(
+            f"model '{config}' has weights that nobody has trained yet: train it first, or name a "
+            "pretrained one, such as clip(source=FOLDER_OR_HUB_NAME)."
+        )
+    with building:
+        tokenizer = config.tokenizer_needs.tokenizer(list, None, 1)
+        model = build(config, Inputs.of("pixels", (3,), tokenizer)).to(device).eval()
+    return Loaded(model, tokenizer.cut(model.longest), {})
+
+
+def open_pretrained(
+    spec: str,
+    *,
+    data: str | None,
+    features: str | None = None,
+    skip: str | None = None,
+    device: str = "auto",
+) -> Trained:
+    """A pretrained model as it is, on data that is named: zero-shot."""
+    if data is None:
+        raise InputError(f"--model {spec} has no data of its own: name a data set with --data.")
+    place = pick_device(device)
+    loaded = load_pretrained(spec, place)
+    elsewhere = {"data": data, "features": features, "skip": skip}
+    recipe = Recipe(model=spec, data=data, features=features, skip=skip)
+    return Trained(Path("."), loaded, place, recipe, None, elsewhere, str(loaded.model.config))
+
+
+def open_either(folder: "str | Path | Run | None", model: str | None, **options: Any) -> Trained:
+    """What a command was given: a folder, or a pretrained model with --model."""
+    if (folder is None) == (model is None):
+        raise InputError("give a run's or checkpoint's folder, or a pretrained one with --model.")
+    if model is not None:
+        return open_pretrained(model, **options)
+    assert folder is not None
+    return open_trained(folder, **options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from simgrad.core.cache import cache_folder
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json, sha256
 from simgrad.data.base import Dataset, Split
@@ -23,6 +24,7 @@ from simgrad.runs.features import Job, make_job
 from simgrad.runs.prepare import pick_device, source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RECIPE, Run
+from simgrad.runs.trained import load_pretrained
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -88,6 +90,19 @@ class Embedder:
         if not (path / BEST / DESCRIPTION).is_file():
             raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
         return Embedder(run.load(), recipe or run.recipe, path, place)
+
+    @staticmethod
+    def pretrained(
+        spec: str,
+        device: str = "cpu",
+        *,
+        data: str | None = None,
+        features: str | None = None,
+    ) -> "Embedder":
+        """A pretrained model as it is; what it makes is kept in the cache folder."""
+        place = pick_device(device)
+        recipe = None if data is None else Recipe(data=data, features=features)
+        return Embedder(load_pretrained(spec, place), recipe, cache_folder() / "pretrained", place)
 
     def dataset(self) -> Dataset:
         """The data that belongs to it."""

@@ -32,6 +32,7 @@ from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe, absolute, of_fields
 from simgrad.studies import naming
 from simgrad.studies.parts import Changes, Group, Part, for_dataset, offered
+from simgrad.studies.space import Tune, check_space, known_to, told_apart
 
 _MOST = 10_000  # rows of a table
 
@@ -147,6 +148,9 @@ class StudyFile(Typed):
     baseline: Words | None = Field(
         default=None, description="Objective of the grid that others are compared with"
     )
+    tune: Tune | None = Field(
+        default=None, description="Search for each row's setting first, with the same budget"
+    )
     published: Published = Field(default_factory=Published, description="Numbers of a paper")
     metrics: list[Text] = Field(
         default_factory=lambda: list(headlines()), description="Columns of the table"
@@ -166,6 +170,7 @@ class Plan:
     published: dict[str, Any] = field(default_factory=dict)  # {table: file, where: {column: value}}
     dataset: str | None = None  # whose settings and published numbers these are: f30k, coco
     offers: tuple[str, ...] = ()  # the data sets that the file has settings for
+    tune: Tune | None = None
 
     def recipe(self, row: Row, seed: int) -> Recipe:
         """The recipe of one run."""
@@ -222,6 +227,8 @@ class Plan:
             changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
             changes |= {"features": None, "skip": None, "vocabulary": None, "start_from": None}
             changes |= {"protocol": "all", "test_split": None}
+            if not model.ready:  # nothing is pretrained: it has to be trained, from one end alone
+                changes |= {"wise": 0, "epochs": max(1, self.recipe(row, 0).epochs)}
             if not model.trains_backbone:  # nothing to freeze or to fine-tune later
                 changes |= {"freeze_epochs": 0, "finetune_epochs": 0}
             rows.append(row.with_changes(**changes))
@@ -247,6 +254,7 @@ class Plan:
                 # At least one epoch with the objective that the row is about.
                 "epochs": max(first + 1, recipe.epochs // 10), "decay_every": share,
                 "first_objective": recipe.first_objective or "triplet", "first_epochs": first,
+                "wise": 0,
             }  # fmt: skip
             if recipe.second_round:
                 second = dict(recipe.second_round)
@@ -284,11 +292,33 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
         published=told.published.model_dump(exclude_defaults=True),
         dataset=told.dataset,
         offers=offered(values),
+        tune=told.tune,
     )
     for row in rows:  # every run must be possible before the first one starts
         if not row.ensemble:
             _check(plan, row, f"{where}: row '{row.label[:80]}'")
+    check_tuning(plan, where)
     return plan
+
+
+def check_tuning(plan: Plan, where: str) -> None:
+    """Refuse a search that some row cannot do."""
+    if plan.tune is None:
+        return
+    if any(row.ensemble for row in plan.rows):
+        raise InputError(f"{where}: tune: a study with ensembles cannot be tuned; tune their rows.")
+    if plan.tune.seed in plan.seeds:
+        raise InputError(
+            f"{where}: tune: seed {plan.tune.seed} is among the seeds of the table; trials have "
+            "one of their own."
+        )
+    recipes = [plan.recipe(row, 0) for row in plan.rows]
+    for key in plan.tune.space:
+        if not any(known_to(recipe, key) for recipe in recipes):
+            raise InputError(f"{where}: tune: space: no row has anything called '{key[:80]}'.")
+    fixed = told_apart(recipes)
+    for row, recipe in zip(plan.rows, recipes, strict=True):
+        check_space(plan.tune, recipe, fixed, f"{where}: row '{row.label[:80]}'")
 
 
 def _check(plan: Plan, row: Row, where: str) -> None:

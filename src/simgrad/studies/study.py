@@ -17,6 +17,8 @@ from simgrad.core.typed import read_yaml
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import LOCK, Run
 from simgrad.studies.plan import Plan, Row, plan_from_dict
+from simgrad.studies.space import apply, base_of, told_apart
+from simgrad.studies.tuned import TRIALS, Tuning, setting_of
 
 PLAN, RUNS, ENSEMBLES = "study.yaml", "runs", "ensembles"
 SEAL = "study.json"  # the plan's hash, and files of one's own that the study was made with
@@ -51,6 +53,7 @@ class Study:
             if (study.path / PLAN).is_file():
                 old = study.plan
                 plan = _with_old_names(plan, old)
+                _keep_search(study, old, plan)
                 _make_way(study, old, plan)
             (study.path / SEAL).unlink(missing_ok=True)  # it speaks of the plan before
             with atomic_write(study.path / PLAN) as file:
@@ -80,8 +83,37 @@ class Study:
         return self.plan.title
 
     def jobs(self) -> list[tuple[Path, Recipe]]:
-        """Every run: where, and what."""
-        return [(self.path / RUNS / name, recipe) for name, _, recipe in self.plan.runs()]
+        """Every run of the table: where, and what; of a tuned row once its setting is chosen."""
+        if self.plan.tune is None:
+            return [(self.path / RUNS / name, recipe) for name, _, recipe in self.plan.runs()]
+        settings = {}
+        for tuning in self.tunings:
+            record = tuning.record
+            settings[tuning.name] = None if record is None else setting_of(record)
+        return [
+            (self.path / RUNS / name, apply(base_of(self.plan.tune, recipe), setting))
+            for name, row, recipe in self.plan.runs()
+            if (setting := settings[row.name]) is not None
+        ]
+
+    @cached_property
+    def tunings(self) -> list[Tuning]:
+        """The search of each row; none where nothing is tuned."""
+        plan = self.plan
+        if plan.tune is None:
+            return []
+        recipes = [plan.recipe(row, 0) for row in plan.rows]
+        fixed = tuple(told_apart(recipes))
+        return [
+            Tuning(self.path, row.name, recipe, plan.tune, fixed)
+            for row, recipe in zip(plan.rows, recipes, strict=True)
+        ]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to do."""
+        searched = all(tuning.record is not None for tuning in self.tunings)
+        return searched and all(Run(path).finished for path, _ in self.jobs())
 
     def round_one(self, recipe: Recipe) -> Path | None:
         """Where the first of two rounds is trained: once for all rows that begin the same way."""
@@ -112,6 +144,24 @@ class Study:
             seeds = self.plan.seeds[: row.ensembles(len(self.plan.seeds))]
             return [self.path / ENSEMBLES / row.folder(seed) for seed in seeds]
         return [self.path / RUNS / row.folder(seed) for seed in self.plan.seeds]
+
+
+def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
+    """More trials are welcome before a run of the table has begun; nothing else may change."""
+    if old.tune == new.tune:
+        return
+    longer = old.tune is not None and new.tune is not None
+    if longer and new.tune.trials > old.tune.trials:  # type: ignore[union-attr]
+        longer = old.tune.to_dict() == {**new.tune.to_dict(), "trials": old.tune.trials}  # type: ignore[union-attr]
+    begun = any(path.is_dir() for path, _ in study.jobs())
+    if begun or (not longer and (study.path / TRIALS).is_dir()):
+        raise InputError(
+            f"{study.path} holds a study that was tuned otherwise, or not at all, and "
+            f"{'its runs were trained with what was chosen' if begun else 'has begun'}: give "
+            "another --output."
+        )
+    for tuning in study.tunings:
+        tuning.path.unlink(missing_ok=True)  # to be chosen anew, with the trials to come
 
 
 def _with_old_names(plan: Plan, old: Plan) -> Plan:
@@ -165,4 +215,5 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "seeds": list(plan.seeds),
         "published": plan.published,
         "metrics": list(plan.metrics),
+        "tune": None if plan.tune is None else plan.tune.to_dict(),
     }

@@ -13,10 +13,23 @@ from simgrad.evaluation import Difference, Estimate, Ranks, compare_many, estima
 from simgrad.runs.run import RANKS, Run
 from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside
+from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study
+from simgrad.studies.tuned import Tuning
 
 Published = tuple[float, float | None]  # mean, and standard deviation where it was printed
 _UNKNOWN = Estimate(math.nan)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What tuning found for a row, and with which budget."""
+
+    setting: str
+    trials: int
+    epochs: int
+    score: float  # on validation
+    edges: tuple[str, ...]  # what lies at an end of its range
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,7 @@ class TableRow:
     difference: Difference | None  # rsum against the group's baseline
     published: dict[str, Published]
     beside: str = "published"  # what that row is called; it says where the test was another
+    tuned: Found | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,7 @@ def build_table(study: Study, metric: str = "rsum") -> StudyTable:
     differences: dict[str, Difference] = {}
     for group, base in baselines.items():
         differences |= _differences({p: ranks[p] for p in peers[group]}, base, metric)
+    tuned = {tuning.name: _found(tuning) for tuning in study.tunings}
     rows = tuple(
         TableRow(
             row.label,
@@ -100,6 +115,7 @@ def build_table(study: Study, metric: str = "rsum") -> StudyTable:
             differences.get(row.label),
             published[row.label].cells,
             published[row.label].name(plan.recipe(row, 0)),
+            tuned.get(row.name),
         )
         for row in plan.rows
     )
@@ -113,6 +129,20 @@ def _speed(run: Run) -> dict[str, float]:
     """Seconds of a batch; ensembles have none."""
     info = run.info
     return {"seconds_per_batch": info["seconds"] / info["steps"]} if info.get("steps") else {}
+
+
+def _found(tuning: Tuning) -> Found | None:
+    record = tuning.record
+    if record is None or record["chosen"] is None:
+        return None
+    best, budget = record["chosen"], record["budget"]
+    return Found(
+        print_setting(best["setting"]),
+        budget["trials"],
+        int(budget["epochs"]),
+        best["score"],
+        tuple(record["edges"]),
+    )
 
 
 def _leads(label: str, peers: list[str], cells: dict[str, dict[str, Estimate]]) -> frozenset[str]:
@@ -172,6 +202,31 @@ def printed(table: StudyTable) -> tables.Table:
     return tables.Table(columns, tuple(rows), table.head, table.notes)
 
 
+def printed_tuning(table: StudyTable) -> tables.Table | None:
+    """The setting that validation chose for each row, its budget, and what came of it."""
+    if not any(row.tuned for row in table.rows):
+        return None
+    rows, notes = [], []
+    for row in table.rows:
+        versus = "baseline" if row.baseline else significance(row.difference) or "–"
+        if row.tuned is None:
+            rows.append((row.label, "–", "–", "–", "–", versus))
+            continue
+        budget = f"{row.tuned.trials} trials, {row.tuned.epochs:,} epochs"
+        cell, rsum = row.cells.get("rsum", _UNKNOWN), metric_of("rsum")
+        score = rsum.format(cell.mean)
+        if cell.low is not None and cell.high is not None:
+            score += f" [{rsum.format(cell.low)}, {rsum.format(cell.high)}]"
+        cells = (row.tuned.setting, budget, f"{row.tuned.score:.1f}", score, versus)
+        rows.append((row.label, *cells))
+        notes += [f"{row.label}: {edge}: a better one may lie beyond." for edge in row.tuned.edges]
+    columns = (
+        "", "setting", "budget", "validation", "test rsum [95%]", "against baseline, Holm's p",
+    )  # fmt: skip
+    title = "Chosen by validation, with the same number of trials for each"
+    return tables.Table(columns, tuple(rows), title, tuple(notes))
+
+
 def records(table: StudyTable) -> list[dict[str, Any]]:
     """One record for each number: the format of the published tables, and an interval."""
     found = []
@@ -199,6 +254,7 @@ def as_dict(table: StudyTable) -> dict[str, Any]:
             "difference": vars(r.difference) if r.difference else None,
             "published": r.published,
             "comparable": r.beside == "published",
+            "tuned": vars(r.tuned) if r.tuned else None,
         }
         for r in table.rows
     ]
@@ -214,6 +270,7 @@ def as_dict(table: StudyTable) -> dict[str, Any]:
 def write_tables(table: StudyTable, folder: Path) -> None:
     """table.csv, .md, .tex and .json."""
     tables.write_csv(folder / "table.csv", records(table))
+    shown = [printed(table), printed_tuning(table)]
     for suffix in (".md", ".tex"):
-        tables.write_tables(folder / f"table{suffix}", [printed(table)])
+        tables.write_tables(folder / f"table{suffix}", [one for one in shown if one is not None])
     write_json(folder / "table.json", as_dict(table))

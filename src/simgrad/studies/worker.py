@@ -13,14 +13,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import Busy, InputError, OutOfMemory
 from simgrad.core.extras import import_extras
+from simgrad.core.files import held
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import LAST, Run, write_info
+from simgrad.runs.run import LAST, LOCK, Run, write_info
 from simgrad.studies.study import Study
+from simgrad.studies.trials import Trials
 from simgrad.training.graph import give_back
 from simgrad.training.rounds import train
 from simgrad.training.schedule import total_epochs
@@ -32,7 +35,45 @@ _PATIENCE = 0.5  # seconds between two looks at a run that another process works
 
 
 def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = None) -> int:
-    """Train what is left of a study; how many runs failed."""
+    """Train what is left of a study; how many runs failed. Of a tuned one the trials come first."""
+    shared: dict[Any, Any] = {}
+    with politely():
+        failed = _search(study, threads, shared, log)
+        return failed if stop_asked() else failed + _train_all(study, threads, shared, log)
+
+
+def _search(
+    study: Study, threads: int, shared: dict[Any, Any], log: Callable[[str], None] | None
+) -> int:
+    """Try settings until every row has one; how many rows have none."""
+    if not study.tunings:
+        return 0
+
+    def one(path: Path, recipe: Recipe) -> Exception | None:
+        return _train(path, recipe, shared, study.round_one(recipe))
+
+    def ready() -> bool:
+        """A run of a row whose setting is chosen, while other rows are still searched."""
+        for path, recipe in study.jobs():
+            if Run(path).info.get("status") in ("waiting", "stopped") and not held(path / LOCK):
+                return one(path, recipe) is None
+        return False
+
+    trials = Trials(study.tunings, one, ready)
+    _side_by_side(threads, lambda: trials.work(log))
+    return sum(tuning.record is None for tuning in study.tunings)
+
+
+def _side_by_side(threads: int, labour: Callable[[], None]) -> None:
+    with ThreadPoolExecutor(threads) as crew:
+        for done in [crew.submit(labour) for _ in range(threads)]:
+            done.result()  # an error of ours is no run's: it is told
+
+
+def _train_all(
+    study: Study, threads: int, shared: dict[Any, Any], log: Callable[[str], None] | None
+) -> int:
+    """Train the runs of the table; how many failed."""
     jobs = [job for job in study.jobs() if not _through(job[0])]
     jobs.sort(key=lambda job: -total_epochs(job[1]))  # nobody waits for a long run at the end
     taking = threading.Lock()
@@ -40,7 +81,6 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
     # Runs that waited for another process, their own or the first of two rounds: as they were then.
     taken: dict[Path, dict[str, Any]] = {}
     crowded: set[Path] = set()  # runs that found no room on the GPU
-    shared: dict[Any, Any] = {}
 
     def labour() -> None:
         while True:
@@ -71,12 +111,7 @@ def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = Non
             if log is not None:
                 log(f"{folder.name}: {problem or Run(folder).info.get('status')}")
 
-    crew = [threading.Thread(target=labour) for _ in range(threads)]
-    with politely():  # a signal ends every run at its next step, ready to be resumed
-        for thread in crew:
-            thread.start()
-        for thread in crew:
-            thread.join()
+    _side_by_side(threads, labour)
     return len(failed)
 
 

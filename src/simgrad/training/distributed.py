@@ -1,43 +1,72 @@
-"""Several processes, one batch: each encodes its share, all weigh the whole.
+"""Several processes, one batch: each reads and encodes its share, and weighs it against all.
 
-Every process gathers what the others encoded, computes the loss of the whole batch and sends back
-its part of it, one over their number. Its own share alone has a gradient history; it gets that of
-the whole loss. What works on the gathered batch (a captioner, a learned temperature) gets its
-gradient in parts. The sum over all processes is the gradient of one process on the whole batch.
+Images are shared out in order, captions go with their image. Where a model encodes to vectors, the
+objective is `simgrad.distributed`: texts go round, and nobody holds the whole batch. Where it
+compares sets, captions are gathered, and each process compares its own images with them.
+The processes' gradients are added: that is the gradient of one process on the whole batch.
 Started by `torchrun`; without it nothing here does anything.
 """
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from simgrad.core.errors import InputError
 from simgrad.models.base import Encoded
+from simgrad.objectives.engine.ring import Processes
+
+# What a broken connection is called, by the libraries below; their exceptions have no kind.
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "connectFullMesh")
+
+
+class LostProcess(InputError):
+    """Another process of this run has ended."""
 
 
 @contextmanager
 def together() -> Iterator[None]:
     """Join the processes that torchrun started, if it did, for as long as training lasts."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
-        yield
+        with _naming_a_lost_process():
+            yield
         return
     gpu = torch.cuda.is_available()
     if gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if gpu else "gloo")
+    # What processes tell each other beside the work goes by gloo: a GPU need not be waited for,
+    # and who is gone is noticed at once.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
+    try:
+        with _naming_a_lost_process():
+            yield
+    finally:
+        with suppress(RuntimeError):  # of a process that is gone
+            dist.destroy_process_group()
+
+
+@contextmanager
+def _naming_a_lost_process() -> Iterator[None]:
     try:
         yield
-    finally:
-        dist.destroy_process_group()
+    except RuntimeError as error:
+        lost = isinstance(error, dist.DistNetworkError) or any(t in str(error) for t in _LOST)
+        if not lost or size() == 1:
+            raise
+        raise LostProcess(
+            f"process {rank()} of {size()}: another process of this run has ended; it may have "
+            "been killed, or it tells the reason itself. The same command goes on from the last "
+            "checkpoint."
+        ) from None
 
 
 def wait() -> None:
     """Until every process is here."""
-    if size() > 1:
-        dist.barrier()
+    any_of(False)
 
 
 def size() -> int:
@@ -54,7 +83,7 @@ def any_of(flag: bool) -> bool:
     """Whether it is true in any process; a meeting of all of them."""
     if size() == 1:
         return flag
-    told = torch.tensor([int(flag)], device=_device())
+    told = torch.tensor([int(flag)])
     dist.all_reduce(told, op=dist.ReduceOp.MAX)
     return bool(told.item())
 
@@ -63,71 +92,85 @@ def first(value: float) -> float:
     """The first process's number, in all of them."""
     if size() == 1:
         return value
-    told = torch.tensor([value], dtype=torch.float64, device=_device())
+    told = torch.tensor([value], dtype=torch.float64)
     dist.broadcast(told, 0)
     return float(told.item())
 
 
-def _device() -> torch.device:
-    """Where messages must lie."""
-    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+def largest(count: int) -> int:
+    """Of all processes."""
+    told = torch.tensor([count])
+    if size() > 1:
+        dist.all_reduce(told, op=dist.ReduceOp.MAX)
+    return int(told)
 
 
-def share(count: int) -> slice:
-    """The rows that this process encodes: contiguous, as even as possible."""
-    world, mine = size(), rank()
-    return slice(count * mine // world, count * (mine + 1) // world)
+def before(count: int) -> int:
+    """How many there are in the processes before this one, where there are `count` here."""
+    if size() == 1:
+        return 0
+    return sum(int(part) for part in Processes().gather(torch.tensor([[count]]))[: rank()])
 
 
-def gather(own: Encoded, count: int) -> Encoded:
-    """What all processes encoded, in order; gradients flow to the own share alone."""
+def every(rows: Tensor) -> Tensor:
+    """(k, ...) of all processes, in order; a gradient reaches the own rows, as it is found here."""
+    if size() == 1:
+        return rows
+    parts = Processes().gather(rows.detach())
+    parts[rank()] = rows
+    return torch.cat(parts)
+
+
+def gather(own: Encoded) -> Encoded:
+    """What all processes encoded, in order; gradients of all of them reach the own share."""
     if size() == 1:
         return own
-    masked = own.tokens is not None
-    return Encoded(
-        None if own.vectors is None else _gather(own.vectors, count),
-        _gather(own.tokens, count) if own.tokens is not None else None,
-        _gather(own.real(), count) if masked else None,
-    )
+    tokens = mask = None
+    if own.tokens is not None:
+        more = largest(own.tokens.shape[1]) - own.tokens.shape[1]
+        tokens = _joined(nn.functional.pad(own.tokens, (0, 0, 0, more)))
+        mask = every(nn.functional.pad(own.real(), (0, more)).to(torch.uint8)).bool()
+    return Encoded(None if own.vectors is None else _joined(own.vectors), tokens, mask)
 
 
-def _gather(own: Tensor, count: int) -> Tensor:
-    world, mine = size(), rank()
-    counts = [count * (r + 1) // world - count * r // world for r in range(world)]
-    # Sets may have other lengths elsewhere, and shares may differ by one row: pad, then cut.
-    lengths = [torch.zeros(1, dtype=torch.long, device=own.device) for _ in range(world)]
-    local = torch.tensor([own.shape[1] if own.dim() > 2 else 0], device=own.device)
-    if own.dtype == torch.bool:
-        local = torch.tensor([own.shape[1]], device=own.device)
-    dist.all_gather(lengths, local)
-    longest = int(torch.cat(lengths).max())
-    padded = _pad(own, max(counts), longest)
-    if padded.requires_grad:
-        # Of the whole loss, not of a part.
-        padded.register_hook(lambda gradient: gradient * world)  # type: ignore[no-untyped-call]
-    sent = padded.detach().contiguous()
-    as_bytes = sent.to(torch.uint8) if sent.dtype == torch.bool else sent
-    received = [torch.empty_like(as_bytes) for _ in range(world)]
-    dist.all_gather(received, as_bytes)
-    parts = [padded if r == mine else received[r].to(own.dtype) for r in range(world)]
-    return torch.cat([part[:n] for part, n in zip(parts, counts, strict=True)])
+def _joined(rows: Tensor) -> Tensor:
+    joined: Tensor = _Joined.apply(rows)  # type: ignore[no-untyped-call]
+    return joined
 
 
-def _pad(x: Tensor, rows: int, length: int) -> Tensor:
-    pads = [0, 0] * (x.dim() - 1)
-    pads += [0, rows - len(x)]
-    if length:  # (n, length, ...): the second dimension is padded too
-        pads[-3] = length - x.shape[1]
-    return nn.functional.pad(x, pads)
+class _Joined(torch.autograd.Function):
+    """Rows of all processes."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        parts = Processes().gather(own)
+        start = sum(len(part) for part in parts[: rank()])
+        ctx.rows = slice(start, start + len(own))
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return total[ctx.rows]
+
+
+def total(value: Tensor) -> Tensor:
+    """The sum over all processes, for a look at it."""
+    if size() == 1:
+        return value
+    return Processes().sum(value.detach())
 
 
 def add_gradients(model: nn.Module, learned: nn.Module) -> None:
     """Sum the processes' gradients, of the model and of what objectives learn."""
     if size() == 1:
         return
-    for parameter in model.parameters():
-        if parameter.requires_grad and parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    for parameter in (*model.parameters(), *learned.parameters()):
-        if parameter.grad is not None:
+    every = [p for p in (*model.parameters(), *learned.parameters()) if p.requires_grad]
+    used = torch.tensor([int(p.grad is not None) for p in every])
+    dist.all_reduce(used, op=dist.ReduceOp.MAX)  # a process without a share may have none
+    for parameter, there in zip(every, used.tolist(), strict=True):
+        if there:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)

@@ -7,8 +7,6 @@ RepL4NLP 2021).
 2. Take the loss of all pieces together, and its gradient for what was encoded.
 3. Encode each piece again, this time keeping it, and send that gradient back through it.
 Each piece is encoded with the same random numbers both times, so dropout does not change between.
-
-Of several processes each encodes its share, and all see the whole batch (`distributed.py`).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +19,6 @@ from torch import Tensor
 
 from simgrad.data.batches import Batch
 from simgrad.models.base import Encoded, RetrievalModel
-from simgrad.training import distributed
 
 Encode = Callable[[slice], Encoded]
 
@@ -50,46 +47,38 @@ class Encoder:
         self._sides: list[_Side] = []  # of the batch in work, where it is in pieces
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
-        """All images and all captions of the batch, those of other processes included."""
+        """All images and all captions of the batch."""
         images, captions = len(batch.images), len(batch.tokens)
-        image_rows, caption_rows = distributed.share(images), distributed.share(captions)
 
         def images_of(rows: slice) -> Encoded:
-            some = _at_least_one(rows)
             with self.autocast():
-                return self.model.encode_images(batch.images[some]).select(_all_of(rows))
+                return self.model.encode_images(batch.images[rows])
 
         def captions_of(rows: slice) -> Encoded:
-            some = _at_least_one(rows)
             with self.autocast():
-                encoded = self.model.encode_captions(batch.tokens[some], batch.lengths[some])
-            return encoded.select(_all_of(rows))
+                return self.model.encode_captions(batch.tokens[rows], batch.lengths[rows])
 
         if self.micro_batch is None or self.micro_batch >= max(images, captions):
-            own = images_of(image_rows), captions_of(caption_rows)
-        else:
-            self._sides = [
-                self._in_pieces(images_of, image_rows, batch),
-                self._in_pieces(captions_of, caption_rows, batch),
-            ]
-            own = self._sides[0].leaf, self._sides[1].leaf
-        return distributed.gather(own[0], images), distributed.gather(own[1], captions)
+            return images_of(slice(0, images)), captions_of(slice(0, captions))
+        self._sides = [
+            self._in_pieces(images_of, images, batch),
+            self._in_pieces(captions_of, captions, batch),
+        ]
+        return self._sides[0].leaf, self._sides[1].leaf
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of the loss to the parameters."""
-        part = loss / distributed.size() if distributed.size() > 1 else loss
-        part.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         sides, self._sides = self._sides, []
         for side in sides:
             for piece, random in zip(side.pieces, side.random, strict=True):
                 with _same_random(random, side.device):
                     again = side.encode(piece)
-                first = side.pieces[0].start
-                _send_back(again, side.leaf, slice(piece.start - first, piece.stop - first))
+                _send_back(again, side.leaf, piece)
 
-    def _in_pieces(self, encode: Encode, rows: slice, batch: Batch) -> _Side:
+    def _in_pieces(self, encode: Encode, count: int, batch: Batch) -> _Side:
         assert self.micro_batch is not None
-        device, pieces = batch.images.device, list(_pieces(rows, self.micro_batch))
+        device, pieces = batch.images.device, list(_pieces(count, self.micro_batch))
         random, parts = [], []
         for piece in pieces:
             random.append(_random_state(device))
@@ -98,19 +87,9 @@ class Encoder:
         return _Side(encode, pieces, random, _leaf(Encoded.cat(parts)), device)
 
 
-def _pieces(rows: slice, size: int) -> Iterator[slice]:
-    for start in range(rows.start, max(rows.stop, rows.start + 1), size):
-        yield slice(start, min(start + size, rows.stop))
-
-
-def _at_least_one(rows: slice) -> slice:
-    """A process may have no share of a small batch, but layers cannot take nothing."""
-    return slice(rows.start, max(rows.stop, rows.start + 1))
-
-
-def _all_of(rows: slice) -> slice:
-    """The same rows, of what was encoded of them alone."""
-    return slice(0, rows.stop - rows.start)
+def _pieces(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
 
 
 def _leaf(encoded: Encoded) -> Encoded:

@@ -148,6 +148,7 @@ class Captured:
             recipe.graphs
             and device.type == "cuda"
             and source.resident
+            and model.can_capture()
             and recipe.micro_batch is None
             and recipe.precision != "fp16"
             and _captions(recipe) <= _LARGEST

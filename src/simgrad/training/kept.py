@@ -1,13 +1,15 @@
 """What a run keeps: its best weights, and in a checkpoint everything needed to go on."""
 
+import shutil
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from simgrad.evaluation import Ranks
 from simgrad.models import save
 from simgrad.runs.prepare import Prepared
-from simgrad.runs.run import BEST, LAST
+from simgrad.runs.run import BEST, LAST, VALIDATED
 from simgrad.training import distributed, state
 from simgrad.training.optimizing import Optimizer
 from simgrad.training.progress import Progress
@@ -26,6 +28,7 @@ class Kept:
         self.total = torch.zeros((), device=self.device, dtype=torch.float64)  # losses, summed
         self.triplets: dict[str, Tensor] = {}  # by part of the run
         self.best: dict[str, Tensor] | None = None  # weights that are not on disk yet
+        self.ranks: Ranks | None = None  # on the validation split, of the best weights: likewise
 
     def note_best(self, score: float, objective: nn.Module) -> None:
         """These weights are the best so far; the next checkpoint writes them."""
@@ -34,10 +37,22 @@ class Kept:
         at.best_objective = {k: v.tolist() for k, v in objective.state_dict().items()}
         self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
 
+    def write_ranks(self) -> None:
+        """How the best weights ranked the validation split."""
+        if self.ranks is not None:
+            self.ranks.save(self.folder / VALIDATED)
+            self.ranks = None
+
+    def drop_weights(self) -> None:
+        """What a trial leaves behind are its scores."""
+        shutil.rmtree(self.folder / BEST, ignore_errors=True)
+        state.forget(self.folder / LAST)
+
     def write(self, select: str, seconds: float) -> None:
         """Write a checkpoint; of several processes the first does."""
         if distributed.rank() > 0:
             return
+        self.write_ranks()
         if self.best is not None:
             self._write_best(self.best, select)
             self.best = None

@@ -7,7 +7,7 @@ bit.
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,13 @@ from simgrad.training.display import Display
 from simgrad.training.encoder import Encoder
 from simgrad.training.graph import Captures, give_back, own_stream
 from simgrad.training.kept import Kept
+from simgrad.training.loggers import Log
 from simgrad.training.observe import observe, spread
 from simgrad.training.optimizing import Optimizer
 from simgrad.training.records import Records, claim
+from simgrad.training.scales import start_scales
 from simgrad.training.schedule import moment, part_of_run, total_epochs
+from simgrad.training.shares import own_share
 from simgrad.training.stopping import Stopping, politely
 from simgrad.training.trouble import (
     cures_of_collapse,
@@ -50,6 +53,7 @@ from simgrad.training.trouble import (
     not_finite,
 )
 from simgrad.training.weighing import each_with_its_image, weigh
+from simgrad.training.wise import mix
 
 
 def train_round(
@@ -60,6 +64,7 @@ def train_round(
     quiet: bool = False,
     stop_after: float | None = None,
     shared: dict[Any, Any] | None = None,
+    log: Log | None = None,
 ) -> Run:
     """Train, or go on training, in `folder`; a finished run is returned as it is.
 
@@ -79,7 +84,7 @@ def train_round(
                     state.forget(folder / run.LAST)  # a kill may have come before that
                 return Run(folder)
             with threads(_threads_before(folder)):
-                _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared)
+                _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared, log)
             give_back()  # captured steps above all: others are waiting for memory
             distributed.wait()
     return Run(folder)
@@ -98,12 +103,13 @@ def _go_on(
     quiet: bool,
     asked_to_stop: Stopping,
     shared: dict[Any, Any] | None,
+    log: Log | None,
 ) -> None:
     training: Training | None = None
     with naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0):
         prepared = prepare(recipe, dataset, shared)
-        training = Training(recipe, folder, prepared, quiet)
-        with politely(), own_stream(prepared.device):
+        training = Training(recipe, folder, prepared, quiet, log)
+        with politely(), own_stream(prepared.device), closing(training.records):
             training.go(asked_to_stop)
 
 
@@ -116,6 +122,8 @@ class Step:
         self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
         for each in self.objectives.values():
             each.replays = False  # steps are captured as a whole, where it helps
+            each.mean = each.mean or recipe.reduction == "mean"
+        self.scales = start_scales(model, self.objectives.values())
         self.learned = nn.ModuleList(self.objectives.values())  # temperatures and the like
         self.optimizer = Optimizer(model, self.learned, recipe, device)
         self.encoder = Encoder(model, recipe.micro_batch, self.optimizer.autocast)
@@ -149,30 +157,47 @@ class Step:
         drawn = drawn or Drawn.of(batch.index, self.device)
         if pairs and self.model.mixes_images():
             batch, drawn = each_with_its_image(batch, drawn)
+        loss = self.loss(batch, objective, present, drawn)
+        # Backward: W to the encoders' weights.
+        self.encoder.backward(self.optimizer.scaled(loss))
+        return loss.detach()
+
+    def loss(
+        self,
+        batch: Batch,
+        objective: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
+        """The loss of a batch, ready to be sent back."""
         # Encode: n images and m captions, each to a vector (n, d) or to a set of them (n, k, d).
         images, captions = self.encoder.encode(batch)
         # Weigh: similarities S (n, m) to weights W = dL/dS (n, m), and the loss.
         with torch.autocast(self.device.type, enabled=False):
-            loss = weigh(
+            return weigh(
                 self.model,
                 self.objectives[objective],
                 images,
                 captions,
                 batch,
-                pairs=pairs,
+                pairs=self.recipe.positives == "pairs",
                 present=present,
                 drawn=drawn,
                 autocast=self.optimizer.autocast,
             )
-        # Backward: W to the encoders' weights.
-        self.encoder.backward(self.optimizer.scaled(loss))
-        return loss.detach()
 
 
 class Training:
     """A run in progress."""
 
-    def __init__(self, recipe: Recipe, folder: Path, prepared: Prepared, quiet: bool) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        prepared: Prepared,
+        quiet: bool,
+        log: Log | None = None,
+    ) -> None:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.model, self.device = prepared.model, prepared.device
         self.split = prepared.dataset.split("train")
@@ -188,7 +213,7 @@ class Training:
         self.kept = Kept(folder, prepared, self.step.learned, self.step.optimizer)
         self.progress = self.kept.progress
         self.display = Display(recipe, quiet or distributed.rank() > 0)
-        self.records = Records(folder, recipe, prepared, writes=distributed.rank() == 0)
+        self.records = Records(folder, recipe, prepared, distributed.rank() == 0, log)
         self.started = self.saved = time.monotonic()
 
     def go(self, asked_to_stop: Callable[[], bool]) -> None:
@@ -196,15 +221,35 @@ class Training:
         with building:  # a run beside this one may be drawing its initial weights
             torch.manual_seed(self.recipe.seed)
             self._resume()
+            if distributed.rank() > 0:  # dropout by chances of its own; those of the first are kept
+                own = 1_000_003 * distributed.rank() + self.progress.step
+                torch.manual_seed(self.recipe.seed + own)
         self._describe("running")
+        for text in self.step.scales if self.progress.step == 0 else ():
+            self.display.say(text)
         epochs = total_epochs(self.recipe)
         with self.display.showing(epochs):
+            if self.progress.evaluations == 0 and (self.model.config.ready or not epochs):
+                self._evaluate_first()
             while self.progress.epoch < epochs and not self.progress.over:
                 if not self._epoch(asked_to_stop):
                     self._checkpoint()
                     self._describe("stopped")
                     return
         self._finish()
+
+    def _evaluate_first(self) -> None:
+        """What a pretrained model can do before the first step."""
+        plan = self.sampler.epoch(self.split, 0)
+        if not plan:
+            raise InputError(f"no batch of {self.recipe.batch}: lower `batch`, or drop_last: false")
+        first = moment(self.recipe, 0, 0, len(plan)).objective
+        if not self.step.objectives[first].needs_offline:
+            self.model.eval()
+            with torch.no_grad():
+                self.kept.total += self.step.loss(self.sources[True].fetch(plan[0]), first)
+            self.progress.losses += 1
+        self._evaluate(plan[0], len(plan))
 
     def _epoch(self, asked_to_stop: Callable[[], bool]) -> bool:
         """The rest of an epoch; whether it was completed."""
@@ -222,9 +267,11 @@ class Training:
         # Fetch: read ahead, or, where steps are captured, as rows of numbers that lie on the GPU.
         captured = self.captures.of(source, trained=begin.train_backbone, drawn=drawn)
         take: Callable[[Any, str], Tensor] = captured or self.step.update
-        seed = recipe.seed * 100_003 + epoch
+        # Of several processes each reads its share, and cuts pictures by chances of its own.
+        seed = recipe.seed * 100_003 + epoch + 1_000_003 * distributed.rank()
+        shares = [own_share(index) for index in plan]
         batches: Any = (
-            source.batches(plan, start=at.place, seed=seed)
+            source.batches(shares, start=at.place, seed=seed)
             if captured is None
             else captured.rows(plan, at.place)
         )
@@ -304,6 +351,8 @@ class Training:
         at.since_best = 0 if better else at.since_best + 1
         if better:
             self.kept.note_best(score, chosen)
+            if recipe.trial:
+                self.kept.ranks = metrics.ranks
         at.over = bool(recipe.early_stop) and at.since_best >= (recipe.early_stop or 0)
         trained = now.train_backbone and model.inputs.images == "pixels"
         found = at.watch.look(
@@ -319,7 +368,9 @@ class Training:
         self.display.evaluated(entry, on_cpu=self.device.type == "cpu")
 
     def _observe(self, index: IndexBatch, chosen: Objective) -> dict[str, Any]:
-        """How the objective spreads its weight over one training batch."""
+        """How the objective spreads its weight over one training batch; one process looks."""
+        if distributed.rank() > 0:
+            return {}
         batch, pairs = self.prepared.train.fetch(index), self.recipe.positives == "pairs"
         attention, triplets = observe(chosen, self.model, batch, pairs=pairs)
         self.kept.triplets[part_of_run(self.recipe, self.progress.epoch)] = triplets
@@ -349,10 +400,18 @@ class Training:
         self.display.say(f"going on from step {at.step}.")
 
     def _finish(self) -> None:
-        """Test the best checkpoint once, and only now."""
+        """Test the best checkpoint once, and only now; a trial's never."""
+        if self.recipe.trial:
+            if distributed.rank() == 0:
+                self.kept.write_ranks()
+                self._describe("finished")
+                self.kept.drop_weights()
+            return
         self._checkpoint()
         if distributed.rank() > 0:
             return
+        if self.recipe.wise:
+            mix(self.recipe, self.folder, self.prepared)
         with building:  # its weights are drawn before they are read
             best = Run(self.folder).load(str(self.device))
         self.records.triplets(self.kept.triplets)

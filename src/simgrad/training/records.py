@@ -6,6 +6,7 @@
 """
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,8 @@ from simgrad.runs.run import (
     write_info,
 )
 from simgrad.runs.tested import what_is_tested
+from simgrad.training.loggers import LOGGERS, Log, chosen
 from simgrad.training.progress import Progress
-
-TENSORBOARD = "tensorboard"
-
 
 # Where the data lie; what they hold is compared when they are opened.
 _PLACE = ("data", "features", "skip")
@@ -62,11 +61,19 @@ def claim(recipe: Recipe, folder: Path, dataset: Dataset | None = None) -> None:
 class Records:
     """The files of one run; of several processes the first alone writes them."""
 
-    def __init__(self, folder: Path, recipe: Recipe, prepared: Prepared, writes: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        prepared: Prepared,
+        writes: bool,
+        log: Log | None = None,
+    ) -> None:
         self.folder, self.recipe, self.prepared, self.writes = folder, recipe, prepared, writes
         self.every = recipe.attention_every
-        self.tensorboard = _tensorboard() if recipe.tensorboard and writes else None
-        self.writer: Any = None
+        self.named = chosen(recipe) if writes else []
+        self.logs: list[Log] = [log] if log is not None and writes else []
+        self.at_end = ExitStack()
 
     def begin(self, evaluations: int, step: int) -> None:
         """Keep what was noted before a checkpoint: what came after it will come again."""
@@ -79,8 +86,8 @@ class Records:
                 lines = path.read_text(encoding="utf-8", errors="replace").splitlines(True)
                 with atomic_write(path) as file:
                     file.writelines(lines[:count])
-        if self.tensorboard is not None:
-            self.writer = self.tensorboard(str(self.folder / TENSORBOARD), purge_step=step + 1)
+        for name in self.named:
+            self.logs.append(LOGGERS[name](self.folder, self.recipe, step, self.at_end))
 
     def evaluation(self, entry: dict[str, Any]) -> None:
         self._add(HISTORY, entry)
@@ -126,10 +133,12 @@ class Records:
         path = self.folder / name
         with writing(path), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
-        if self.writer is not None:
-            for figure, value in figures(entry).items():
-                self.writer.add_scalar(figure, value, entry["step"])
-            self.writer.flush()
+        for log in self.logs:
+            log(entry["step"], figures(entry))
+
+    def close(self) -> None:
+        """Nothing more will be noted."""
+        self.at_end.close()
 
 
 def figures(entry: dict[str, Any], within: str = "") -> dict[str, float]:
@@ -141,15 +150,3 @@ def figures(entry: dict[str, Any], within: str = "") -> dict[str, float]:
         elif name != "step":
             found[within + name] = float(value)
     return found
-
-
-def _tensorboard() -> Any:
-    """The kind of writer; told before a run begins, not at its first evaluation."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError(
-            "recipe: tensorboard: true needs a package that is not here: "
-            "pip install 'simgrad[tensorboard]', or leave it out."
-        ) from None
-    return SummaryWriter

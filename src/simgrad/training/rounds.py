@@ -10,6 +10,7 @@ from simgrad.runs.prepare import building, opened
 from simgrad.runs.recipe import Recipe, read_recipe
 from simgrad.runs.run import BEST, RECIPE, Run
 from simgrad.training import distributed
+from simgrad.training.loggers import Log
 from simgrad.training.loop import train_round
 
 ROUND_ONE = "round1"  # folder of a run's first round, where no other run shares it
@@ -24,6 +25,7 @@ def train(
     stop_after: float | None = None,
     shared: dict[Any, Any] | None = None,
     round_one: Path | None = None,
+    log: Log | None = None,
 ) -> Run:
     """Train, or go on training, in `folder`; a finished run is returned as it is.
 
@@ -36,17 +38,26 @@ def train(
         shared: what runs side by side in one process have read, kept for the others.
         round_one: of a recipe of two rounds, where the first is trained; other runs may share it.
             `folder/round1` if left out.
+        log: called with a step and figures by name at every evaluation; not in a first round.
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
     recipe = trained_on(recipe.settled(), dataset)
     if recipe.second_round is None:
         return train_round(
-            recipe, folder, dataset=dataset, quiet=quiet, stop_after=stop_after, shared=shared
+            recipe,
+            folder,
+            dataset=dataset,
+            quiet=quiet,
+            stop_after=stop_after,
+            shared=shared,
+            log=log,
         )
     folder = Path(folder)
     place = round_one or folder / ROUND_ONE
     with distributed.together():  # parted and joined again, processes may take old addresses
-        return _train_two(recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared)
+        return _train_two(
+            recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared, log=log
+        )
 
 
 def _train_two(
@@ -57,6 +68,7 @@ def _train_two(
     dataset: Dataset | None = None,
     quiet: bool = False,
     shared: dict[Any, Any] | None = None,
+    log: Log | None = None,
 ) -> Run:
     """Round one and what is mined with it in `round_one`, round two in `folder`."""
     alone = recipe.replace(second_round=None)
@@ -72,7 +84,12 @@ def _train_two(
     if recipe.from_round_one:
         changes["start_from"] = str(first.path / BEST)
     return train_round(
-        second.replace(**changes).settled(), folder, dataset=dataset, quiet=quiet, shared=shared
+        second.replace(**changes).settled(),
+        folder,
+        dataset=dataset,
+        quiet=quiet,
+        shared=shared,
+        log=log,
     )
 
 

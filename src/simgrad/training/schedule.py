@@ -1,5 +1,6 @@
 """What changes while training goes on: learning rate, loss scale, objective, what is frozen."""
 
+import math
 from dataclasses import dataclass
 
 from simgrad.runs.recipe import Recipe
@@ -32,9 +33,11 @@ def moment(recipe: Recipe, epoch: int, step_in_epoch: int, steps_per_epoch: int)
     stage_epochs = recipe.finetune_epochs if finetuning else recipe.epochs
     step = stage_epoch * steps_per_epoch + step_in_epoch
     steps = max(1, stage_epochs * steps_per_epoch)
-    if recipe.decay == "linear":
+    if recipe.decay in ("linear", "cosine"):
         rising = recipe.warmup * steps
         factor = step / rising if step < rising else (steps - step) / max(1.0, steps - rising)
+        if recipe.decay == "cosine" and step >= rising:
+            factor = (1 - math.cos(math.pi * factor)) / 2
     else:
         factor = 0.1 ** (stage_epoch // recipe.decay_every)
         if recipe.warmup:

@@ -13,7 +13,9 @@ from simgrad.mining.drawing import Drawn
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives
 from simgrad.objectives.engine.tensors import attach
+from simgrad.objectives.spread import Distributed
 from simgrad.runs.outside import offline_similarities
+from simgrad.training import distributed
 
 
 def weigh(
@@ -45,20 +47,75 @@ def weigh(
             batch.images[own[0]], batch.tokens[own[1]], batch.lengths[own[1]], owner, batch.index
         )
     with autocast():
-        auxiliary = model.auxiliary_loss(images, captions, batch)
+        auxiliary = _auxiliary(model, images, captions, batch)
     positives: Tensor | Positives | None = batch.image_of_caption
     if pairs:
         images, positives = images.select(batch.image_of_caption), None
     elif present is not None:
         positives = Positives.of_captions(batch.image_of_caption, len(images), present)
     value: Tensor
-    if model.embeds:
-        value = objective(vectors_of(images), vectors_of(captions), positives, offline)
-    elif weighs_few(objective, len(images), len(captions)):
-        value = loss_of_few(objective, model, images, captions, positives, offline)
+    if not model.embeds:
+        value = _of_sets(model, objective, images, captions, positives, offline)
     else:
-        value = objective.on(model.similarities(images, captions), positives, offline)
+        rule = objective if distributed.size() == 1 else Distributed(objective, gradients="sum")
+        value = rule(vectors_of(images), vectors_of(captions), positives, offline)
     return value if auxiliary is None else value + auxiliary
+
+
+def _auxiliary(
+    model: RetrievalModel, images: Encoded, captions: Encoded, batch: Batch
+) -> Tensor | None:
+    """The model's own loss; of several processes each has a part of its gradient."""
+    sees, world = model.auxiliary_sees(), distributed.size()
+    if world == 1 or sees == "nothing":
+        return model.auxiliary_loss(images, captions, batch)
+    count = len(batch.tokens)
+    if sees == "pairs":
+        share = count / max(1.0, float(distributed.total(torch.tensor(float(count)))))
+        loss = model.auxiliary_loss(images, captions, batch) if count else None
+        own = batch.lengths.new_zeros((), dtype=torch.float32) if loss is None else loss * share
+    else:
+        every = distributed.gather(images), distributed.gather(captions)
+        loss = model.auxiliary_loss(*every, _gathered(batch, len(images)))
+        if loss is None:
+            return None
+        own = loss / world
+    return own + (distributed.total(own) - own).detach()  # the number that all see is the whole
+
+
+def _gathered(batch: Batch, images: int) -> Batch:
+    """The captions of all processes."""
+    more = distributed.largest(batch.tokens.shape[1]) - batch.tokens.shape[1]
+    return replace(
+        batch,
+        tokens=distributed.every(torch.nn.functional.pad(batch.tokens, (0, more))),
+        lengths=distributed.every(batch.lengths),
+        image_of_caption=distributed.every(batch.image_of_caption + distributed.before(images)),
+    )
+
+
+def _of_sets(
+    model: RetrievalModel,
+    objective: Objective,
+    images: Encoded,
+    captions: Encoded,
+    positives: Tensor | Positives | None,
+    offline: Offline | None,
+) -> Tensor:
+    """The loss of similarities that the model makes: each process compares its own images with
+    all captions, and weighs what all have found."""
+    rows = slice(0, len(images))
+    if distributed.size() > 1:
+        first = distributed.before(len(images))
+        rows = slice(first, first + len(images))
+        if isinstance(positives, Tensor):  # else the diagonal, of the whole as of the parts
+            positives = distributed.every(positives + first)
+        captions = distributed.gather(captions)
+        offline = None if offline is None else Offline(*map(distributed.every, offline))
+    if weighs_few(objective, len(images), len(captions)):
+        return loss_of_few(objective, model, images, captions, positives, offline, rows)
+    S = distributed.every(model.similarities(images, captions))
+    return objective.on(S, positives, offline)
 
 
 # Where a similarity is an attention of its own (SCAN, BFAN), its gradient costs more than itself.
@@ -94,12 +151,15 @@ def loss_of_few(
     captions: Encoded,
     positives: Tensor | Positives | None,
     offline: Offline | None,
+    rows: slice = slice(None),
 ) -> Tensor:
-    """`objective.on(model.similarities(images, captions), positives, offline)`."""
+    """`objective.on(model.similarities(images, captions), positives, offline)`; the images are
+    those of some rows, where other processes have the others."""
     with torch.no_grad():
-        result = objective.weigh(model.similarities(images, captions), positives, offline)
-        weights = result.i2t + result.t2i  # (images, captions)
-        pairs = weights.abs().flatten().topk(most(*weights.shape)).indices
+        S = distributed.every(model.similarities(images, captions))
+        result = objective.weigh(S, positives, offline)
+        weights = (result.i2t + result.t2i)[rows]  # (images, captions)
+        pairs = weights.abs().flatten().topk(min(most(*weights.shape), weights.numel())).indices
         image, caption = pairs // weights.shape[1], pairs % weights.shape[1]
         few = weights[image, caption]
     again = model.pairwise(images.select(image), captions.select(caption))

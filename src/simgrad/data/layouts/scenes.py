@@ -30,6 +30,11 @@ class Scenes(Layout):
     size: int = setting(64, "pixels a side of a picture")
     features: str = setting("pixels", "what models see", choices=("pixels", "global", "regions"))
     noise: float = setting(1.0, "times the usual noise of pictures and features")
+    shapes: str = setting(
+        "all",
+        "kinds of things; old: without four of them; new: one of those four in every scene",
+        choices=("all", "old", "new"),
+    )
     duplicates: float = setting(0.0, "share of scenes that nearly repeat an earlier one")
 
     def __post_init__(self) -> None:
@@ -48,5 +53,8 @@ class Scenes(Layout):
 
     def make(self, log: Log, published: bool) -> Dataset:
         splits = {name: scene_split(self, name) for name in FIRST if getattr(self, name)}
-        identity = f"{VERSION} {dataclasses.asdict(self)}"
+        settings = dataclasses.asdict(self)
+        if self.shapes == "all":  # as it was called before there were others
+            del settings["shapes"]
+        identity = f"{VERSION} {settings}"
         return Dataset(name=str(self), layout=self.name, splits=splits, identity=identity)

@@ -47,7 +47,7 @@ def scene_split(world: "Scenes", name: str) -> Split:
 
     @functools.lru_cache(maxsize=1 << 16)
     def scene(row: int) -> Scene:
-        return make_scene(world.seed, first + row, world.duplicates, first)
+        return make_scene(world.seed, first + row, world.duplicates, first, world.shapes)
 
     @functools.lru_cache(maxsize=1 << 16)
     def captions_of(row: int) -> tuple[str, ...]:

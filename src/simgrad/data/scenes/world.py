@@ -121,11 +121,19 @@ def relations(scene: Scene, first: int, second: int) -> frozenset[str]:
     )
 
 
-def make_scene(seed: int, index: int, duplicates: float = 0.0, first: int = 0) -> Scene:
+# Kinds of things that a world of `old` shapes does not have, and every scene of `new` ones does.
+HELD = tuple(range(len(KINDS) - 4, len(KINDS)))
+_EVERY, _OLD = tuple(range(len(KINDS))), tuple(range(len(KINDS) - 4))
+
+
+def make_scene(
+    seed: int, index: int, duplicates: float = 0.0, first: int = 0, shapes: str = "all"
+) -> Scene:
     """The scene number `index` of the world `seed`.
 
     With a probability of `duplicates` it is a slight variation of an earlier scene, one of those
-    numbered from `first` on.
+    numbered from `first` on. `shapes`: all kinds of things; old: without the last four; new: at
+    least one of those four.
     """
     original, rng = index, random.Random()
     while original > first and duplicates > 0:
@@ -136,12 +144,16 @@ def make_scene(seed: int, index: int, duplicates: float = 0.0, first: int = 0) -
         rng = draw if original == index else rng
         original = draw.randrange(first, original)
     if original != index:
-        return replace(_vary(make_scene(seed, original), rng), number=_number(seed, index))
+        return replace(
+            _vary(make_scene(seed, original, shapes=shapes), rng), number=_number(seed, index)
+        )
     rng = random.Random(f"scenes/{seed}/{index}")
     count = rng.choices((1, 2, 3, 4, 5), (12, 26, 28, 20, 14))[0]
     things: list[Thing] = []
-    for _ in range(count):
-        things.append(_place(_make_thing(things, rng), things, rng))
+    usual = _OLD if shapes == "old" else _EVERY
+    for k in range(count):
+        kinds = HELD if shapes == "new" and k == 0 else usual
+        things.append(_place(_make_thing(things, rng, kinds), things, rng))
     rng.shuffle(things)
     return Scene(rng.randrange(len(GROUNDS)), tuple(things), _number(seed, index))
 
@@ -150,9 +162,9 @@ def _number(seed: int, index: int) -> int:
     return random.Random(f"scenes/{seed}/{index}/number").getrandbits(62)
 
 
-def _make_thing(others: list[Thing], rng: random.Random) -> Thing:
+def _make_thing(others: list[Thing], rng: random.Random, kinds: tuple[int, ...] = _EVERY) -> Thing:
     """A thing that often shares its kind or colour with another, so that counts mean something."""
-    kind, colour = rng.randrange(len(KINDS)), rng.randrange(len(COLOURS))
+    kind, colour = kinds[rng.randrange(len(kinds))], rng.randrange(len(COLOURS))
     if others and rng.random() < 0.35:
         kind = rng.choice(others).kind
     if others and rng.random() < 0.25:

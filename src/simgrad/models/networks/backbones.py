@@ -200,12 +200,18 @@ def _transformers(
     if weights is not None and weights != "random":
         source = str(weights)
     if kept is not None:
-        network = zoo.from_settings(kept["config"])
+        network = zoo.from_settings(kept["config"], kept.get("look"))
     elif untrained and settings is not None:
         network = zoo.from_settings(settings)
     else:
         network = zoo.from_folder(source, name, untrained)
-    return Backbone(name, network, size=network.size, transform="clip", mean_std=network.mean_std)
+    return Backbone(
+        name,
+        network,
+        size=network.size,
+        transform=network.transform,
+        mean_std=network.mean_std,
+    )
 
 
 def _timm(name: str, weights: str | Path | None, untrained: bool) -> Backbone:

@@ -77,9 +77,10 @@ def last_state(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
     """(m, L, d) -> (m, hidden): the state after each sequence's last real step.
 
     A one-way GRU's state there cannot depend on the padding behind it, so a GPU runs the padded
-    batch and picks; on a CPU, where steps cost arithmetic rather than launches, packing is faster.
+    batch and picks; on a CPU, where steps cost arithmetic rather than launches, packing is faster
+    (other programs' formats have no packing).
     """
-    if not x.is_cuda:
+    if not x.is_cuda and not torch.compiler.is_exporting():
         packed = nn.utils.rnn.pack_padded_sequence(
             x, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
@@ -140,7 +141,7 @@ class BiGru(nn.Module):
 
 def turned(lengths: Tensor, longest: int) -> Tensor:
     """(m, longest): where each step is, read from the end; padding stays in its place."""
-    steps = torch.arange(longest, device=lengths.device).expand(len(lengths), longest)
+    steps = torch.arange(longest, device=lengths.device).expand(lengths.shape[0], longest)
     return torch.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
 
 

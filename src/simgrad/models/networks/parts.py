@@ -58,6 +58,16 @@ _FILES = (
     "pytorch_model.bin",
     "tokenizer.json",
     "vocab.txt",
+    # processors and tokenizers of dual encoders, weights in several files
+    "processor_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "model.safetensors.index.json",
+    "model-*.safetensors",
+    "modules.json",
+    "1_Pooling/config.json",
 )
 
 
@@ -102,6 +112,22 @@ def _from_hub(source: str, option: str, wanted: str) -> Path:
         return Path(snapshot_download(source, allow_patterns=list(_FILES)))
     except Exception as error:  # no package, no network, no such name: one answer serves all
         raise InputError(f"{message} ({type(error).__name__})") from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """transformers shows no bars for what takes a moment, and tells nothing that we check."""
+    from transformers.utils import logging
+
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

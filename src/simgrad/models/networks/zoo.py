@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json
 from simgrad.models.networks.backbone_weights import read
 from simgrad.models.networks.parts import pretrained_folder
+from simgrad.models.networks.processing import read_pictures
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
 _IMAGENET: MeanStd = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -19,14 +19,25 @@ _IMAGENET: MeanStd = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 class TransformersNetwork(nn.Module):
     """A vision model of `transformers`, or the vision half of a model with two."""
 
-    def __init__(self, model: Any, mean_std: MeanStd = _IMAGENET) -> None:
+    def __init__(self, model: Any, look: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.model: Any = getattr(model, "vision_model", model)
         config = self.model.config
-        self.settings = {"config": {**config.to_diff_dict(), "model_type": config.model_type}}
-        self.mean_std = mean_std
-        self.size = _side(getattr(config, "image_size", None) or 224)
+        size = _side(getattr(config, "image_size", None) or 224)
+        usual = {"size": size, "transform": "clip", "mean": _IMAGENET[0], "std": _IMAGENET[1]}
+        seen = {**usual, **(look or {})}
+        self.settings = {
+            "config": {**config.to_diff_dict(), "model_type": config.model_type},
+            "look": seen,
+        }
+        self.mean_std: MeanStd = (tuple(seen["mean"]), tuple(seen["std"]))
+        self.size, self.transform = int(seen["size"]), str(seen["transform"])
         self.dimension, self.grid_dimension = self._measure()
+
+    @property
+    def by_pooler(self) -> bool:
+        """Whether its one vector is that of its pooler."""
+        return bool(self.model.config.model_type != "vit")
 
     def _measure(self) -> tuple[int, int]:
         """Widths as the network makes them: configurations name them in many ways."""
@@ -59,7 +70,7 @@ class TransformersNetwork(nn.Module):
         """(n, 3, h, w) -> (n, d)"""
         out = self._run(pixels)
         pooled: Tensor | None = getattr(out, "pooler_output", None)
-        if pooled is not None and self.model.config.model_type != "vit":
+        if pooled is not None and self.by_pooler:
             return pooled.flatten(1)
         # ViT's pooler is trained in few checkpoints; its first token always is.
         states: Tensor = out.last_hidden_state
@@ -77,13 +88,15 @@ def _side(size: Any) -> int:
     return int(size[0] if isinstance(size, list | tuple) else size)
 
 
-def from_settings(settings: dict[str, Any]) -> TransformersNetwork:
+def from_settings(
+    settings: dict[str, Any], look: dict[str, Any] | None = None
+) -> TransformersNetwork:
     """An untrained network of given settings."""
     import transformers
 
     rest = {key: value for key, value in settings.items() if key != "model_type"}
     config = transformers.AutoConfig.for_model(str(settings["model_type"]), **rest)
-    return TransformersNetwork(transformers.AutoModel.from_config(config))
+    return TransformersNetwork(transformers.AutoModel.from_config(config), look)
 
 
 def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
@@ -109,16 +122,7 @@ def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0][:160]
         raise InputError(f"{folder}: not a vision model of transformers ({reason}).") from None
-    return TransformersNetwork(model, _mean_std(folder))
-
-
-def _mean_std(folder: Path) -> MeanStd:
-    file = folder / "preprocessor_config.json"
-    told = read_json(file) if file.is_file() else {}
-    mean, std = (told.get(key) for key in ("image_mean", "image_std"))
-    if not mean or not std:
-        return _IMAGENET
-    return tuple(map(float, mean)), tuple(map(float, std))
+    return TransformersNetwork(model, read_pictures(folder))
 
 
 class TimmNetwork(nn.Module):

@@ -102,5 +102,6 @@ def _direction(
 
 def _blocks(work: Work, side: Side) -> list[tuple[int, int]]:
     size = work.block or _BLOCK.get(work.vectors.device.type, 2**21)
-    many = max(1, size // max(1, side.candidates)) if work.rule.separable else side.queries
+    many = size // max(1, side.candidates) if work.rule.separable else side.queries
+    many = max(1, many)
     return [(a, min(a + many, side.queries)) for a in range(0, side.queries, many)]

@@ -186,7 +186,8 @@ def check_total(total: float, images: Tensor, texts: Tensor) -> None:
         check_finite(texts.detach(), "texts", True)
 
 
-def check_shapes(images: Tensor, texts: Tensor) -> None:
+def check_shapes(images: Tensor, texts: Tensor, *, spread: bool = False) -> None:
+    """`spread`: a share of a batch, of which there may be nothing here."""
     if isinstance(images, Tensor) and isinstance(texts, Tensor):
         refuse_vmap(images, texts)
     for what, x in (("images", images), ("texts", texts)):
@@ -195,7 +196,7 @@ def check_shapes(images: Tensor, texts: Tensor) -> None:
             raise InputError(
                 f"{what} must be a floating-point tensor (count, dimension), not {got}."
             )
-        if x.numel() == 0:
+        if x.numel() == 0 and not (spread and x.shape[1]):
             raise InputError(f"{what} is empty: shape {tuple(x.shape)}.")
     if images.shape[1] != texts.shape[1]:
         raise InputError(

@@ -100,7 +100,8 @@ class Ring:
     def __init__(self, transport: Transport, pairs: Positives, expanded: bool) -> None:
         self.transport, (i2t, t2i) = transport, (pairs.i2t, pairs.t2i)
         lines = len(t2i.query) if expanded else t2i.queries
-        counting = len(t2i.query) if t2i.orphans else t2i.queries  # with a share of the mean
+        # Queries with a share of the mean.
+        counting = len(torch.unique(t2i.query)) if t2i.orphans else t2i.queries
         numbers = [i2t.queries, t2i.queries, lines, len(t2i.query), counting]
         gathered = transport.gather(torch.tensor([numbers], device=i2t.query.device))
         # Of each process.

@@ -67,6 +67,8 @@ def reduce(
     kinds: tuple[str, ...], terms: Vectors, dim: int, exponentials: "list[Tensor] | None" = None
 ) -> Reduced:
     """Terms to totals. Their `exponentials` may be given, where all of them are numbers."""
+    if not terms[0].shape[dim]:  # a process without a share has no candidates
+        return _nothing(kinds, terms, dim)
     totals, where = [], None
     for k, (kind, term) in enumerate(zip(kinds, terms, strict=True)):
         if kind == "sum":
@@ -82,6 +84,12 @@ def reduce(
         else:
             totals.append(_log_sum_exp(term, dim))
     return Reduced(tuple(totals), where)
+
+
+def _nothing(kinds: tuple[str, ...], terms: Vectors, dim: int) -> Reduced:
+    lines = terms[0].new_zeros(terms[0].shape[1 - dim], dtype=_number(terms))
+    where = lines.long() if "max" in kinds else None
+    return Reduced(tuple(torch.full_like(lines, _NEUTRAL[kind]) for kind in kinds), where)
 
 
 def _number(terms: Vectors) -> torch.dtype:

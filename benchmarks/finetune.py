@@ -1,0 +1,211 @@
+"""Fine-tuning a CLIP: captions a second and memory, beside a plain loop and a peer's trainer.
+
+    python -m benchmarks finetune                # two cores: a tiny CLIP
+    python -m benchmarks finetune --device cuda  # ViT-B/32 at 224 pixels, bf16, batch 256
+
+All three train the same random CLIP, saved once, on the same pictures and captions with the softmax
+of CLIP, from pictures in memory to new weights; the second epoch is timed. The plain loop is
+transformers' model and processor in a DataLoader with workers. The peer is sentence-transformers'
+trainer with MultipleNegativesRankingLoss; with GradCache, its cached form, in pieces of a quarter.
+"""
+
+import gc
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+from common import MIB, Row, goal, row
+
+_SIZES = {  # pictures, batch, pixels, settings of a tower
+    "cuda": (4096, 256, 224, None),
+    "cpu": (96, 16, 32, {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                         "num_attention_heads": 2}),
+}  # fmt: skip
+_WORKERS = 8
+
+
+def run(quick: bool = False) -> list[Row]:
+    return _rows("cpu", quick)
+
+
+def run_cuda(quick: bool = False) -> list[Row]:
+    return _rows("cuda", quick)
+
+
+def _rows(device: str, quick: bool) -> list[Row]:
+    pictures, batch, pixels, tower = _SIZES[device]
+    pictures = pictures // 2 if quick else pictures
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        data = f"scenes(train={pictures}, val=16, test=0, size={pixels})"
+        _save_clip(folder / "clip", pixels, tower)
+        found: list[Row] = []
+        for piece in (None, batch // 4):
+            setting = f"{device}, batch {batch}" + (f", pieces of {piece}" if piece else "")
+            ours = _measured(device, _ours, folder, data, batch, piece, device)
+            peers = {"sentence-transformers": _sentence_transformers}
+            if piece is None:
+                peers["a plain loop"] = _plain
+            for name, peer in peers.items():
+                try:
+                    theirs = _measured(device, peer, folder, data, batch, piece, device)
+                except ImportError as error:
+                    found.append(row(f"finetune: ours / {name}", setting, why=str(error)[:80]))
+                    continue
+                ratio = ours[0] / theirs[0]
+                found.append(
+                    row(
+                        f"finetune: ours / {name}",
+                        setting,
+                        ratio=ratio,
+                        figure=theirs[0],
+                        unit="{:,.0f} captions/s",
+                        peak_mib=theirs[1],
+                        **goal("not slower", ratio >= 1, "slower"),
+                    )
+                )
+            found.append(
+                row("finetune: ours", setting, figure=ours[0], unit="{:,.0f} captions/s",
+                    peak_mib=ours[1])
+            )  # fmt: skip
+    return found
+
+
+def _measured(device: str, way: Any, *arguments: Any) -> tuple[float, float | None]:
+    """Captions a second of the second epoch, and the most memory of the GPU."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    speed = way(*arguments)
+    peak = torch.cuda.max_memory_allocated() / MIB if device == "cuda" else None
+    return speed, peak
+
+
+def _save_clip(folder: Path, pixels: int, tower: dict[str, int] | None) -> None:
+    """A random CLIP with word pieces of the scenes' captions, as simgrad would export it."""
+    from simgrad.data.wordpieces import WordPieces
+    from simgrad.models import Inputs, build, save
+    from simgrad.runs.exporting import export_trained
+
+    captions = _pairs("scenes(train=200, val=2, test=0)")[1]
+    words = WordPieces.build(captions)
+    sizes = f"size={pixels}, patch={pixels // 7 if tower is None else 8}"
+    if tower is not None:
+        sizes += f", width={tower['hidden_size']}, layers=2, heads=2, dimension=64"
+    torch.manual_seed(0)
+    model = build(f"clip(source=none, {sizes})", Inputs.of("pixels", (3,), words))
+    save(folder / "checkpoint", model, words.cut(model.longest))
+    export_trained(folder / "checkpoint", folder / "out", "transformers")
+
+
+def _pairs(data: str) -> tuple[list[Any], list[str]]:
+    """Pictures and one caption of each."""
+    from simgrad.data import open_dataset
+
+    split = open_dataset(data).split("train")
+    assert split.pictures is not None
+    pictures = [split.pictures.picture(i) for i in range(split.num_images)]
+    return pictures, [split.captions[5 * i] for i in range(split.num_images)]
+
+
+def _ours(folder: Path, data: str, batch: int, piece: int | None, device: str) -> float:
+    from simgrad.runs.recipe import Recipe
+    from simgrad.training.rounds import train
+
+    recipe = Recipe(
+        data=data, model=f"clip(source={folder / 'clip' / 'out'})", batch=batch, micro_batch=piece,
+        objective="nt-xent(learned=true)", optimizer="adamw", lr=1e-5, weight_decay=0.1, epochs=2,
+        sampler="distinct", precision="bf16" if device == "cuda" else "float32", device=device,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as place:
+        done = train(recipe, place, quiet=True)
+        return float(done.history[-1]["samples_per_second"])
+
+
+def _plain(folder: Path, data: str, batch: int, piece: int | None, device: str) -> float:
+    import transformers
+    from torch.utils.data import DataLoader
+
+    source = folder / "clip" / "out"
+    net = transformers.AutoModel.from_pretrained(source, dtype=torch.float32).to(device).train()
+    processor = transformers.AutoProcessor.from_pretrained(source)
+    pairs = list(zip(*_pairs(data), strict=True))
+
+    def collate(some: list[Any]) -> Any:
+        images, texts = zip(*some, strict=True)
+        return processor(images=list(images), text=list(texts), padding=True, return_tensors="pt")
+
+    loader: Any = DataLoader(
+        pairs,  # type: ignore[arg-type]
+        batch,
+        shuffle=True,
+        drop_last=True,
+        collate_fn=collate,
+        num_workers=_WORKERS if device == "cuda" else 0,
+        persistent_workers=device == "cuda",
+    )
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-5, weight_decay=0.1, fused=True)
+    seconds = 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        for given in loader:
+            moved = {name: value.to(device, non_blocking=True) for name, value in given.items()}
+            with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+                loss = net(**moved, return_loss=True).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+    return len(loader) * batch / seconds
+
+
+def _sentence_transformers(
+    folder: Path, data: str, batch: int, piece: int | None, device: str
+) -> float:
+    from datasets import Dataset
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+        losses,
+    )
+    from transformers import TrainerCallback
+
+    pictures, captions = _pairs(data)
+    model = SentenceTransformer(str(folder / "clip" / "out"), device=device)
+    loss = (
+        losses.MultipleNegativesRankingLoss(model)
+        if piece is None
+        else losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=piece)
+    )
+    moments: list[float] = []
+
+    class Clock(TrainerCallback):  # type: ignore[misc]
+        def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+            moments.append(time.perf_counter())
+
+        def on_epoch_end(self, *_: Any, **__: Any) -> None:
+            if device == "cuda":
+                torch.cuda.synchronize()
+            moments.append(time.perf_counter())
+
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder / "trainer"), num_train_epochs=2, learning_rate=1e-5,
+        per_device_train_batch_size=batch, bf16=device == "cuda", use_cpu=device == "cpu",
+        dataloader_num_workers=_WORKERS if device == "cuda" else 0, dataloader_drop_last=True,
+        save_strategy="no", logging_strategy="no", report_to="none", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = SentenceTransformerTrainer(
+        model=model, args=arguments, loss=loss, callbacks=[Clock()],
+        train_dataset=Dataset.from_dict({"anchor": pictures, "positive": captions}),
+    )  # fmt: skip
+    trainer.train()
+    return len(pictures) // batch * batch / (moments[3] - moments[2])

@@ -1,0 +1,61 @@
+"""`simgrad export`: a trained model for another program."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from simgrad.core.console import print_table, say
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_write
+from simgrad.report.card import model_card
+from simgrad.runs.exporting import export_trained
+from simgrad.runs.run import RECIPE, Run
+
+
+def export(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    to: Path,
+    *,
+    format: str | None = None,
+    adapter: bool = False,
+    push: str | None = None,
+    private: bool = True,
+) -> None:
+    """Write a trained model as another program reads it, with a model card.
+
+    Args:
+        run: a run folder, or a checkpoint.
+        to: the folder to write.
+        format: transformers, sentence-transformers or onnx; the model's most usual one if left
+            out. A model that has no such form says which it has.
+        adapter: low-rank changes alone, as peft reads them; otherwise they are merged.
+        push: also upload it to the hub under this NAME, with huggingface_hub's own login.
+        private: whether a new repository there is for your eyes alone.
+    """
+    source = Path(run).expanduser()
+    trained = Run.open(source) if (source / RECIPE).is_file() else None
+    written = export_trained(source, to, format, adapter=adapter)
+    with atomic_write(to / "README.md") as file:
+        file.write(model_card(written, trained, push or str(to)))
+    files = sorted(path for path in to.rglob("*") if path.is_file())
+    rows = [(str(path.relative_to(to)), f"{path.stat().st_size / 2**20:,.2f}") for path in files]
+    print_table((f"{written.format}, in {to}", "MiB"), rows)
+    if push is not None:
+        say(f"uploaded to {_upload(to, push, private)}")
+
+
+def _upload(folder: Path, name: str, private: bool) -> str:
+    from huggingface_hub import HfApi
+
+    hub = HfApi()
+    try:
+        address = str(hub.create_repo(name, private=private, exist_ok=True))
+        hub.upload_folder(folder_path=folder, repo_id=name)
+    except Exception as error:  # no login, no network, no right to that name: one answer serves all
+        reason = str(error).strip().splitlines()[0][:160]
+        raise InputError(
+            f"--push {name}: the hub did not take it ({reason}). Log in with `hf auth login`; what "
+            f"was written is in {folder}."
+        ) from None
+    return address

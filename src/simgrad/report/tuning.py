@@ -1,0 +1,188 @@
+"""How settings were chosen: what each budget buys, what was chosen, and what mattered.
+
+From the files that a search leaves behind (`simgrad.studies.tuned`); the search itself is not
+needed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from simgrad.core.blocks import (
+    Block,
+    Callout,
+    Cell,
+    Column,
+    Details,
+    Figure,
+    Figures,
+    Key,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+)
+from simgrad.core.charts import Curve, line_chart
+from simgrad.core.spec import Range, print_value
+from simgrad.core.words import explained
+from simgrad.evaluation import metric_of
+from simgrad.report.material import Material, System
+from simgrad.studies.expected_best import best_so_far, expected_best
+from simgrad.studies.search import AGREEMENT
+
+Record = dict[str, Any]
+
+
+def tuning(material: Material) -> Section | None:
+    """Nothing where nothing was tuned."""
+    shown = [(s, s.tuned) for s in material.systems if s.tuned and s.tuned["chosen"]]
+    if not shown:
+        return None
+    select = metric_of(shown[0][1]["select"]).title
+    words = (
+        "Every row was tuned with the same number of trials. Its setting was chosen on the "
+        f"{{validation}} split by {select}; no trial was tested. Where lines cross, which row is "
+        "best depends on how much one searches."
+    )
+    keys = [Key(system.label, material.colour(system)) for system, _ in shown]
+    charts = [
+        _chart(
+            material, shown, "expected-best", f"expected best {select}", _independent,
+            expected_best, "What somebody can expect who tries so many settings at random.",
+        ),
+        _chart(
+            material, shown, "best-so-far", f"best {select} so far", _scores, best_so_far,
+            "What this search had found by then; a line that still rises could have gone on.",
+        ),
+    ]  # fmt: skip
+    blocks: list[Block] = [Paragraph(explained(words)), Figures(charts, keys)]
+    edges = [f"{system.label}: {edge}." for system, record in shown for edge in record["edges"]]
+    if edges:
+        blocks.append(Callout("Chosen at the end of a range: a better one may lie beyond", edges))
+    blocks.append(_chosen(material, shown))
+    if any(record["importance"] for _, record in shown):
+        blocks.append(_mattered(material, shown))
+    rungs = [(system, record["halving"]) for system, record in shown if record["halving"]]
+    if rungs:
+        blocks.append(_rungs(material, rungs))
+    blocks.append(Details("Every trial", [_trials(material, shown)]))
+    return Section("tuning", "How settings were chosen", "Settings", blocks)
+
+
+def _scores(record: Record) -> list[float]:
+    return [one["score"] for one in record["tried"] if one["score"] is not None]
+
+
+def _independent(record: Record) -> list[float]:
+    """Scores of trials that learned nothing from others."""
+    return [
+        one["score"]
+        for one in record["tried"]
+        if one["score"] is not None and one["how"] in ("quasi-random", "random")
+    ]
+
+
+def _chart(
+    material: Material,
+    shown: Sequence[tuple[System, Record]],
+    name: str,
+    title: str,
+    scores: Callable[[Record], list[float]],
+    curve: Callable[[list[float]], list[float]],
+    see: str,
+) -> Figure:
+    curves, ends = [], []
+    for system, record in shown:
+        values = curve(scores(record))
+        points = [(float(n), value) for n, value in enumerate(values, 1)]
+        curves.append(Curve.of(system.short, material.colour(system), [points]))
+        if points:
+            ends.append(f"{system.short} has {values[0]:.4g} after 1 and {values[-1]:.4g} after "
+                        f"{len(values)}")  # fmt: skip
+    told = f"{title} by number of trials. " + "; ".join(ends)
+    return Figure(name, title, line_chart(curves, title, "trials", from_zero=False), told, see)
+
+
+def _chosen(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
+    keys = list(dict.fromkeys(key for _, record in shown for key in record["space"]))
+    columns = [Column("", numeric=False), *(Column(_bare(key)) for key in keys)]
+    columns += [Column("validation"), Column("trials"), Column("epochs"), Column("minutes")]
+    rows = []
+    for system, record in shown:
+        best, budget = record["chosen"], record["budget"]
+        cells = [Cell(system.label, key=True, colour=material.colour(system))]
+        for key in keys:
+            where = record["space"].get(key)
+            value = print_value(best["setting"][key]) if key in best["setting"] else "–"
+            cells.append(Cell(value, "" if where is None else _printed(where)))
+        cells += [Cell(f"{best['score']:.1f}"), Cell(str(budget["trials"]))]
+        cells += [Cell(f"{budget['epochs']:,.0f}"), Cell(f"{budget['seconds'] / 60:.1f}")]
+        rows.append(Row(cells))
+    caption = "Beneath each value: where it was searched. Minutes of all trials together."
+    return Table("Settings that were chosen", columns, rows, caption)
+
+
+def _mattered(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
+    keys = list(dict.fromkeys(key for _, record in shown for key in record["importance"]))
+    columns = [Column("", numeric=False), *(Column(_bare(key)) for key in keys)]
+    rows = []
+    for system, record in shown:
+        shares = record["importance"]
+        cells = [Cell(system.label, key=True, colour=material.colour(system))]
+        top = max(shares.values(), default=0.0)
+        for key in keys:
+            share = shares.get(key)
+            text = "–" if share is None else f"{100 * share:.0f}%"
+            cells.append(Cell(text, strong=share is not None and share == top))
+        rows.append(Row(cells))
+    caption = (
+        "Share of what tells the better trials from the others (PED-ANOVA). From few trials it is "
+        "a hint, no more."
+    )
+    return Table("Which settings mattered", columns, rows, caption)
+
+
+def _rungs(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
+    columns = [
+        Column("", numeric=False), Column("rank correlation"), Column("from"),
+        Column("stopped early"), Column("halving", numeric=False),
+    ]  # fmt: skip
+    rows = []
+    for system, rung in shown:
+        agreed = rung["correlation"]
+        used = "on" if agreed is not None and agreed >= AGREEMENT else "off"
+        cells = [Cell(system.label, key=True, colour=material.colour(system))]
+        cells += [Cell("–" if agreed is None else f"{agreed:.2f}")]
+        cells += [Cell(f"{rung['calibrated_on']} trials"), Cell(str(rung["stopped"])), Cell(used)]
+        rows.append(Row(cells))
+    share = 100 * shown[0][1]["share"]
+    caption = (
+        f"Between complete schedules of {share:.0f}% of the epochs and of all of them. Below "
+        f"{AGREEMENT} a short schedule does not tell which setting is better, and decides nothing."
+    )
+    return Table("Do short schedules agree with full ones?", columns, rows, caption)
+
+
+def _trials(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
+    columns = [Column("", numeric=False), Column("trial"), Column("found by", numeric=False)]
+    columns += [Column("setting", numeric=False), Column("validation")]
+    rows = []
+    for system, record in shown:
+        for one in record["tried"]:
+            score = "diverged" if one["state"] == "failed" else "stopped early"
+            score = score if one["score"] is None else f"{one['score']:.1f}"
+            setting = ", ".join(f"{_bare(k)}={print_value(v)}" for k, v in one["setting"].items())
+            best = one["number"] == record["chosen"]["number"]
+            first = Cell(system.label, key=True, colour=material.colour(system))
+            cells = [first, Cell(str(one["number"])), Cell(one["how"])]
+            rows.append(Row([*cells, Cell(setting), Cell(score, strong=best)]))
+    return Table("Trials", columns, rows, "In the order in which they were asked for.")
+
+
+def _bare(key: str) -> str:
+    return key.partition(".")[2] or key
+
+
+def _printed(where: Any) -> str:
+    if isinstance(where, dict):
+        return str(Range(where["low"], where["high"], where["log"]))
+    return " · ".join(map(print_value, where))

@@ -1,0 +1,58 @@
+"""Which part of a batch a process works on: some of its images, and their captions."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from simgrad.data.sampling import IndexBatch
+from simgrad.mining.drawing import OfflineIndex, appended, own_size
+from simgrad.training import distributed
+
+
+def own_share(index: IndexBatch) -> IndexBatch:
+    """This process's part: images in order, as many as the others have, and their captions.
+
+    What was drawn for these captions from outside the batch comes along.
+    """
+    world, rank = distributed.size(), distributed.rank()
+    if world == 1:
+        return index
+    count, m = own_size(index)
+    first, stop = count * rank // world, count * (rank + 1) // world
+    owner = index.image_of_caption[:m]
+    mine = np.flatnonzero((owner >= first) & (owner < stop))
+    if stop == first:
+        return _nothing(index)
+    images = np.arange(first, stop)
+    if not isinstance(index, OfflineIndex):
+        return IndexBatch(index.images[images], index.captions[mine], owner[mine] - first)
+    places = {name: place[mine] for name, place in index.places().items()}
+    rows, image = appended(images, [v for k, v in places.items() if k.endswith("image")])
+    columns, caption = appended(mine, [v for k, v in places.items() if k.endswith("caption")])
+    more = np.zeros(len(columns) - len(mine), dtype=np.int64)
+    return replace(
+        index,
+        images=index.images[rows],
+        captions=index.captions[columns],
+        image_of_caption=np.concatenate([owner[mine] - first, more]),
+        own_images=len(images),
+        own_captions=len(mine),
+        mined_caption=caption[0],
+        mined_image=image[0],
+        partner_image=image[1],
+        partner_caption=caption[1],
+    )
+
+
+def _nothing(index: IndexBatch) -> IndexBatch:
+    """A batch smaller than the processes are many: encoders want something, nobody weighs it."""
+    none = np.zeros(0, dtype=np.int64)
+    return OfflineIndex(
+        index.images[:1],
+        index.captions[:1],
+        np.zeros(1, dtype=np.int64),
+        mined_caption=none,
+        mined_image=none,
+        partner_image=none,
+        partner_caption=none,
+    )

@@ -1,0 +1,48 @@
+"""Between the pretrained and the trained weights.
+
+Wortsman et al.: Robust fine-tuning of zero-shot models, CVPR 2022 (WiSE-FT). Fine-tuning forgets;
+weights on the line between both ends often know what either knows. How far to go along it, alpha,
+is chosen on the validation split: 0 is the pretrained model, 1 the trained one.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simgrad.models import save
+from simgrad.runs.encoding import encode_source, evaluate_encoded
+from simgrad.runs.prepare import Prepared, begin_model
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import BEST, WISE, Run, write_wise
+
+
+@torch.no_grad()
+def mix(recipe: Recipe, folder: Path, prepared: Prepared) -> None:
+    """Put the best mixture into the place of the best checkpoint; the curve beside it."""
+    if (folder / WISE).is_file():  # a kill came after it
+        return
+    best = Run(folder).load(str(prepared.device))
+    if "alpha" not in best.extra:
+        before = begin_model(recipe, prepared.dataset).to(prepared.device).state_dict()
+        after = {name: value.clone() for name, value in best.model.state_dict().items()}
+        curve = []
+        for k in range(recipe.wise + 1):
+            alpha = k / recipe.wise
+            best.model.load_state_dict(best.model.between(before, after, alpha))
+            curve.append({"alpha": alpha, **_validate(best.model, prepared)})
+        # The trained weights where several are equally good.
+        chosen: dict[str, Any] = max(reversed(curve), key=lambda each: each[recipe.select])
+        best.model.load_state_dict(best.model.between(before, after, chosen["alpha"]))
+        extra = {**best.extra, "alpha": chosen["alpha"], "wise": curve}
+        extra[recipe.select] = chosen[recipe.select]
+        save(folder / BEST, best.model, best.tokenizer, extra)
+        best.extra = extra
+    write_wise(folder, best.extra["alpha"], best.extra["wise"])
+
+
+def _validate(model: Any, prepared: Prepared) -> dict[str, float]:
+    val = prepared.val
+    images, captions = encode_source(model, val, batch=256)
+    found = evaluate_encoded(model, images, captions, val.split.image_of_caption)
+    return {name: round(value, 4) for name, value in found.to_dict().items()}

@@ -1,0 +1,191 @@
+"""The search of one row: it finds what is known, keeps its journal whole, never overdraws."""
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simgrad.core.errors import InputError
+from simgrad.core.spec import Range
+from simgrad.studies.expected_best import best_so_far, expected_best
+from simgrad.studies.journal import JOURNAL
+from simgrad.studies.search import Search, Trial, correlation
+from simgrad.studies.space import Space, Tune, at_edges
+from simgrad.studies.tuned import chosen
+
+pytest.importorskip("optuna")
+
+BOWL: Space = {"lr": Range(1e-4, 1e-1), "objective.tau": Range(0.01, 1.0)}
+
+
+def bowl(setting: dict[str, Any]) -> float:
+    """Best at lr = 0.003, tau = 0.1."""
+    away = math.log10(setting["lr"] / 3e-3) ** 2 + math.log10(setting["objective.tau"] / 0.1) ** 2
+    return 100 - 30 * away
+
+
+def searched(
+    folder: Path,
+    score: Callable[[dict[str, Any]], float] = bowl,
+    space: Space = BOWL,
+    short: Callable[[dict[str, Any]], float] | None = None,
+    **options: Any,
+) -> tuple[Search, list[Trial]]:
+    search = Search(folder, "row", space, Tune(**{"trials": 24, **options}))
+    while (trial := search.ask()) is not None:
+        while (rung := search.next_rung(trial.number)) is not None:
+            value = score(trial.setting) if rung == "full" else (short or score)(trial.setting)
+            search.tell(trial.number, rung, value)
+    return search, search.trials()
+
+
+@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "random", "grid"])
+def test_every_kind_of_search_finds_the_best_of_an_easy_case(kind: str, tmp_path: Path) -> None:
+    _, trials = searched(tmp_path, search=kind, trials=25)
+    best = chosen(trials)
+    assert best is not None
+    assert abs(math.log10(best.setting["lr"] / 3e-3)) < 0.5
+    assert abs(math.log10(best.setting["objective.tau"] / 0.1)) < 0.5
+    assert len(trials) == 25
+    assert best.score == max(t.score for t in trials if t.score is not None)
+
+
+def test_what_learns_is_better_than_chance_when_it_has_learned(tmp_path: Path) -> None:
+    _, trials = searched(tmp_path, trials=32)
+    first = [t.score for t in trials if t.how == "quasi-random" and t.score is not None]
+    later = [t.score for t in trials if t.how == "tpe" and t.score is not None]
+    assert len(first) == len(later) == 16
+    assert sum(later) / 16 > sum(first) / 16
+
+
+def test_the_end_of_a_range_is_told(tmp_path: Path) -> None:
+    _, trials = searched(tmp_path, lambda setting: -math.log(setting["lr"]), trials=32)
+    best = chosen(trials)
+    assert best is not None
+    told = at_edges(BOWL, best.setting)
+    assert any("lr" in line and "lower end" in line for line in told)
+    assert not at_edges(BOWL, {"lr": 3e-3, "objective.tau": 0.1})
+
+
+def test_choices_and_whole_numbers(tmp_path: Path) -> None:
+    space: Space = {"epochs": Range(2, 40), "decay": ("step", "linear")}
+    search = Search(tmp_path, "row", space, Tune(trials=8), frozenset({"epochs"}))
+    settings = [trial.setting for _ in range(8) if (trial := search.ask()) is not None]
+    assert all(type(s["epochs"]) is int and 2 <= s["epochs"] <= 40 for s in settings)
+    assert {s["decay"] for s in settings} == {"step", "linear"}
+
+
+def test_a_search_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
+    _, whole = searched(tmp_path / "whole", trials=12)
+    for number in range(12):  # a new process for each trial
+        search = Search(tmp_path / "parts", "row", BOWL, Tune(trials=12))
+        trial = search.ask()
+        assert trial is not None
+        search.tell(trial.number, "full", bowl(trial.setting))
+        with open(tmp_path / "parts" / JOURNAL, "ab") as journal:
+            if number % 3 == 0:
+                journal.write(b'{"op_code": 4, "half a li')  # killed while it wrote
+    search = Search(tmp_path / "parts", "row", BOWL, Tune(trials=12))
+    assert search.ask() is None
+    assert search.trials() == whole
+
+
+def test_a_damaged_journal_is_refused_with_its_line(tmp_path: Path) -> None:
+    searched(tmp_path, trials=2)
+    text = (tmp_path / JOURNAL).read_bytes()
+    second = text.index(b"\n") + 1
+    (tmp_path / JOURNAL).write_bytes(text[:second] + b"#" + text[second + 1 :])
+    with pytest.raises(InputError, match=r"line 2: damaged"):
+        Search(tmp_path, "row", BOWL, Tune(trials=2)).trials()
+
+
+def test_a_trial_lost_while_it_was_asked_for_costs_no_budget(tmp_path: Path) -> None:
+    search = Search(tmp_path, "row", BOWL, Tune(trials=3))
+    search.ask()
+    lines = (tmp_path / JOURNAL).read_bytes().splitlines(True)
+    (tmp_path / JOURNAL).write_bytes(b"".join(lines[:-1]))  # killed before the last line of it
+    _, trials = searched(tmp_path, trials=3)
+    assert len(trials) == 3
+    assert {trial.state for trial in trials} == {"complete"}
+
+
+def test_workers_that_ask_at_once_never_get_the_same_trial(tmp_path: Path) -> None:
+    def ask_all(_: int) -> list[int]:
+        search, asked = Search(tmp_path, "row", BOWL, Tune(trials=20)), []
+        while (trial := search.ask()) is not None:
+            asked.append(trial.number)
+            search.tell(trial.number, "full", bowl(trial.setting))
+        return asked
+
+    # Each opens lock and journal itself, as processes do.
+    with ThreadPoolExecutor(3) as crew:
+        numbers = [number for asked in crew.map(ask_all, range(3)) for number in asked]
+    assert sorted(numbers) == list(range(20))
+
+
+def test_rows_have_searches_of_their_own(tmp_path: Path) -> None:
+    ours, theirs = (Search(tmp_path, name, BOWL, Tune(trials=2)) for name in ("a", "b"))
+    first, second = ours.ask(), theirs.ask()
+    assert first is not None
+    assert second is not None
+    assert first.setting == second.setting  # the same quasi-random points for all
+    ours.tell(0, "full", 1.0)
+    assert [t.state for t in theirs.trials()] == ["running"]
+
+
+def test_a_score_told_twice_counts_once_and_a_failure_stays(tmp_path: Path) -> None:
+    search = Search(tmp_path, "row", BOWL, Tune(trials=2))
+    search.ask()
+    search.tell(0, "full", 1.0)
+    search.tell(0, "full", 2.0)
+    search.ask()
+    search.fail(1)
+    search.tell(1, "full", 9.0)
+    assert [(t.state, t.score) for t in search.trials()] == [("complete", 1.0), ("failed", None)]
+
+
+def test_halving_stops_the_worse_half_where_lengths_agree(tmp_path: Path) -> None:
+    _, trials = searched(tmp_path, short=lambda s: bowl(s) / 2, halving=0.25, trials=16)
+    stopped = [t for t in trials if t.state == "stopped"]
+    assert correlation(trials) == pytest.approx(1)
+    assert len(stopped) >= 3
+    assert all(t.short is not None and t.score is None for t in stopped)
+    assert all(t.state == "complete" for t in trials[:5])  # what shows whether they agree
+    best = chosen(trials)
+    assert best is not None
+    assert best.state == "complete"
+
+
+def test_halving_is_off_where_lengths_disagree(tmp_path: Path) -> None:
+    _, trials = searched(tmp_path, short=lambda s: -bowl(s), halving=0.25, trials=12)
+    assert correlation(trials) == pytest.approx(-1)
+    assert all(t.state == "complete" for t in trials)
+    assert [t.halved for t in trials] == [True] * 5 + [False] * 7
+
+
+def test_what_mattered(tmp_path: Path) -> None:
+    search, _ = searched(
+        tmp_path, lambda s: -(math.log10(s["lr"] / 3e-3) ** 2), search="random", trials=40
+    )
+    shares = search.importance()
+    assert shares["lr"] > 0.7
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
+
+
+def test_expected_best_is_the_mean_over_all_draws() -> None:
+    scores = [3.0, 1.0, 2.0]
+    # With replacement: nine ordered pairs, whose best are 1 once, 2 three times, 3 five times.
+    assert expected_best(scores)[:2] == pytest.approx([2.0, (1 + 2 * 3 + 3 * 5) / 9])
+    assert expected_best([]) == best_so_far([]) == []
+    assert best_so_far(scores) == [3.0, 3.0, 3.0]
+    assert best_so_far([1.0, 3.0, 2.0]) == [1.0, 3.0, 3.0]
+
+
+def test_a_range_that_holds_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="holds nothing"):
+        Range(2, 1)
+    with pytest.raises(InputError, match="log: false"):
+        Range(0, 1)

@@ -1,0 +1,496 @@
+"""Tuned studies, whole: what is searched, what a trial leaves behind, what is chosen, --check."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from simgrad.cli.study import adapt
+from simgrad.cli.study import study as command
+from simgrad.core.derived import read_checked, write_checked
+from simgrad.core.errors import InputError
+from simgrad.core.spec import Range
+from simgrad.evaluation import Ranks
+from simgrad.objectives import Pairs, declare, objective, objectives
+from simgrad.report.build import build_report
+from simgrad.report.page import page
+from simgrad.studies.check import check_study
+from simgrad.studies.engine import failures, run_local, run_ray
+from simgrad.studies.plan import Plan, plan_from_dict
+from simgrad.studies.space import apply, base_of, shortened, space_of, told_apart, trial_of
+from simgrad.studies.study import Study
+from simgrad.studies.table import build_table, write_tables
+from simgrad.studies.worker import work
+from simgrad.training import Run
+
+pytest.importorskip("optuna")
+
+SMALL: dict[str, Any] = {
+    "title": "small",
+    "recipe": {
+        "data": "scenes(train=60, val=20, test=20, features=global)",
+        "model": "vse++(dimension=16, word_dimension=16)",
+        "epochs": 2,
+        "batch": 32,
+        "lr": 5e-3,
+        "device": "cpu",
+        "workers": 0,
+        "min_count": 1,
+    },
+    "grid": {"objective": ["triplet", "nt-xent"]},
+    "seeds": 2,
+    "baseline": "triplet",
+    "tune": {"trials": 3},
+}
+
+
+def plan(**changes: Any) -> Plan:
+    return plan_from_dict({**SMALL, **changes}, "test")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    study = Study.create(plan(), tmp_path_factory.mktemp("study") / "small")
+    assert work(study) == 0
+    write_tables(build_table(study), study.path)
+    return study
+
+
+@pytest.fixture
+def copy(done: Study, tmp_path: Path) -> Study:
+    shutil.copytree(done.path, tmp_path / "copy")
+    return Study(tmp_path / "copy")
+
+
+# -- what a search leaves behind
+
+
+def test_trials_are_never_tested_and_keep_no_weights(done: Study) -> None:
+    folders = sorted(path for path in (done.path / "trials").iterdir())
+    assert len(folders) == 2 * 3
+    for folder in folders:
+        names = {path.name for path in folder.iterdir()} - {".lock", "last"}
+        assert names == {"recipe.yaml", "run.json", "metrics.jsonl", "val-ranks.parquet"}
+        assert Run(folder).finished
+        assert not Run(folder).test
+        for path in folder.rglob("*"):
+            assert "test" not in path.name
+        ranks = Ranks.load(folder / "val-ranks.parquet")
+        assert len(ranks.i2t) == 20
+
+
+def test_the_test_split_is_evaluated_by_runs_of_the_table_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested: list[Path] = []
+    monkeypatch.setattr("simgrad.runs.run.write_test", lambda folder, _: tested.append(folder))
+    assert work(Study.create(plan(seeds=1, tune={"trials": 2}), tmp_path / "s")) == 0
+    assert {path.parent.name for path in tested} == {"runs"}
+    assert len(tested) == 2
+
+
+def test_the_best_on_validation_is_chosen_and_trained_with_every_seed(done: Study) -> None:
+    for tuning in done.tunings:
+        record = tuning.record
+        assert record is not None
+        scores = [one["score"] for one in record["tried"]]
+        best = record["tried"][int(np.argmax(scores))]
+        assert record["chosen"]["setting"] == best["setting"]
+        for one in record["tried"]:
+            run = Run(done.path / "trials" / f"{tuning.name}-t{one['number']:03d}")
+            assert max(entry["val"]["rsum"] for entry in run.history) == one["score"]
+            assert run.recipe.lr == one["setting"]["lr"]
+            assert run.recipe.seed == 1000
+        for seed in (0, 1):
+            recipe = Run(done.path / "runs" / f"{tuning.name}-s{seed}").recipe
+            assert recipe.lr == best["setting"]["lr"]
+            assert recipe.clip == best["setting"]["clip"]
+            assert recipe.reduction == "mean"
+            assert not recipe.trial
+    assert done.complete
+
+
+def test_a_tuned_study_is_not_done_twice(done: Study) -> None:
+    files = {p: p.stat().st_mtime_ns for p in done.path.rglob("*") if p.is_file()}
+    before = {p: t for p, t in files.items() if p.suffix in (".json", ".jsonl", ".log", ".parquet")}
+    assert work(Study(done.path)) == 0
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+def test_the_table_tells_setting_budget_and_interval(done: Study, tmp_path: Path) -> None:
+    table = build_table(done)
+    for row, tuning in zip(table.rows, done.tunings, strict=True):
+        assert row.tuned is not None
+        assert tuning.record is not None
+        assert f"lr={tuning.record['chosen']['setting']['lr']:.12g}" in row.tuned.setting
+        assert (row.tuned.trials, row.tuned.epochs) == (3, 6)
+    write_tables(table, tmp_path)
+    text = (tmp_path / "table.md").read_text()
+    assert "3 trials, 6 epochs" in text
+    assert "tau=" in text
+
+
+def test_the_report_tells_how_settings_were_chosen(done: Study) -> None:
+    made = build_report([done.path], batches=0, pictures=False)
+    section = next(section for section in made.sections if section.anchor == "tuning")
+    text = page(made)
+    assert "How settings were chosen" in text
+    assert "by number of trials" in text
+    assert len(section.blocks) >= 3
+
+
+# -- finding what is known
+
+
+@pytest.fixture
+def windowed() -> Iterator[str]:
+    """An objective that learns only where its knob is between 3 and 30, and breaks beyond 500."""
+
+    @declare("windowed", mean=True, search={"knob": Range(0.1, 400)})
+    def windowed(
+        similarities: Tensor, positives: Tensor, pairs: Pairs, knob: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        chances = torch.softmax(similarities / 0.1, 1)
+        share = positives / positives.sum(1, keepdim=True).clamp(min=1)
+        values = -(share * chances.clamp(min=1e-9).log()).sum(1)
+        on = float("nan") if knob > 500 else float(3 < knob < 30)
+        return on * values, on * (chances - share) / 0.1
+
+    yield "windowed"
+    objectives._declared.pop("windowed")
+
+
+def test_a_tuned_study_finds_the_setting_that_learns(windowed: str, tmp_path: Path) -> None:
+    tuned = plan(
+        grid={"objective": [windowed]},
+        recipe={**SMALL["recipe"], "epochs": 4},
+        baseline=None,
+        seeds=1,
+        tune={"trials": 8, "space": {"lr": None, "clip": None}},
+    )
+    study = Study.create(tuned, tmp_path / "study")
+    assert work(study) == 0
+    record = study.tunings[0].record
+    assert record is not None
+    assert list(record["space"]) == ["objective.knob"]
+    assert 3 < record["chosen"]["setting"]["objective.knob"] < 30
+    idle = [t["score"] for t in record["tried"] if not 3 < t["setting"]["objective.knob"] < 30]
+    assert record["chosen"]["score"] > max(idle)
+
+
+def test_halving_trains_complete_short_schedules(tmp_path: Path) -> None:
+    tuned = plan(
+        grid={"objective": ["nt-xent"]},
+        recipe={**SMALL["recipe"], "epochs": 4, "decay_every": 2},
+        baseline=None,
+        seeds=1,
+        tune={"trials": 6, "halving": 0.5},
+    )
+    study = Study.create(tuned, tmp_path / "study")
+    assert work(study) == 0
+    short = [Run(path) for path in (study.path / "trials").glob("*-short")]
+    assert len(short) >= 5
+    assert all(run.finished for run in short)
+    assert {(run.recipe.epochs, run.recipe.decay_every) for run in short} == {(2, 1)}
+    record = study.tunings[0].record
+    assert record is not None
+    assert record["halving"]["calibrated_on"] == 5
+    assert record["halving"]["correlation"] is not None
+    assert "Do short schedules agree" in page(build_report([study.path], batches=0, pictures=False))
+    assert check_study(study).problems == [
+        f"{study.path / 'table.json'}: there is no such file; the study's command writes it."
+    ]
+
+
+def test_a_trial_that_diverges_costs_its_budget_and_another_is_chosen(
+    windowed: str, tmp_path: Path
+) -> None:
+    space = {"objective.knob": [10.0, 1000.0], "lr": None, "clip": None}
+    tuned = plan(
+        grid={"objective": [windowed]}, baseline=None, seeds=1,
+        tune={"trials": 4, "search": "grid", "space": space},
+    )  # fmt: skip
+    study = Study.create(tuned, tmp_path / "study")
+    assert work(study) == 0
+    record = study.tunings[0].record
+    assert record is not None
+    assert sorted(one["state"] for one in record["tried"]) == ["complete", "failed"]
+    assert record["chosen"]["setting"] == {"objective.knob": 10.0}
+
+
+def test_a_trial_that_cannot_run_is_told_and_tried_again(tmp_path: Path) -> None:
+    tuned = plan(seeds=1, tune={"trials": 2})
+    broken = tuned.changed(data=str(tmp_path / "nothing"))
+    study = Study.create(broken, tmp_path / "study")
+    assert work(study) > 0
+    told = failures(study)
+    assert {name for name, _ in told} == {"triplet", "nt-xent"}
+    assert all("a trial failed" in reason for _, reason in told)
+    assert not list((tmp_path / "study").glob("tuned/*.json"))
+
+
+def test_two_processes_share_the_trials(tmp_path: Path) -> None:
+    tuned = plan(grid={"objective": ["nt-xent"]}, baseline=None, seeds=1, tune={"trials": 4})
+    study = Study.create(tuned, tmp_path / "study")
+    run_local(study, processes=2, quiet=True)
+    assert study.complete
+    assert [t.state for t in study.tunings[0].search.trials()] == ["complete"] * 4
+    assert len(list((study.path / "trials").iterdir())) == 4
+
+
+@pytest.mark.slow
+def test_kills_leave_the_journal_whole_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    """Two workers at once, killed again and again wherever they are."""
+    study = Study.create(plan(tune={"trials": 5}), tmp_path / "study")
+    command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path)]
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        crew = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
+        time.sleep(5 + 8 * random.random())
+        for process in crew:
+            process.kill()
+            process.wait()
+    assert work(study) == 0
+    for tuning in study.tunings:
+        assert [t.number for t in tuning.search.trials() if t.state == "complete"] == [*range(5)]
+    assert len(list((study.path / "trials").iterdir())) == 2 * 5
+    for folder in (study.path / "trials").iterdir():
+        assert [entry["epoch"] for entry in Run(folder).history] == [1.0, 2.0]
+    write_tables(build_table(study), study.path)
+    assert check_study(study).problems == []
+
+
+@pytest.mark.slow
+def test_ray(tmp_path: Path) -> None:
+    """Two workers of a local cluster."""
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        study = Study.create(plan(seeds=1), tmp_path / "study")
+        run_ray(study, quiet=True)
+        assert study.complete
+        assert all(len(tuning.search.trials()) == 3 for tuning in study.tunings)
+    finally:
+        ray.shutdown()
+
+
+# -- what is searched
+
+
+def test_a_row_searches_its_schedule_and_what_its_objective_declares() -> None:
+    spaces = {}
+    for spec in (
+        "triplet-sh",
+        "nt-xent",
+        "goal(triplet=con, pair=sig)",
+        "goal(triplet=nca, pair=con)",
+    ):
+        made = plan(grid={"objective": [spec]}, baseline=None)
+        assert made.tune is not None
+        spaces[spec] = space_of(made.tune, made.recipe(made.rows[0], 0))
+    assert list(spaces["triplet-sh"]) == ["lr", "clip", "objective.margin"]
+    assert list(spaces["nt-xent"]) == ["lr", "clip", "objective.tau"]
+    assert "objective.tau" not in spaces["goal(triplet=con, pair=sig)"]
+    assert "objective.lambda" in spaces["goal(triplet=con, pair=sig)"]
+    assert list(spaces["goal(triplet=nca, pair=con)"]) == ["lr", "clip", "objective.tau"]
+    lr = spaces["nt-xent"]["lr"]
+    assert isinstance(lr, Range)
+    assert lr.low < 5e-3 < lr.high
+
+
+@pytest.mark.parametrize("declared", list(objectives), ids=lambda d: d.name)
+def test_every_objective_can_be_had_at_the_ends_of_its_ranges(declared: Any) -> None:
+    found = objective(declared.name).searched()
+    assert 1 <= len(found) <= 2
+    for end in ("low", "high"):
+        values = ", ".join(f"{name}={getattr(where, end):g}" for name, where in found.items())
+        objective(f"{declared.name}({values})")
+
+
+def test_what_a_spec_or_a_row_fixes_is_not_searched() -> None:
+    made = plan(grid={"objective": ["nt-xent(tau=0.05)", "nt-xent(tau=0.1)"]}, baseline=None)
+    assert made.tune is not None
+    assert list(space_of(made.tune, made.recipe(made.rows[0], 0))) == ["lr", "clip"]
+    rates = plan(grid={"objective": ["nt-xent"], "lr": [1e-3, 1e-2]}, baseline=None)
+    assert told_apart([rates.recipe(row, 0) for row in rates.rows]) == ["lr"]
+
+
+def test_a_space_of_one_s_own() -> None:
+    space = {"lr": {"low": "1e-4", "high": 1e-2}, "clip": None, "model.dimension": [8, 16],
+             "epochs": {"low": 1, "high": 4, "log": False}}  # fmt: skip
+    made = plan(tune={"trials": 4, "space": space})
+    assert made.tune is not None
+    recipe = made.recipe(made.rows[0], 0)
+    found = space_of(made.tune, recipe)
+    assert set(found) == {"lr", "objective.margin", "model.dimension", "epochs"}
+    changed = apply(recipe, {"lr": 0.01, "model.dimension": 8, "objective.margin": 0.3})
+    assert objective(changed.objective).settings()[0] == 0.3
+    assert "dimension=8" in changed.model
+    assert "word_dimension=16" in changed.model
+
+
+def test_of_two_rounds_the_second_is_tuned() -> None:
+    made = plan(
+        grid={"objective": ["triplet-sh"]},
+        recipe={**SMALL["recipe"], "second_round": {"objective": "off-quin", "epochs": 4}},
+        baseline=None,
+    )
+    assert made.tune is not None
+    base = base_of(made.tune, made.recipe(made.rows[0], 0))
+    assert "objective.online" in space_of(made.tune, base)
+    trial = trial_of(apply(base, {"lr": 0.01, "objective.online": 0.1}), 7)
+    assert (trial.lr, trial.trial, trial.seed) == (5e-3, False, 7)
+    second = shortened(trial, 0.5).round_two()
+    assert (second.lr, second.trial, second.epochs) == (0.01, True, 2)
+    assert objective(second.objective).settings()[0] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("tune", "words"),
+    [
+        ({"trials": 0}, "at least 1"),
+        ({"trials": 2, "space": {"lerning": {"low": 1, "high": 2}}}, "lerning"),
+        ({"trials": 2, "space": {"lr": {"low": 1}}}, "low"),
+        ({"trials": 2, "space": {"lr": {"low": 2, "high": 1}}}, "holds nothing"),
+        ({"trials": 2, "space": {"batch": {"low": -3, "high": 5, "log": False}}}, "batch"),
+        ({"trials": 2, "seed": 1}, "seed 1 is among"),
+        ({"trials": 2, "select": "i2t_medr"}, "the lower"),
+    ],
+)
+def test_what_cannot_be_searched_is_said_before_anything_runs(
+    tune: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        plan(tune=tune)
+
+
+def test_trials_on_any_study_file() -> None:
+    made = plan(tune=None)
+    tuned = adapt(made, seeds=3, trials=5)
+    assert tuned.tune is not None
+    assert (tuned.tune.trials, tuned.seeds) == (5, (0, 1, 2))
+    again = plan_from_dict(
+        yaml.safe_load(yaml.safe_dump({**SMALL, "tune": tuned.tune.to_dict()})), "x"
+    )
+    assert again.tune == tuned.tune
+
+
+def test_a_search_is_extended_before_the_table_is_begun_and_never_after(done: Study) -> None:
+    with pytest.raises(InputError, match="another --output"):
+        Study.create(plan(tune={"trials": 6}), done.path)
+    with pytest.raises(InputError, match="another --output"):
+        Study.create(plan(tune=None), done.path)
+
+
+def test_more_trials_go_on_from_those_there_are(copy: Study) -> None:
+    shutil.rmtree(copy.path / "runs")
+    study = Study.create(plan(tune={"trials": 5}), copy.path)
+    assert work(study) == 0
+    assert all(len(tuning.search.trials()) == 5 for tuning in study.tunings)
+
+
+# -- every number again
+
+
+def test_a_whole_study_passes_its_check(done: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    command(str(done.path), check=True)
+    assert "all the same" in capsys.readouterr().out
+
+
+def _test_json(study: Study) -> None:
+    path = study.path / "runs" / "triplet-s0" / "test.json"
+    values = json.loads(path.read_text())
+    values.pop("checksum")
+    values["i2t_r1"] += 0.1
+    values["checksum"] = zlib.crc32(json.dumps(values, sort_keys=True).encode())
+    path.write_text(json.dumps(values))
+
+
+def _test_ranks(study: Study) -> None:
+    _change_rank(study.path / "runs" / "nt-xent-s1" / "ranks.parquet")
+
+
+def _trial_ranks(study: Study) -> None:
+    _change_rank(study.path / "trials" / "nt-xent-t001" / "val-ranks.parquet")
+
+
+def _change_rank(path: Path) -> None:
+    ranks = Ranks.load(path)
+    t2i = ranks.t2i.copy()
+    t2i[0] = 1 if t2i[0] > 10 else 20
+    dataclasses.replace(ranks, t2i=t2i).save(path)
+
+
+def _history(study: Study) -> None:
+    folder = study.path / "trials" / "triplet-t000"
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    best = max(lines, key=lambda line: line["val"]["rsum"])
+    best["val"]["rsum"] += 1
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    info = read_checked(folder / "run.json")
+    info["files"] = {}
+    write_checked(folder / "run.json", info)
+
+
+def _record(study: Study) -> None:
+    path = study.path / "tuned" / "triplet.json"
+    record = read_checked(path)
+    record["tried"][0]["score"] += 0.5
+    write_checked(path, record)
+
+
+def _choice(study: Study) -> None:
+    path = study.path / "tuned" / "triplet.json"
+    record = read_checked(path)
+    other = min(record["tried"], key=lambda one: one["score"])
+    record["chosen"] = {key: other[key] for key in record["chosen"]}
+    write_checked(path, record)
+
+
+def _in_file(name: str, old: Callable[[str], str]) -> Callable[[Study], None]:
+    def change(study: Study) -> None:
+        path = study.path / name
+        text = path.read_text()
+        path.write_text(old(text))
+        assert path.read_text() != text
+
+    return change
+
+
+def _next_digit(text: str) -> str:
+    """The last digit that stands behind a point, one higher."""
+    at = max(i for i in range(2, len(text)) if text[i].isdigit() and text[i - 2 : i][1] == ".")
+    return text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _test_json, _test_ranks, _trial_ranks, _history, _record, _choice,
+        *(_in_file(f"table.{kind}", _next_digit) for kind in ("json", "csv", "md", "tex")),
+    ],
+)  # fmt: skip
+def test_a_number_that_was_changed_is_found(change: Callable[[Study], None], copy: Study) -> None:
+    change(copy)
+    with pytest.raises(InputError, match="do not hold"):
+        command(str(copy.path), check=True)
+
+
+def test_an_unfinished_study_is_not_checked(copy: Study) -> None:
+    shutil.rmtree(copy.path / "runs" / "triplet-s0")
+    with pytest.raises(InputError, match="not finished"):
+        check_study(copy)
