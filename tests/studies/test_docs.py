@@ -14,17 +14,22 @@ BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 STUDIES = {b.split("\n")[0].removeprefix("# study: "): b for b in BLOCKS if "# study:" in b}
 
 
-@pytest.mark.parametrize("name", ["grid", "rows", "published", "tuned"])
+@pytest.mark.parametrize("name", ["grid", "rows", "published", "datasets", "tuned"])
 def test_study_files(name: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STUDIES[name])
     plan = read_plan(tmp_path / "s.yaml")
     names = [row.name for row in plan.rows]
-    assert len(plan.runs()) == len(plan.rows) * len(plan.seeds)
+    trained = [row for row in plan.rows if not row.ensemble]
+    assert len(plan.runs()) == len(trained) * len(plan.seeds)
     if name == "grid":
         assert names[:3] == ["triplet-sh-lr=0.0002", "triplet-sh-lr=0.001", "nt-xent-lr=0.0002"]
         assert sum(row.baseline for row in plan.rows) == 2
     if name == "rows":
         assert names[:2] == ["as-it-is", "warmed"]
+    if name == "datasets":
+        assert published_for(plan.published, plan.rows[1])
+        assert plan.recipe(plan.rows[0], 0).decay_every == 10
+        assert read_plan(tmp_path / "s.yaml", "coco").recipe(plan.rows[1], 0).protocol == "coco-1k"
     assert (plan.tune is not None) == (name == "tuned")
     if name == "published":
         assert all(published_for(plan.published, row) for row in plan.rows)

@@ -75,12 +75,12 @@ def test_printed_figures_stand_under_their_names(capsys: pytest.CaptureFixture[s
     ours = {name: Estimate(float(i)) for i, name in enumerate(names, 11)}
     theirs = {name: (float(i), None) for i, name in enumerate(names, 21)}
     row = TableRow("a", "", 1, ours, frozenset(), False, None, theirs)
-    show(StudyTable("t", "", names, (row,), "published (f30k)"))
+    show(StudyTable("t", "", names, (row,)))
     _, ways, kinds, first, second = capsys.readouterr().out.splitlines()
     assert ways.split() == ["i2t", "t2i"]
     assert kinds.split() == ["R@1", "R@1", "i2t", "mAP@5", "over", "hits", "rsum"]
     assert first.split() == ["a", "11.0", "13.0", "12.000", "14.0"]
-    assert second.split() == ["published", "(f30k)", "21.0", "23.0", "22.000", "24.0"]
+    assert second.split() == ["published", "21.0", "23.0", "22.000", "24.0"]
 
 
 def test_a_table_names_the_data_of_published_numbers(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_table_names_the_data_of_published_numbers(tmp_path: Path) -> None:
     published = {"table": "bleeker_table1.csv", "where": {"dataset": "f30k"}}
     study = Study.create(plan(grid={}, rows=rows, published=published), tmp_path)
     write_tables(build_table(study), tmp_path)
-    assert "| published (f30k) | 30.8" in (tmp_path / "table.md").read_text()
+    assert "| published, NOT like ours: flickr30k-1k | 30.8" in (tmp_path / "table.md").read_text()
     with pytest.raises(InputError, match="published: where"):
         plan(published={"where": "f30k"})
 

@@ -380,7 +380,7 @@ def test_what_cannot_be_searched_is_said_before_anything_runs(
 
 def test_trials_on_any_study_file() -> None:
     made = plan(tune=None)
-    tuned = adapt(made, None, None, None, False, 3, None, 5)
+    tuned = adapt(made, seeds=3, trials=5)
     assert tuned.tune is not None
     assert (tuned.tune.trials, tuned.seeds) == (5, (0, 1, 2))
     again = plan_from_dict(

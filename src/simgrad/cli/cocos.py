@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from simgrad.analysis.comparison import compare
-from simgrad.cli.tables import print_counts, write_rows
+from simgrad.cli.tables import print_counts, print_epsilons, write_rows
 from simgrad.core.console import print_table
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
@@ -22,7 +22,7 @@ def cocos(
         tyro.conf.arg(metavar="[RUN ...]", help_behavior_hint=""),
     ] = (),
     *,
-    epsilon: float = 0.01,
+    epsilon: tuple[float, ...] = (0.01,),
     released: bool = False,
     compare: str | None = None,
     objective: str | None = None,
@@ -44,7 +44,8 @@ def cocos(
 
     Args:
         runs: run folders, or imported checkpoints (with --data and --objective).
-        epsilon: weights above this count (paper: 0.01).
+        epsilon: weights above this count (paper: 0.01); with several, the table shows how much the
+            counts depend on it.
         released: only the published way of counting, indexing artefacts included.
         compare: an objective; instead of counting, show the pairs of one batch that it and the
             run's objective weigh most differently.
@@ -69,10 +70,22 @@ def cocos(
     if compare is not None:
         _compare(counts, compare, top, output, where)
         return
-    counted = [count_run(run, epsilon=epsilon, batches=batches, **where) for run in counts]
-    print_counts(counted, released_only=released)
+    if not epsilon or min(epsilon) < 0:
+        raise InputError("--epsilon is one number or several, none below 0.")
+    counted = [
+        count_run(run, epsilon=each, batches=batches, **where) for run in counts for each in epsilon
+    ]
+    first = [run for run in counted if run.epsilon == _first(epsilon)]
+    print_counts(first, released_only=released)
+    if len(epsilon) > 1:
+        print_epsilons(counted)
     if output is not None:
         write_rows(output, [row for run in counted for row in run.rows()])
+
+
+def _first(epsilon: tuple[float, ...]) -> float:
+    """The one to print beside the paper's rows: theirs, if it is among them."""
+    return 0.01 if 0.01 in epsilon else epsilon[0]
 
 
 def _compare(

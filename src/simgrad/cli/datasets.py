@@ -8,13 +8,16 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
+from simgrad.cli.tree import describe_tree, print_tree
 from simgrad.core.console import console, print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Declaration, Parameter, print_value
 from simgrad.data.base import Dataset, Split
+from simgrad.data.benchmarks import Tree, find_tree
 from simgrad.data.check import Found, check
 from simgrad.data.layouts import Layout
 from simgrad.data.layouts import layouts as declared_layouts
+from simgrad.data.layouts.base import existing
 from simgrad.data.log import Log, Problem
 from simgrad.data.opening import open_logged
 from simgrad.data.vocabulary import SPECIALS, Vocabulary
@@ -38,6 +41,7 @@ def datasets(
     thorough: bool = False,
     all: bool = False,
     json: bool = False,
+    recipes: Path = Path("recipes"),
 ) -> None:
     """Print what a data set holds and everything that is wrong with it.
 
@@ -53,9 +57,16 @@ def datasets(
         thorough: decode every picture and read every feature
         all: print every problem, not the first 20
         json: print JSON
+        recipes: of a folder that holds several data sets (docs/reproduce.md), say what is missing
+            for the papers' tables in this folder of recipes
     """
     if layouts or not path:
         _list_layouts(json)
+        return
+    tree = None if layout else _tree(path)
+    if tree is not None:
+        told = describe_tree(tree, recipes)
+        print(dumps(told, indent=1)) if json else print_tree(told, recipes)
         return
     log = Log.read(skip)
     log.collect = True
@@ -70,6 +81,13 @@ def datasets(
         skip = _fix(log, output, found.problems)
     if not json and (skip is not None or not found.problems):
         _say_next(dataset, f"{layout}(path={path})" if layout else path, features, skip)
+
+
+def _tree(path: str) -> Tree | None:
+    """A folder of several known data sets, where the path is one."""
+    place = existing(path)
+    tree = find_tree(place) if place is not None and place.is_dir() else None
+    return tree if tree is not None and tree.several else None
 
 
 def _list_layouts(as_json: bool) -> None:

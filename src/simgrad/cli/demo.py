@@ -56,7 +56,7 @@ def demo(*, output: str = "demo", seeds: int | None = None, report: bool = True)
         seeds: how many seeds; 2 if left out.
         report: write the HTML report too.
     """
-    plan = adapt(plan_from_dict(DEMO, "demo"), None, None, None, False, seeds, None)
+    plan = adapt(plan_from_dict(DEMO, "demo"), seeds=seeds)
     made = Study.create(plan, output)
     say(f"{plan.title}: {len(plan.runs())} runs in {output}", stderr=True)
     run_local(made)

@@ -9,11 +9,18 @@ from simgrad.analysis import diagrams
 from simgrad.analysis.closedness import verdicts
 from simgrad.analysis.drawing import save_figure, triplet_diagram
 from simgrad.analysis.pair_drawing import pair_weight_diagram
+from simgrad.cli.figures import GOAL_2, GOAL_3, draw_cross_ranks, draw_triplets
 from simgrad.cli.tables import print_verdicts, write_rows
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.runs.run import Run
+from simgrad.studies.study import Study
+
+_PAPER: dict[str, tuple[Literal["pairs", "triplet-weights"], tuple[str, ...]]] = {
+    "goal-2": ("triplet-weights", GOAL_2),
+    "goal-3": ("pairs", GOAL_3),
+}
 
 
 def diagram(
@@ -23,8 +30,12 @@ def diagram(
         tyro.conf.arg(metavar="[OBJECTIVE ...]", help_behavior_hint=""),
     ] = (),
     *,
-    kind: Literal["triplet", "pairs", "triplet-weights"] = "triplet",
+    kind: Literal[
+        "triplet", "pairs", "triplet-weights", "cross-ranks", "goal-2", "goal-3"
+    ] = "triplet",
     run: Path | None = None,
+    study: Path | None = None,
+    protocol: str | None = None,
     output: Path | None = None,
     low: float | None = None,
     high: float = 1.0,
@@ -36,9 +47,14 @@ def diagram(
     Args:
         objectives: specs, e.g. "goal(triplet=cir, pair=sig-ms)" nt-xent.
         kind: triplet: pull and push over the similarities of the positive and the negative;
-            pairs: over the similarity of one pair; triplet-weights: GOAL's triplet weights alone.
+            pairs: over the similarity of one pair; triplet-weights: GOAL's triplet weights alone;
+            cross-ranks: with --study, AOQ's histogram; goal-2, goal-3: those figures of the paper.
         run: draw where this run's real triplets lay early, in the middle and late. Without
             objectives, the run's own is drawn.
+        study: draw what the runs of this study did, into its folder `figures`: for each row where
+            its real triplets lay, or, with --kind cross-ranks, how many true pairs have which rank.
+        protocol: with --kind cross-ranks, rank the test anew by this protocol, as AOQ does by
+            coco-5k; the ranks that runs have kept if left out.
         output: the picture, .png, .svg or .pdf (diagram.png if left out); with --integrability,
             .json, .csv or .parquet.
         low: smallest similarity shown; 0, or what the run's triplets need.
@@ -50,6 +66,16 @@ def diagram(
     if integrability:
         _integrability(objectives, output)
         return
+    if kind == "cross-ranks":
+        if study is None:
+            raise InputError("--kind cross-ranks needs --study FOLDER.")
+        draw_cross_ranks(Study.open(study), output, protocol)
+        return
+    if study is not None:
+        draw_triplets(Study.open(study), output, low, high)
+        return
+    if kind in _PAPER:
+        kind, objectives = _PAPER[kind][0], objectives or _PAPER[kind][1]
     if run is not None and not objectives:
         objectives = (Run.open(run).recipe.objective,)
 

@@ -35,7 +35,7 @@ def evaluate(
     model: tuple[str, ...] = (),
     data: str | None = None,
     features: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     protocol: str | None = None,
     recalls: tuple[int, ...] = (1, 5, 10),
     normalise: bool = False,
@@ -66,7 +66,7 @@ def evaluate(
         model: pretrained models as they are, on --data: "clip(source=FOLDER_OR_HUB_NAME)".
         data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
         features: folder written by `simgrad features` for that data.
-        split: which split of the data.
+        split: which split of the data; what a run's recipe tests, or `test`, if left out.
         protocol: all, flickr8k-1k, flickr30k-1k, coco-5k or coco-1k (mean of five folds). Left
             out, a run's test ranks are read where they were kept, and everything given is used.
         recalls: the K of R@K, beside 1, 5 and 10.

@@ -5,6 +5,7 @@ from typing import Annotated
 import tyro
 
 from simgrad.cli.listing import print_declared
+from simgrad.core.console import print_table
 from simgrad.objectives import objectives as registry
 
 
@@ -24,3 +25,9 @@ def objectives(
         ("objective", "paper", "what it does to a triplet"),
         lambda d: (d.name, d.paper, d.description),
     )
+    if name is None:
+        return
+    cases = type(registry.parse(name)).known_cases()
+    if cases:
+        print()
+        print_table(("spec", "known as"), list(cases.items()))

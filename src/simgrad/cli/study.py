@@ -1,7 +1,6 @@
 """`simgrad study`: many runs, one table."""
 
 import dataclasses
-import sys
 from json import dumps
 from math import nan
 from pathlib import Path
@@ -9,18 +8,21 @@ from typing import Annotated, Literal
 
 import tyro
 
+from simgrad.cli.dry_run import dry_run as look
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Range, print_value
 from simgrad.core.tables import Strong
 from simgrad.core.typed import checked
+from simgrad.data.benchmarks import BENCHMARKS
 from simgrad.data.opening import EMBEDDED
 from simgrad.evaluation import Estimate, metric_of
 from simgrad.studies.check import check_study
 from simgrad.studies.engine import failures, run_local, run_ray
-from simgrad.studies.looking import look_at, told_once
+from simgrad.studies.ensembles import complete_ensembles
+from simgrad.studies.looking import told_once
+from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, StudyFile, check_tuning, read_plan
-from simgrad.studies.space import Tune, space_of, told_apart
+from simgrad.studies.space import Tune
 from simgrad.studies.study import Study
 from simgrad.studies.table import (
     StudyTable,
@@ -41,6 +43,7 @@ def study(
     data: str | None = None,
     features: str | None = None,
     regions: str | None = None,
+    only: str | None = None,
     output: str | None = None,
     seeds: int | None = None,
     trials: int | None = None,
@@ -57,10 +60,13 @@ def study(
 
     Args:
         plan: a study file, e.g. recipes/bleeker-table1.yaml, or a study folder to go on with.
-        data: another data set than the file names: `scenes`, or a file or folder.
+        data: another data set than the file names: `scenes`, a file or folder, or a folder of
+            several (docs/reproduce.md). Whether it is Flickr30k or COCO decides which settings and
+            published numbers of the file are used.
         features: folder written by `simgrad features` for that data.
         regions: the same for models that look at regions: a folder written with --grid, or a data
             set of region features.
+        only: f30k or coco: of a folder with both, or of settings for both, this one.
         output: folder of the study; studies/NAME if left out.
         seeds: how many seeds; more than before extends a study.
         trials: tune first: try so many settings of each row, choose by validation, and train the
@@ -85,43 +91,80 @@ def study(
         _check(path)
         return
     if path.is_dir():
-        chosen, folder = Study.open(path).plan, path
+        several = [(Study.open(path).plan, path)]
     else:
-        chosen = read_plan(path)
-        name = path.stem + ("-fast" if fast else "") + ("-tuned" if trials else "")
-        if data is not None:
-            name += "-" + Path(data.split("(")[0]).name
-        folder = Path(output) if output else Path("studies") / name
-    chosen = adapt(chosen, data, features, regions, fast, seeds, device, trials)
-    if dry_run:
-        _look_at(chosen)
+        several = _on_data(path, data, features, regions, only, output, fast, bool(trials))
+    if not path.is_dir() and data is None and several[0][0].offers:
+        if not dry_run:
+            about = ", ".join(BENCHMARKS[name].title for name in several[0][0].offers)
+            raise InputError(
+                f"{path} is about {about}: give the data with --data (docs/reproduce.md), or "
+                "`--data scenes` to try it on the embedded world."
+            )
+        for name in [only] if only else several[0][0].offers:
+            look(adapt(read_plan(path, name), fast=fast, seeds=seeds, trials=trials), opened=False)
         return
-    made = Study.create(chosen, folder)
-    first = f"{len(chosen.rows) * chosen.tune.trials} trials, then " if chosen.tune else ""
-    say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
-    if engine == "ray":
-        run_ray(made, processes, side_by_side)
+    for chosen, folder in several:
+        chosen = adapt(chosen, fast=fast, seeds=seeds, device=device, trials=trials)
+        if dry_run:
+            look(chosen)
+            continue
+        made = Study.create(chosen, folder)
+        first = f"{len(chosen.rows) * chosen.tune.trials} trials, then " if chosen.tune else ""
+        say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
+        if engine == "ray":
+            run_ray(made, processes, side_by_side)
+        else:
+            run_local(made, processes, side_by_side)
+        conclude(made, device or "auto")
+
+
+def _on_data(
+    path: Path,
+    data: str | None,
+    features: str | None,
+    regions: str | None,
+    only: str | None,
+    output: str | None,
+    fast: bool,
+    tuned: bool,
+) -> list[tuple[Plan, Path]]:
+    """A study file on the data it is given, and its folder; on a tree of data sets, on each."""
+    plan = read_plan(path, only)
+    if only is not None and only not in plan.offers:
+        about = ", ".join(plan.offers) or "no data set in particular"
+        raise InputError(f"--only {only}: {path} is about {about}.")
+    name = path.stem + ("-fast" if fast else "") + ("-tuned" if tuned else "")
+    if data == EMBEDDED:
+        sizes = {"train": 1000, "val": 200, "test": 200} if fast else {}
+        found = [(plan.on_embedded(**sizes), f"{name}-{data}")]
+    elif data is None:
+        moved = features is not None or regions is not None
+        plan = plan.on_data(plan.base.data, features, regions) if moved else plan
+        found = [(plan, name)]
     else:
-        run_local(made, processes, side_by_side)
-    conclude(made)
+        found = []
+        for place in places(plan.offers, data, features, regions, only):
+            known = place.known.name if place.known and plan.offers else None
+            ending = known or Path(data.split("(")[0]).name
+            found.append((placed(path, place), f"{name}-{ending}"))
+    folders = [Path("studies") / name for _, name in found]
+    if output is not None:
+        folders = [Path(output)] if len(found) == 1 else [Path(output) / p.name for p in folders]
+    return [(plan, folder) for (plan, _), folder in zip(found, folders, strict=True)]
 
 
 def adapt(
     plan: Plan,
-    data: str | None,
-    features: str | None,
-    regions: str | None,
-    fast: bool,
-    seeds: int | None,
-    device: str | None,
+    *,
+    fast: bool = False,
+    seeds: int | None = None,
+    device: str | None = None,
     trials: int | None = None,
 ) -> Plan:
+    """The same study as the options say."""
     if fast:
         plan = plan.fast()
-    if data == EMBEDDED:
-        plan = plan.on_embedded(**({"train": 1000, "val": 200, "test": 200} if fast else {}))
-    elif data is not None or features is not None or regions is not None:
-        plan = plan.on_data(data or plan.base.data, features, regions)
     if device is not None:
         plan = plan.changed(device=device)
     if seeds is not None:
@@ -146,54 +189,14 @@ def _check(path: Path) -> None:
     say(f"{path}: {done.compared:,} numbers of {done.runs} runs computed again: all the same.")
 
 
-def _look_at(plan: Plan) -> None:
-    """What each row reads; fails where the study would."""
-    seen = look_at(plan)
-    rows, data, broken = [], [], []
-    for row, found in seen:
-        if isinstance(found, InputError):
-            broken.append((row.label, str(found)))
-            continue
-        recipe, seed = plan.recipe(row, plan.seeds[0]), plan.seeds[0]
-        sizes = (found.images, f"{found.parameters:,}", f"{found.words:,}")
-        rows.append((row.label, row.folder(seed), *sizes, recipe.epochs, recipe.batch))
-        data.append((row.label, found.data))
-    if plan.tune is not None:
-        _show_space(plan)
-    if rows:
-        head = ("row", "first run", "reads", "weights", "words", "epochs", "batch")
-        print_table(head, rows, title=f"{plan.title}: {len(plan.runs())} runs")
-    same = len({text for _, text in data}) == 1
-    for line in [data[0][1]] if same else told_once(data):
-        print(f"data of {line}" if not same else f"data: {line}")
-    for line in told_once(broken):
-        print(line, file=sys.stderr)
-    if broken:
-        raise InputError(f"{len(broken)} of {len(seen)} rows cannot be run.")
-
-
-def _show_space(plan: Plan) -> None:
-    """What is searched for each row."""
-    assert plan.tune is not None
-    recipes = [plan.recipe(row, 0) for row in plan.rows]
-    fixed = told_apart(recipes)
-    rows = []
-    for row, recipe in zip(plan.rows, recipes, strict=True):
-        for key, where in space_of(plan.tune, recipe, fixed).items():
-            among = where if isinstance(where, Range) else ", ".join(map(print_value, where))
-            rows.append((row.label, key, str(among)))
-    title = f"{plan.tune.trials} trials for each row ({plan.tune.search}), searched:"
-    print_table(("row", "what", "where"), rows, title=title)
-    print()
-
-
-def conclude(made: Study) -> None:
-    """Tables on the terminal and on disk; failures named."""
+def conclude(made: Study, device: str = "auto") -> None:
+    """Ensembles tested, tables on the terminal and on disk; failures named."""
+    waiting = complete_ensembles(made, device)
     table = build_table(made)
     write_tables(table, made.path)
     show(table)
     say(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
-    broken = failures(made)
+    broken = [*failures(made), *waiting]
     for line in told_once(broken):
         say(f"not finished: {line}", stderr=True)
     if broken:
@@ -220,10 +223,10 @@ def show(table: StudyTable) -> None:
         rows.append([row.label, *cells])
         if row.published:
             there = [number((row.published.get(m, (nan, None))[0], None), m) for m in metrics]
-            rows.append([f"  {table.published}", *there])
-    print_table(head, rows, title=table.title)
-    if table.claim:
-        say(f"\nThe paper: {table.claim}")
+            rows.append([f"  {row.beside}", *there])
+    print_table(head, rows, title=table.head)
+    for note in table.notes:
+        say(f"\n{note}")
     tuned = printed_tuning(table)
     if tuned is not None:
         print()

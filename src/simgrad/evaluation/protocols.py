@@ -5,6 +5,7 @@ refuses data that it is not made for, and tells what it used.
 """
 
 import itertools
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,7 @@ class Protocol:
     captions: int | None = None  # of each image, the first so many; None: all
     folds: int = 1  # consecutive folds, ranked each on its own and averaged
     hint: str = ""  # where to find them
+    splits: tuple[str, ...] = ("test",)  # what their split may be called, the surest name first
 
     def __str__(self) -> str:
         """In words: `5,000 test images of COCO, 5 captions each, mean over 5 folds of 1,000`."""
@@ -42,6 +44,10 @@ class Protocol:
             size = "" if self.images is None else f" of {self.images // self.folds:,}"
             parts.append(f"mean over {self.folds} folds{size}")
         return ", ".join(parts)
+
+    def split_in(self, names: Container[str]) -> str:
+        """The split that it is about, among those that some data have; the last name if none is."""
+        return next((name for name in self.splits if name in names), self.splits[-1])
 
     def check(self, num_images: int, image_of_caption: Integers) -> None:
         """Refuse data that the protocol is not made for."""
@@ -93,14 +99,15 @@ class Protocol:
 
 
 _TESTALL = " (precomputed files call that split 'testall')"
+_COCO_SPLITS = ("testall", "test")  # where there are both, 'test' is a fifth of it
 PROTOCOLS = {
     p.name: p
     for p in (
         Protocol("all", "every image and caption given"),
         Protocol("flickr8k-1k", "test images of Flickr8k", 1000, 5),
         Protocol("flickr30k-1k", "test images of Flickr30k", 1000, 5),
-        Protocol("coco-5k", "test images of COCO", 5000, 5, hint=_TESTALL),
-        Protocol("coco-1k", "test images of COCO", 5000, 5, 5, _TESTALL),
+        Protocol("coco-5k", "test images of COCO", 5000, 5, 1, _TESTALL, _COCO_SPLITS),
+        Protocol("coco-1k", "test images of COCO", 5000, 5, 5, _TESTALL, _COCO_SPLITS),
     )
 }
 

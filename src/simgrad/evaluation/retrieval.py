@@ -132,5 +132,7 @@ metric("spearman", label="Spearman's rho", **_RATED,
        description="similarities against the mean rating of a pair")(None)  # fmt: skip
 metric("pairs", label="pairs", **_COUNT,
        description="pairs that are true, or that people judged")(None)  # fmt: skip
+metric("seconds_per_batch", label="s/batch", digits=3, better="low", shown="file",
+       description="seconds of a run over its batches, evaluations included")(None)  # fmt: skip
 metric("approved", label="approved pairs", **_COUNT,
        description="pairs beyond the pairing that the crowd approved of")(None)  # fmt: skip

@@ -116,6 +116,7 @@ class RetrievalModel(nn.Module):
 
     embeds = True  # similarities are products of unit vectors
     transform = "vse++"  # how pictures are cut for it, of simgrad.data.transforms
+    reranks = False  # has a second, slower scorer: see `reranker`
     fills_captions = False  # whether captions are filled up to the longest, for it to read them
     longest: int | None = None  # most tokens of a caption that it can read; None: any number
 

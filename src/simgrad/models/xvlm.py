@@ -129,6 +129,7 @@ class XvlmModel(RetrievalModel):
     """X-VLM."""
 
     config: Xvlm
+    reranks = True
 
     def __init__(self, config: Xvlm, inputs: Inputs) -> None:
         super().__init__(config, inputs)

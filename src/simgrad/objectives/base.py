@@ -73,6 +73,11 @@ class Objective(nn.Module):
         self.handle = name_of(self)
         return self
 
+    @classmethod
+    def known_cases(cls) -> dict[str, str]:
+        """Specs of this objective that are losses with a name of their own; what else they are."""
+        return {}
+
     @property
     def needs_offline(self) -> bool:
         """Whether it weighs similarities from outside the batch."""

@@ -91,6 +91,22 @@ class Goal(Family):
         False, "as in the authors' public code, where it departs from the paper"
     )
 
+    @classmethod
+    def known_cases(cls) -> dict[str, str]:
+        """Table 1 of the paper: the cells that are known losses, each of its hardest negative."""
+        named = {
+            ("con", "con"): "triplet loss (triplet-sh)",
+            ("nca", "con"): "NT-Xent with one negative, the hardest",
+            ("cir", "lin"): "circle loss",
+            ("con", "sig"): "binomial deviance",
+            ("con", "sig-ms"): "multi-similarity loss",
+        }
+        return {
+            f"goal(triplet={t}, pair={p})": named.get((t, p), "new")
+            for p in PAIR_WEIGHTS
+            for t in TRIPLET_WEIGHTS
+        }
+
     def __post_init__(self) -> None:
         for kind, value, known in (
             ("triplet", self.triplet, TRIPLET_WEIGHTS),

@@ -18,6 +18,7 @@ from simgrad.report.finetuned import finetuned
 from simgrad.report.headline import headline
 from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, collect
+from simgrad.report.mined import mined
 from simgrad.report.page import Report, page
 from simgrad.report.provenance import provenance
 from simgrad.report.retrieval import Pictures
@@ -48,6 +49,7 @@ def build_report(
         crossed(material),
         *(examples(material, found, album, device) if pictures else []),
         false_negatives(material, album) if pictures else None,
+        mined(material, album) if pictures else None,
         provenance(material),
     ]
     return Report(

@@ -48,7 +48,7 @@ def examples(
         return []
     try:
         dataset = chosen[0][1].dataset()
-        split = _split(dataset)
+        split = _split(dataset, chosen[0][1])
         asked = _Queries(split, [_ranks_on(system, split) for system, _ in chosen])
         shown = [
             _Shown(system, Key(system.label, material.colour(system)), run, ranks,
@@ -61,7 +61,7 @@ def examples(
         return [Section("examples", "What it finds", "Examples", blocks)]
     writer = _Writer(split, pictures, asked, shown)
     sections = [_retrieved(writer)]
-    if asked.disagreements:
+    if asked.disagreements or asked.disagreed_images:
         sections.append(_disagreed(writer))
     return sections
 
@@ -79,13 +79,14 @@ def _choose(standings: list[Standing]) -> list[tuple[System, Run]]:
     return []
 
 
-def _split(dataset: Dataset) -> Split:
-    return dataset.split("test" if "test" in dataset.splits else "val")
+def _split(dataset: Dataset, run: Run) -> Split:
+    name = run.recipe.tested_split(dataset)
+    return dataset.split(name if name in dataset.splits else "val")
 
 
 def _ranks_on(system: System, split: Split) -> list[Ranks]:
     """Kept ranks, if they are of this split as it is now."""
-    ranks = system.ranks if split.name == "test" else []
+    ranks = system.ranks if split.name != "val" else []
     same = all(np.array_equal(r.image_of_caption, split.image_of_caption) for r in ranks)
     return ranks if same else []
 
@@ -98,11 +99,14 @@ class _Queries:
         random = np.random.default_rng(0)
         drawn = random.permutation(split.num_images)[: _SENTENCES + _PICTURES]
         drawn = np.array([i for i in drawn if len(split.captions_of(int(i)))], dtype=np.int64)
-        self.images: Rows = np.sort(drawn[_SENTENCES:])
+        pictures = np.sort(drawn[_SENTENCES:]).tolist()
         first = [int(random.choice(split.captions_of(int(i)))) for i in drawn[:_SENTENCES]]
-        self.disagreements = most_different(ranks, split) if len(ranks) == 2 else []
-        self.random_sentences = first
+        two = len(ranks) == 2
+        self.disagreements = most_different(ranks, split) if two else []
+        self.disagreed_images = most_different_images(ranks) if two else []
+        self.random_sentences, self.random_pictures = first, pictures
         self.captions: Rows = np.array([*first, *self.disagreements], dtype=np.int64)
+        self.images: Rows = np.array([*pictures, *self.disagreed_images], dtype=np.int64)
 
 
 def most_different(ranks: Sequence[list[Ranks]], split: Split) -> list[int]:
@@ -110,16 +114,29 @@ def most_different(ranks: Sequence[list[Ranks]], split: Split) -> list[int]:
 
     Ranks are compared on a logarithmic scale, on average over seeds; an image appears once.
     """
-    if not all(ranks):
+    found = [[r.t2i for r in runs] for runs in ranks]
+    return _furthest_apart(found, split.image_of_caption, _DISAGREEMENTS)
+
+
+def most_different_images(ranks: Sequence[list[Ranks]]) -> list[int]:
+    """The same for images, by where their best caption stands."""
+    found = [[r.i2t for r in runs] for runs in ranks]
+    own = np.arange(len(found[0][0]) if all(found) else 0)
+    return _furthest_apart(found, own, _PICTURES + 1)
+
+
+def _furthest_apart(found: list[list[Rows]], image_of_query: Rows, most: int) -> list[int]:
+    """Queries that two systems rank most differently; no two of one image."""
+    if not all(found):
         return []
-    middle = [np.mean([np.log(r.t2i) for r in runs], axis=0) for runs in ranks]
+    middle = [np.mean([np.log(each) for each in runs], axis=0) for runs in found]
     gap = middle[0] - middle[1]
     chosen: list[int] = []
     images: set[int] = set()
     for sign in (1, -1):
         for row in np.argsort(sign * gap, kind="stable").tolist():
-            image = int(split.image_of_caption[row])
-            if len(chosen) == (_DISAGREEMENTS // 2 if sign == 1 else _DISAGREEMENTS):
+            image = int(image_of_query[row])
+            if len(chosen) == (most // 2 if sign == 1 else most):
                 break
             if sign * gap[row] >= -1e-9:
                 break  # no disagreement left on this side
@@ -198,7 +215,7 @@ def _outcome(what: str, ranks: Sequence[int], of: int) -> str:
 def _retrieved(writer: _Writer) -> Section:
     count = len(writer.asked.random_sentences)
     found = [writer.sentence(i) for i in range(count)]
-    found += [writer.picture(i) for i in range(len(writer.asked.images))]
+    found += [writer.picture(i) for i in range(len(writer.asked.random_pictures))]
     words = "Queries drawn at random, not chosen. " + writer.note()
     blocks: list[Block] = [Paragraph([words]), Examples(found)]
     return Section("examples", "What it finds", "Examples", blocks)
@@ -209,6 +226,9 @@ def _disagreed(writer: _Writer) -> Section:
     places = range(count, count + len(writer.asked.disagreements))
     first, second = (one.key for one in writer.shown)
     rest = " differ most: first those on which the former does better, then the latter."
-    words = Paragraph(["The captions on which ", first, " and ", second, rest])
-    blocks: list[Block] = [words, Examples([writer.sentence(i) for i in places])]
+    words = Paragraph(["The captions, then the pictures, on which ", first, " and ", second, rest])
+    found = [writer.sentence(i) for i in places]
+    begin = len(writer.asked.random_pictures)
+    found += [writer.picture(begin + i) for i in range(len(writer.asked.disagreed_images))]
+    blocks: list[Block] = [words, Examples(found)]
     return Section("disagreements", "Where two settings disagree most", "Disagreements", blocks)

@@ -125,7 +125,8 @@ def _figures(material: Material, standing: Standing, index: int) -> Figures:
     rows = []
     for system in standing.order:
         number = standing.numbers[system.label]["rsum"]
-        published = system.published.get("rsum")
+        # A number of another test has no place on this scale.
+        published = None if system.unlike else system.published.get("rsum")
         rows.append(
             Interval(system.short, material.colour(system), number.mean, number.low, number.high,
                      number.values, published[0] if published else None, f"{number.mean:.1f}")

@@ -13,6 +13,7 @@ from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, headlines, metric_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RANKS, RECIPE, Run
+from simgrad.studies.papers import beside
 from simgrad.studies.study import PLAN, Study
 
 # What may differ between runs of one setting: the seed, and where and how they were run.
@@ -30,6 +31,7 @@ class System:
     planned: int
     baseline: bool = False
     published: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    unlike: str = ""  # why the published numbers are not comparable; "" where they are
     tuned: dict[str, Any] | None = None  # what a search found, where there was one
 
     @cached_property
@@ -195,12 +197,25 @@ def _of_study(study: Study, several: bool) -> list[System]:
     systems = []
     tuned = {tuning.name: tuning.record for tuning in study.tunings}
     for row in study.plan.rows:
+        if row.ensemble:  # it has a test and nothing else; the study's table shows it
+            continue
         folders = study.folders(row)
         runs = tuple(Run(folder) for folder in folders if (folder / RECIPE).is_file())
         group = f"{study.title}: {row.group}".rstrip(": ") if several else row.group
-        published = study.published[row.label]
-        planned, found = len(folders), tuned.get(row.name)
-        systems.append(System(row.label, group, runs, planned, row.baseline, published, found))
+        paper, recipe = beside(study.plan.published, row), study.plan.recipe(row, 0)
+        unlike = "" if paper.comparable(recipe) else f"{paper.dataset}, {paper.protocol}"
+        systems.append(
+            System(
+                row.label,
+                group,
+                runs,
+                len(folders),
+                row.baseline,
+                paper.cells,
+                unlike,
+                tuned.get(row.name),
+            )
+        )
     return systems
 
 

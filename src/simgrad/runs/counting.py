@@ -178,6 +178,7 @@ class RunCounts:
     objective: Objective
     corrected: CocosAccumulator
     released: CocosAccumulator  # empty where the published counting does not apply
+    epsilon: float = 0.01  # weights above this count
 
     @property
     def family(self) -> Family | None:
@@ -186,8 +187,9 @@ class RunCounts:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per counting, direction and figure."""
+        named = {"run": self.name, "objective": str(self.objective), "epsilon": self.epsilon}
         return [
-            {"run": self.name, "objective": str(self.objective), "counting": counting, **row}
+            {**named, "counting": counting, **row}
             for counting in ("corrected", "released")
             for row in getattr(self, counting).rows()
         ]
@@ -208,7 +210,7 @@ def count_run(
     Further options are those of `RunBatches`.
     """
     data = RunBatches(run, split=split, batches=batches, device=device, **where)
-    counts = RunCounts(data.name, data.objective, CocosAccumulator(), CocosAccumulator())
+    counts = RunCounts(data.name, data.objective, CocosAccumulator(), CocosAccumulator(), epsilon)
     as_pairs = data.recipe.positives == "pairs"
     for batch in track(data, f"counting {data.name}", len(data)):
         S: Tensor = batch.square if as_pairs else batch.similarities

@@ -26,6 +26,7 @@ from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.tested import what_is_tested
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
 _RESIDENT = {"cpu": 2 * 2**30, "cuda": 16 * 2**30}
@@ -106,9 +107,11 @@ def _begin(
     if not len(train.captions) or not len(val.captions):
         raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
     tokenizer, model = _model(recipe, dataset, train, kept)
-    for name in ("train", "val", "test"):
-        if name in dataset.splits:
-            _require_readable(dataset.split(name), model)
+    asked = what_is_tested(recipe, dataset)
+    for split in (train, val, *([asked.split] if asked else [])):
+        _require_readable(split, model)
+    if recipe.rerank is not None and not model.reranks:
+        raise InputError(f"recipe: rerank: {recipe.model[:80]} has no second scorer to rank with.")
     if recipe.augment is not None and model.inputs.images == "pixels":
         if not model.can_augment():
             raise InputError(
@@ -126,6 +129,7 @@ class Look:
     images: str  # what its model sees of an image
     words: int  # that it knows
     parameters: int
+    tested: str  # what the test ranks
 
 
 def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
@@ -141,6 +145,7 @@ def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
         images=f"{'pictures' if kind == 'pixels' else kind} {shape}",
         words=len(tokenizer),
         parameters=sum(p.numel() for p in model.parameters()),
+        tested=str(what_is_tested(recipe, dataset) or "nothing: the data have no test split"),
     )
 
 

@@ -19,6 +19,7 @@ from simgrad.core.typed import Number, Text, Typed, checked, read_yaml
 from simgrad.data.base import Dataset
 from simgrad.data.opening import absolute as place_of
 from simgrad.data.opening import open_dataset
+from simgrad.evaluation.protocols import find_protocol
 from simgrad.models import models
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -194,6 +195,21 @@ class Recipe(Typed):
     select: Text = Field(
         default="rsum", description="Validation metric that decides which checkpoint is best"
     )
+    protocol: Text = Field(
+        default="all",
+        description="What the test ranks against what: all, flickr8k-1k, flickr30k-1k, coco-5k or "
+        "coco-1k (mean of five folds); all but the first keep five captions of every image",
+    )
+    test_split: Text | None = Field(
+        default=None,
+        description="Split to test; the one that the protocol is about if left out (COCO's "
+        "precomputed files call it testall)",
+    )
+    rerank: CountOrNone | None = Field(
+        default=None,
+        description="At the test, score so many first candidates again with the model's second "
+        "scorer (X-VLM); 0: as many as its settings say",
+    )
     early_stop: Count | None = Field(
         default=None, description="Stop after so many evaluations without improvement"
     )
@@ -237,10 +253,11 @@ class Recipe(Typed):
     )
 
     @model_validator(mode="after")
-    def _second_round_fits(self) -> Self:
-        """A mistake in the second round is told before the first is trained."""
+    def _fits(self) -> Self:
+        """A mistake in the second round, or in the test, is told before the first is trained."""
         if self.second_round is not None:
             self.round_two()
+        find_protocol(self.protocol)
         return self
 
     @property
@@ -274,6 +291,10 @@ class Recipe(Typed):
     def dataset(self) -> Dataset:
         """The data it names."""
         return open_dataset(self.data, features=self.features, skip=self.skip)
+
+    def tested_split(self, dataset: Dataset) -> str:
+        """The split of some data that the test is about."""
+        return self.test_split or find_protocol(self.protocol).split_in(dataset.splits)
 
     def settled(self) -> "Recipe":
         """The same recipe from anywhere: paths that are there become absolute."""

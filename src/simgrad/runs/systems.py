@@ -62,17 +62,20 @@ def open_system(
     *,
     data: str | None = None,
     features: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     image_of_caption: str | Path | None = None,
     captions_per_image: int | None = None,
     normalise: bool = False,
     device: str = "auto",
     stored: bool = True,
 ) -> System:
-    """Open whatever `target` is; `stored`: a run's kept ranks will do."""
+    """Open whatever `target` is; `stored`: a run's kept ranks will do.
+
+    Without `split`, a run is asked about what its recipe tests, anything else about `test`.
+    """
     path = Path(target).expanduser()
     if path.is_dir():
-        kept = stored and data is None and split == "test" and (path / RANKS).is_file()
+        kept = stored and data is None and split is None and (path / RANKS).is_file()
         if kept and (path / RECIPE).is_file():
             run = Run.open(path)
             return System(run.name, ranks=run.ranks())
@@ -137,9 +140,9 @@ def open_pair(
     return System(f"{images} + {texts}", scores, pairing, image_ids, caption_ids)
 
 
-def model_system(trained: Trained, split: str = "test") -> System:
-    """A model's similarities on a split of its data."""
-    chosen = trained.split(split)
+def model_system(trained: Trained, split: str | None = None) -> System:
+    """A model's similarities on a split of its data, the one that its recipe tests if left out."""
+    chosen = trained.split(split or trained.recipe.tested_split(trained.dataset))
     images, captions = trained.encode(chosen)
     return System(
         trained.name,

@@ -142,7 +142,8 @@ def _compared(
         made.append(Row([name, *cells, versus, Cell(str(row.seeds))]))
         if row.published:
             theirs = [_number(row.published.get(m), m, False) for m in metrics]
-            made.append(Row([Cell("in the paper"), *theirs, Cell(""), Cell("")], "aside"))
+            theirs_are = Cell(row.beside.replace("published", "in the paper"))
+            made.append(Row([theirs_are, *theirs, Cell(""), Cell("")], "aside"))
     return Table("Comparison", columns, made, "Mean over seeds; beneath: standard deviation.")
 
 

@@ -15,6 +15,8 @@ def look_at(plan: Plan) -> Seen:
     shared: dict[Any, Any] = {}
     seen: Seen = []
     for row in plan.rows:
+        if row.ensemble:
+            continue
         recipe = plan.recipe(row, plan.seeds[0]).settled()
         try:
             seen.append((row, look(recipe, shared)))

@@ -2,11 +2,13 @@
 
 import csv
 import math
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from simgrad.core.errors import InputError
+from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import Row
 
 
@@ -20,25 +22,78 @@ def published_table(name: str) -> tuple[dict[str, str], ...]:
     return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
+_NAMES = {
+    "map5": "map5_hits",
+    "map10": "map10_hits",
+    "avg_recall": "average_recall",
+    "sec_per_batch": "seconds_per_batch",
+}
+# What a published table calls a test, by data set: our protocol.
+_PROTOCOLS = {
+    ("f30k", "test1k"): "flickr30k-1k",
+    ("coco", "test5k"): "coco-5k",
+    ("coco", "test1k-5fold"): "coco-1k",
+}
+
+
 def metric_name(direction: str, metric: str) -> str:
     """Our name of a published metric: i2t, R@1 -> i2t_r1."""
-    name = (
-        metric.lower().replace("@", "").replace("map5", "map5_hits").replace("map10", "map10_hits")
-    )
+    name = metric.lower().replace("@", "")
+    name = _NAMES.get(name, name)
     return name if direction in ("", "both") else f"{direction}_{name}"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The published row that belongs beside one of ours."""
+
+    cells: dict[str, tuple[float, float | None]]  # metric -> mean, and deviation where printed
+    dataset: str = ""  # f30k, coco
+    protocol: str | None = None  # of ours; None: not of a test, e.g. seconds
+
+    def __bool__(self) -> bool:
+        return bool(self.cells)
+
+    def comparable(self, recipe: Recipe) -> bool:
+        """Whether a run of this recipe is tested as the published one was."""
+        return self.protocol is None or recipe.protocol == self.protocol
+
+    def name(self, recipe: Recipe) -> str:
+        """What the row is called in a table beside ours."""
+        if self.comparable(recipe):
+            return "published"
+        return f"published, NOT like ours: {self.protocol}"
+
+
+def beside(published: dict[str, Any], row: Row) -> Beside:
+    """The published row that belongs beside one of ours; one data set and one test, or an error."""
+    if not published.get("table") or not row.published:
+        return Beside({})
+    table = str(published["table"])
+    wanted = {**published.get("where", {}), **row.published}
+    lines = [
+        line
+        for line in published_table(table)
+        if all(line.get(key) == str(value) for key, value in wanted.items()) and line["mean"]
+    ]
+    kinds = {(line["dataset"], line["split"]) for line in lines}
+    if len(kinds) > 1:
+        told = "; ".join(" ".join(kind) for kind in sorted(kinds))
+        raise InputError(
+            f"row '{row.label[:80]}': {table} has several published rows for {wanted}: {told}. "
+            "Say in `where` which dataset and split."
+        )
+    found: dict[str, tuple[float, float | None]] = {}
+    for line in lines:
+        std = float(line["std"]) if line["std"] else None
+        found[metric_name(line["direction"], line["metric"])] = (float(line["mean"]), std)
+    recalls = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
+    if "rsum" not in found and all(name in found for name in recalls):
+        found["rsum"] = (math.fsum(found[name][0] for name in recalls), None)
+    dataset, split = next(iter(kinds), ("", ""))
+    return Beside(found, dataset, _PROTOCOLS.get((dataset, split)))
 
 
 def published_for(published: dict[str, Any], row: Row) -> dict[str, tuple[float, float | None]]:
     """metric -> (mean, std) of the published row that belongs beside one of ours."""
-    if not published.get("table") or not row.published:
-        return {}
-    wanted = {**published.get("where", {}), **row.published}
-    found: dict[str, tuple[float, float | None]] = {}
-    for line in published_table(str(published["table"])):
-        if all(line.get(key) == str(value) for key, value in wanted.items()) and line["mean"]:
-            std = float(line["std"]) if line["std"] else None
-            found[metric_name(line["direction"], line["metric"])] = (float(line["mean"]), std)
-    recalls = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
-    if "rsum" not in found and all(name in found for name in recalls):
-        found["rsum"] = (math.fsum(found[name][0] for name in recalls), None)
-    return found
+    return beside(published, row).cells

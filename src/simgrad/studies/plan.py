@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -31,6 +31,7 @@ from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe, absolute, of_fields
 from simgrad.studies import naming
+from simgrad.studies.parts import Changes, Group, Part, for_dataset, offered
 from simgrad.studies.space import Tune, check_space, known_to, told_apart
 
 _MOST = 10_000  # rows of a table
@@ -80,10 +81,25 @@ class Row(Typed):
         default_factory=dict,
         description="Columns and values that find its row in the published table",
     )
+    per_dataset: dict[str, Changes] = Field(
+        default_factory=dict, description="Further fields that differ on one data set, by its name"
+    )
+    source: Text = Field(
+        default="", description="Whose settings these are, of published/settings.csv"
+    )
+    ensemble: list[Words] = Field(
+        default_factory=list,
+        description="Not trained: the mean similarities of these rows, seed by seed; a row that is "
+        "named twice gives two of its seeds",
+    )
 
     def folder(self, seed: int) -> str:
         """The folder of one of its runs."""
         return f"{self.name or naming.slug(self.label)}-s{seed}"
+
+    def ensembles(self, seeds: int) -> int:
+        """How many ensembles of its rows so many seeds give."""
+        return seeds // max(Counter(self.ensemble).values(), default=1)
 
     def renamed(self, name: str) -> "Row":
         """The same row, its folders called otherwise."""
@@ -101,6 +117,9 @@ class Published(Typed):
     where: dict[str, Words] = Field(
         default_factory=dict, description="Columns and values that hold for all rows"
     )
+    deviation: Literal["population", "sample"] | None = Field(
+        default=None, description="What its ± is, where the paper or its code says so"
+    )
 
 
 class StudyFile(Typed):
@@ -114,6 +133,16 @@ class StudyFile(Typed):
         default_factory=dict,
         json_schema_extra=of_fields,
         description="Fields of the recipe with choices; a row for each mix",
+    )
+    groups: dict[str, Group] = Field(
+        default_factory=dict, description="What the rows of a group share, by its name"
+    )
+    per_dataset: dict[str, Part] = Field(
+        default_factory=dict,
+        description="Data sets that the table is about (f30k, coco): settings, published numbers",
+    )
+    dataset: Text | None = Field(
+        default=None, description="In a study folder: the data set whose settings were chosen"
     )
     seeds: Seeds = Field(default=(0,), description="How many seeds, or which")
     baseline: Words | None = Field(
@@ -139,6 +168,8 @@ class Plan:
     metrics: tuple[str, ...] = field(default_factory=headlines)
     claim: str = ""  # what the paper says about it, in one sentence
     published: dict[str, Any] = field(default_factory=dict)  # {table: file, where: {column: value}}
+    dataset: str | None = None  # whose settings and published numbers these are: f30k, coco
+    offers: tuple[str, ...] = ()  # the data sets that the file has settings for
     tune: Tune | None = None
 
     def recipe(self, row: Row, seed: int) -> Recipe:
@@ -151,6 +182,7 @@ class Plan:
             (row.folder(seed), row, self.recipe(row, seed))
             for seed in self.seeds
             for row in self.rows
+            if not row.ensemble
         ]
 
     def settled(self) -> "Plan":
@@ -193,7 +225,8 @@ class Plan:
         for row in self.rows:
             model = self.model(row).offline()
             changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
-            changes |= {"features": None, "skip": None}
+            changes |= {"features": None, "skip": None, "vocabulary": None, "start_from": None}
+            changes |= {"protocol": "all", "test_split": None}
             if not model.ready:  # nothing is pretrained: it has to be trained, from one end alone
                 changes |= {"wise": 0, "epochs": max(1, self.recipe(row, 0).epochs)}
             if not model.trains_backbone:  # nothing to freeze or to fine-tune later
@@ -234,14 +267,15 @@ class Plan:
         return dataclasses.replace(self, title=title, rows=tuple(rows), seeds=self.seeds[:2])
 
 
-def read_plan(path: str | Path) -> Plan:
-    """A study file; what does not fit is named."""
-    return plan_from_dict(read_yaml(path), str(path))
+def read_plan(path: str | Path, dataset: str | None = None) -> Plan:
+    """A study file, for one of the data sets it is about; what does not fit is named."""
+    return plan_from_dict(read_yaml(path), str(path), dataset)
 
 
-def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
+def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = None) -> Plan:
     """A study from plain values."""
-    told = checked(StudyFile, values, where)
+    checked(StudyFile, values, where)
+    told = checked(StudyFile, for_dataset(values, dataset, where), where)
     rows = _named([*told.rows, *_gridded(told, where)])
     if not rows:
         raise InputError(f"{where}: a study needs `rows` or a `grid`.")
@@ -256,10 +290,13 @@ def plan_from_dict(values: Mapping[str, Any], where: str) -> Plan:
         metrics=tuple(told.metrics),
         claim=told.claim,
         published=told.published.model_dump(exclude_defaults=True),
+        dataset=told.dataset,
+        offers=offered(values),
         tune=told.tune,
     )
     for row in rows:  # every run must be possible before the first one starts
-        _check(plan, row, f"{where}: row '{row.label[:80]}'")
+        if not row.ensemble:
+            _check(plan, row, f"{where}: row '{row.label[:80]}'")
     check_tuning(plan, where)
     return plan
 
@@ -268,6 +305,8 @@ def check_tuning(plan: Plan, where: str) -> None:
     """Refuse a search that some row cannot do."""
     if plan.tune is None:
         return
+    if any(row.ensemble for row in plan.rows):
+        raise InputError(f"{where}: tune: a study with ensembles cannot be tuned; tune their rows.")
     if plan.tune.seed in plan.seeds:
         raise InputError(
             f"{where}: tune: seed {plan.tune.seed} is among the seeds of the table; trials have "

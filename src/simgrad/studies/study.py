@@ -18,12 +18,11 @@ from simgrad.core.notebook import Shown
 from simgrad.core.typed import read_yaml
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import LOCK, Run
-from simgrad.studies.papers import published_for
 from simgrad.studies.plan import Plan, Row, plan_from_dict
 from simgrad.studies.space import apply, base_of, told_apart
 from simgrad.studies.tuned import TRIALS, Tuning, setting_of
 
-PLAN, RUNS = "study.yaml", "runs"
+PLAN, RUNS, ENSEMBLES = "study.yaml", "runs", "ensembles"
 SEAL = "study.json"  # the plan's hash, and files of one's own that the study was made with
 
 
@@ -147,14 +146,11 @@ class Study:
         return found
 
     def folders(self, row: Row) -> list[Path]:
-        """Where the runs of a row are, one for each seed."""
+        """Where the runs of a row are, one for each seed; of ensembles, what their test found."""
+        if row.ensemble:
+            seeds = self.plan.seeds[: row.ensembles(len(self.plan.seeds))]
+            return [self.path / ENSEMBLES / row.folder(seed) for seed in seeds]
         return [self.path / RUNS / row.folder(seed) for seed in self.plan.seeds]
-
-    @property
-    def published(self) -> dict[str, dict[str, tuple[float, float | None]]]:
-        """label -> metric -> (mean, std) as published."""
-
-        return {row.label: published_for(self.plan.published, row) for row in self.plan.rows}
 
 
 def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
@@ -177,8 +173,11 @@ def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
 
 def _with_old_names(plan: Plan, old: Plan) -> Plan:
     """Rows that were there before keep the names of their folders."""
-    known = {_key(old.recipe(row, 0)): row.name for row in old.rows}
-    rows = [row.renamed(known.get(_key(plan.recipe(row, 0)), row.name)) for row in plan.rows]
+    known = {_key(old.recipe(row, 0)): row.name for row in old.rows if not row.ensemble}
+    rows = [
+        row if row.ensemble else row.renamed(known.get(_key(plan.recipe(row, 0)), row.name))
+        for row in plan.rows
+    ]
     return dataclasses.replace(plan, rows=tuple(rows))
 
 
@@ -216,6 +215,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
     """A plan as plain values that read back."""
     return {
         "title": plan.title,
+        "dataset": plan.dataset,
         "claim": plan.claim,
         "recipe": plan.base.to_dict(),
         "rows": [row.model_dump(by_alias=True) for row in plan.rows],

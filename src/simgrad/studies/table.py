@@ -10,7 +10,9 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.core.tables import Strong
 from simgrad.evaluation import Difference, Estimate, Ranks, compare_many, estimates, metric_of
-from simgrad.runs.run import RANKS
+from simgrad.runs.run import RANKS, Run
+from simgrad.runs.tested import tested_words
+from simgrad.studies.papers import beside
 from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import Tuning
@@ -42,6 +44,7 @@ class TableRow:
     baseline: bool
     difference: Difference | None  # rsum against the group's baseline
     published: dict[str, Published]
+    beside: str = "published"  # what that row is called; it says where the test was another
     tuned: Found | None = None
 
 
@@ -53,12 +56,35 @@ class StudyTable:
     claim: str
     metrics: tuple[str, ...]
     rows: tuple[TableRow, ...]
-    published: str = "published"  # what rows of published numbers are called
+    tested: tuple[str, ...] = ()  # what the tests ranked: data, split, images, protocol
+    deviation: str | None = None  # what ± is in the published rows
+
+    @property
+    def head(self) -> str:
+        """The title, and what was tested."""
+        return " · ".join((self.title, *self.tested))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know, beneath the table."""
+        found = [f"The paper: {self.claim}"] if self.claim else []
+        if any(row.beside != "published" for row in self.rows):
+            found.append(
+                "Published rows marked NOT like ours are of other data or of another protocol: "
+                "they show what the paper printed, not what ours should be."
+            )
+        if self.deviation == "population" and any(row.seeds > 1 for row in self.rows):
+            found.append(
+                "± of ours is the sample deviation over seeds (n - 1), of the paper the population "
+                "deviation (n): with 5 seeds ours is larger by a factor of 1.12."
+            )
+        return tuple(found)
 
 
 def build_table(study: Study, metric: str = "rsum") -> StudyTable:
     """The table of what is finished; rows of a group are compared with its baseline in `metric`."""
-    plan, groups, published = study.plan, study.groups, study.published
+    plan, groups = study.plan, study.groups
+    published = {row.label: beside(plan.published, row) for row in plan.rows}
     tested = {label: [run for run in runs if run.test] for label, runs in groups.items()}
     ranks = {
         label: [run.ranks() for run in runs if (run.path / RANKS).is_file()]
@@ -66,7 +92,7 @@ def build_table(study: Study, metric: str = "rsum") -> StudyTable:
     }
     cells = {}
     for label, runs in tested.items():
-        found = estimates([run.test for run in runs], ranks[label])
+        found = estimates([{**run.test, **_speed(run)} for run in runs], ranks[label])
         cells[label] = {m: found.get(m, _UNKNOWN) for m in plan.metrics if runs}
     peers: dict[str, list[str]] = {}
     baselines: dict[str, str] = {}
@@ -87,14 +113,22 @@ def build_table(study: Study, metric: str = "rsum") -> StudyTable:
             _leads(row.label, peers[row.group], cells),
             row.baseline,
             differences.get(row.label),
-            published[row.label],
+            published[row.label].cells,
+            published[row.label].name(plan.recipe(row, 0)),
             tuned.get(row.name),
         )
         for row in plan.rows
     )
-    dataset = plan.published.get("where", {}).get("dataset")
-    name = f"published ({dataset})" if dataset else "published"  # ours may be on other data
-    return StudyTable(plan.title, plan.claim, plan.metrics, rows, name)
+    told = tuple(dict.fromkeys(tested_words(r.info["tested"]) for runs in tested.values()
+                               for r in runs if r.info.get("tested")))  # fmt: skip
+    deviation = plan.published.get("deviation")
+    return StudyTable(plan.title, plan.claim, plan.metrics, rows, told, deviation)
+
+
+def _speed(run: Run) -> dict[str, float]:
+    """Seconds of a batch; ensembles have none."""
+    info = run.info
+    return {"seconds_per_batch": info["seconds"] / info["steps"]} if info.get("steps") else {}
 
 
 def _found(tuning: Tuning) -> Found | None:
@@ -163,10 +197,9 @@ def printed(table: StudyTable) -> tables.Table:
         rows.append((row.label, *cells, versus, str(row.seeds)))
         if row.published:
             there = [number(row.published.get(m, (math.nan, None)), m) for m in table.metrics]
-            rows.append((f"  {table.published}", *there, "", ""))
+            rows.append((f"  {row.beside}", *there, "", ""))
     columns = ("", *map(header, table.metrics), "against baseline", "seeds")
-    notes = (f"The paper: {table.claim}",) if table.claim else ()
-    return tables.Table(columns, tuple(rows), table.title, notes)
+    return tables.Table(columns, tuple(rows), table.head, table.notes)
 
 
 def printed_tuning(table: StudyTable) -> tables.Table | None:
@@ -204,7 +237,8 @@ def records(table: StudyTable) -> list[dict[str, Any]]:
             found.append(
                 {"label": row.label, "group": row.group, "metric": metric, "mean": cell.mean,
                  "std": cell.deviation, "low": cell.low, "high": cell.high, "seeds": row.seeds,
-                 "published": mean, "published_std": std}
+                 "published": mean, "published_std": std,
+                 "comparable": None if mean is None else row.beside == "published"}
             )  # fmt: skip
     return found
 
@@ -219,11 +253,18 @@ def as_dict(table: StudyTable) -> dict[str, Any]:
             "best": sorted(r.best),
             "difference": vars(r.difference) if r.difference else None,
             "published": r.published,
+            "comparable": r.beside == "published",
             "tuned": vars(r.tuned) if r.tuned else None,
         }
         for r in table.rows
     ]
-    return {"title": table.title, "claim": table.claim, "metrics": table.metrics, "rows": rows}
+    return {
+        "title": table.title,
+        "tested": table.tested,
+        "claim": table.claim,
+        "metrics": table.metrics,
+        "rows": rows,
+    }
 
 
 def write_tables(table: StudyTable, folder: Path) -> None:

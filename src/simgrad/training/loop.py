@@ -29,9 +29,11 @@ from simgrad.runs.data import same_data
 from simgrad.runs.encoding import encode_source, evaluate_encoded
 from simgrad.runs.known import KnownPairs, known_pairs
 from simgrad.runs.outside import draw_of
-from simgrad.runs.prepare import Prepared, building, prepare, source_of
+from simgrad.runs.prepare import Prepared, building, prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, Run
+from simgrad.runs.tested import what_is_tested
+from simgrad.runs.testing import measure
 from simgrad.training import distributed, state
 from simgrad.training.display import Display
 from simgrad.training.encoder import Encoder
@@ -425,19 +427,10 @@ class Training:
         with building:  # its weights are drawn before they are read
             best = Run(self.folder).load(str(self.device))
         self.records.triplets(self.kept.triplets)
-        if "test" in self.prepared.dataset.splits:
-            split = self.prepared.dataset.split("test")
+        asked = what_is_tested(self.recipe, self.prepared.dataset)
+        if asked is not None:
             tokenizer = self.prepared.tokenizer
-            source = source_of(split, tokenizer, best.model, self.device, self.recipe)
-            images, captions = encode_source(best.model, source)
-            metrics = evaluate_encoded(
-                best.model,
-                images,
-                captions,
-                split.image_of_caption,
-                image_ids=split.image_names,
-                caption_ids=split.caption_ids,
-            )
+            metrics = measure(self.recipe, asked, best.model, tokenizer, self.device)
             run.write_test(self.folder, metrics)
         self._describe("finished")
         state.forget(self.folder / run.LAST)

@@ -32,6 +32,7 @@ from simgrad.runs.run import (
     environment,
     write_info,
 )
+from simgrad.runs.tested import what_is_tested
 from simgrad.training.loggers import LOGGERS, Log, chosen
 from simgrad.training.progress import Progress
 
@@ -99,6 +100,7 @@ class Records:
         if not self.writes:
             return
         dataset = self.prepared.dataset
+        asked = what_is_tested(self.recipe, dataset)
         info = {
             "status": status,
             **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
@@ -112,6 +114,7 @@ class Records:
             "with": imported(),
             "dataset": record_of(dataset),
             "data_fingerprint": dataset.fingerprint(),
+            "tested": None if asked is None else asked.to_dict(),
             **environment(),
         }
         write_info(self.folder, info)

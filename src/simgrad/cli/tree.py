@@ -1,0 +1,97 @@
+"""A folder of several known data sets: what is there, and what is missing for which table."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from simgrad.core.console import print_table, say
+from simgrad.data.arrays import open_features
+from simgrad.data.benchmarks import BENCHMARKS, IN_TREES, Benchmark, Tree
+from simgrad.studies.plan import Plan, Row, read_plan
+
+
+def describe_tree(tree: Tree, recipes: Path) -> dict[str, Any]:
+    """Forms of every data set, and what each table of the recipes' folder still needs."""
+    forms = [form for name in IN_TREES for form in _forms(tree, name)]
+    tables = {}
+    for file in sorted(recipes.glob("*.yaml")):
+        offers = read_plan(file).offers
+        for name in offers:
+            missing = _missing(tree, read_plan(file, name), name)
+            tables[f"{file.stem} --only {name}" if offers[1:] else file.stem] = missing
+    return {"root": str(tree.root), "data": forms, "tables": tables}
+
+
+def print_tree(told: dict[str, Any], recipes: Path) -> None:
+    """As text."""
+    rows = [(form["data"], form["form"], form["place"], form["holds"]) for form in told["data"]]
+    print_table(("data", "form", "where", "what is there"), rows, title=f"{told['root']}")
+    if not told["tables"]:
+        say(f"\n{recipes}: no recipes there; --recipes names the folder of the papers' tables.")
+        return
+    say("")
+    lines = [(name, "; ".join(gone) or "nothing") for name, gone in told["tables"].items()]
+    print_table(("table", "missing"), lines)
+
+
+def _forms(tree: Tree, name: str) -> list[dict[str, str]]:
+    known = BENCHMARKS[name]
+    file, folder = tree.expected(name, "pictures"), tree.expected(name, "regions")
+    found = [
+        ("captions and splits", file, "there" if file.is_file() else "missing"),
+        ("pictures", file.parent / known.folder, _pictures(file.parent / known.folder, known)),
+        ("regions", folder, _regions(folder)),
+    ]
+    return [
+        {"data": known.title, "form": form, "place": _short(place, tree), "holds": holds}
+        for form, place, holds in found
+    ]
+
+
+def _pictures(folder: Path, known: Benchmark) -> str:
+    if not folder.is_dir():
+        return "missing"
+    count = sum(
+        name.lower().endswith((".jpg", ".jpeg", ".png"))
+        for _, _, names in os.walk(folder)
+        for name in names
+    )
+    whole = "" if count == known.pictures else f", not {known.pictures:,}"
+    return f"{count:,} pictures{whole}"
+
+
+def _regions(folder: Path) -> str:
+    arrays = sorted(folder.glob("*_ims.npy"))
+    if not arrays:
+        return "missing"
+    shapes = [f"{f.name.removesuffix('_ims.npy')} {open_features(f).shape}" for f in arrays]
+    return ", ".join(shapes)
+
+
+def _short(place: Path, tree: Tree) -> str:
+    return str(place.relative_to(tree.root)) if place.is_relative_to(tree.root) else str(place)
+
+
+def _missing(tree: Tree, plan: Plan, name: str) -> list[str]:
+    """What the rows of a table name and the tree does not have, each once."""
+    found: dict[str, None] = {}
+    for row in plan.rows:
+        if not row.ensemble:
+            found |= dict.fromkeys(_needed(tree, plan, row, name))
+    return list(found)
+
+
+def _needed(tree: Tree, plan: Plan, row: Row, name: str) -> list[str]:
+    recipe, regions = plan.recipe(row, 0), plan.model(row).reads == "regions"
+    gone = []
+    place = tree.expected(name, "regions" if regions else "pictures")
+    if not place.exists():
+        gone.append(_short(place, tree))
+    pictures = place.parent / BENCHMARKS[name].folder
+    if not regions and not pictures.is_dir():
+        gone.append(_short(pictures, tree))
+    for field, word in (("vocabulary", " (or ours is built)"), ("start_from", "")):
+        told = getattr(recipe, field)
+        if told is not None and not (tree.root / told).exists():
+            gone.append(f"{told}{word}")
+    return gone

@@ -1,0 +1,76 @@
+"""Rows that are not trained: the mean similarities of other rows' models, as VSRN, SCAN and BFAN
+are published.
+
+Each is tested once its members are finished, and again when one of them has changed. A folder
+STUDY/ensembles/NAME-sN holds what a run keeps of its test.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
+from simgrad.runs.run import TEST, Run, write_info, write_test
+from simgrad.runs.systems import model_system
+from simgrad.runs.tested import what_is_tested
+from simgrad.runs.testing import measure_together
+from simgrad.runs.trained import open_trained
+from simgrad.studies.plan import Row
+from simgrad.studies.study import Study
+
+
+def complete_ensembles(study: Study, device: str = "auto") -> list[tuple[str, str]]:
+    """Test every ensemble whose members are finished; (name, reason) of those that cannot be."""
+    problems = []
+    for row in study.plan.rows:
+        if not row.ensemble:
+            continue
+        for folder, members in zip(study.folders(row), members_of(study, row), strict=True):
+            waiting = [run.name for run in members if not run.finished]
+            if waiting:
+                problems.append((folder.name, f"waits for {', '.join(waiting)}"))
+                continue
+            try:
+                _test(folder, members, device)
+            except InputError as error:
+                problems.append((folder.name, str(error)))
+    return problems
+
+
+def members_of(study: Study, row: Row) -> list[list[Run]]:
+    """The runs of each ensemble of a row: one for each seed, fewer where a row is named twice."""
+    rows = {other.label: other for other in study.plan.rows}
+    times = Counter(row.ensemble)
+    found = []
+    for number in range(row.ensembles(len(study.plan.seeds))):
+        taken: Counter[str] = Counter()
+        members = []
+        for label in row.ensemble:
+            place = number * times[label] + taken[label]
+            taken[label] += 1
+            members.append(Run(study.folders(rows[label])[place]))
+        found.append(members)
+    return found
+
+
+def _test(folder: Path, members: list[Run], device: str) -> None:
+    made_from = {run.name: sha256(run.path / TEST) for run in members}
+    if Run(folder).finished and Run(folder).info.get("members") == made_from:
+        return
+    systems = []
+    for run in members:
+        trained = open_trained(run, device=device)
+        asked = what_is_tested(run.recipe, trained.dataset)
+        if asked is None:
+            raise InputError(f"{run.path}: its data have no test split.")
+        systems.append((model_system(trained, asked.split.name), asked))
+    first, asked = systems[0]
+    for other, theirs in systems[1:]:
+        same = (other.image_ids, other.caption_ids) == (first.image_ids, first.caption_ids)
+        if not same or theirs.protocol != asked.protocol:
+            names = ", ".join(run.name for run in members)
+            raise InputError(f"{names}: not tested on the same images and captions.")
+    scores = [system.scores for system, _ in systems if system.scores is not None]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_test(folder, measure_together(scores, asked))
+    write_info(folder, {"status": "finished", "members": made_from, "tested": asked.to_dict()})

@@ -1,0 +1,98 @@
+"""Rows that are the mean similarities of other rows."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simgrad.cli.study import conclude
+from simgrad.core.errors import InputError
+from simgrad.evaluation import evaluate_similarities
+from simgrad.report.material import collect
+from simgrad.runs.systems import model_system
+from simgrad.runs.trained import open_trained
+from simgrad.studies.ensembles import complete_ensembles, members_of
+from simgrad.studies.plan import Plan, plan_from_dict
+from simgrad.studies.study import Study
+from simgrad.studies.table import build_table
+from simgrad.studies.worker import work
+from tests.studies.test_study import SMALL
+
+ROWS: list[dict[str, Any]] = [
+    {"label": "a", "group": "one", "baseline": True, "set": {"objective": "triplet"}},
+    {"label": "b", "group": "one", "set": {"objective": "nt-xent"}},
+    {"label": "a twice", "group": "two", "baseline": True, "ensemble": ["a", "a"]},
+    {"label": "a and b", "group": "two", "ensemble": ["a", "b"]},
+]
+
+
+def plan(**changes: Any) -> Plan:
+    told = {k: v for k, v in SMALL.items() if k not in ("grid", "baseline")}
+    return plan_from_dict({**told, "rows": ROWS, **changes}, "test")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    study = Study.create(plan(), tmp_path_factory.mktemp("study") / "s")
+    assert work(study) == 0
+    assert complete_ensembles(study, "cpu") == []
+    return study
+
+
+def test_they_are_not_trained_and_have_rows_of_the_table(done: Study) -> None:
+    assert len(done.plan.runs()) == 4
+    rows = {row.label: row for row in build_table(done).rows}
+    assert [rows[label].seeds for label in ("a", "b", "a twice", "a and b")] == [2, 2, 1, 2]
+    assert rows["a and b"].difference is not None
+
+
+def test_the_numbers_are_those_of_mean_similarities(done: Study) -> None:
+    row = next(row for row in done.plan.rows if row.label == "a and b")
+    for folder, members in zip(done.folders(row), members_of(done, row), strict=True):
+        systems = [model_system(open_trained(run, device="cpu")) for run in members]
+        blocks = [system.scores.compute(0, 10) for system in systems if system.scores is not None]
+        mean = np.mean([block.double().numpy() for block in blocks], axis=0)
+        metrics = evaluate_similarities(mean, systems[0].pairing).to_dict()
+        run = next(r for r in done.groups[row.label] if r.path == folder)
+        for name in ("rsum", "i2t_r1", "t2i_r10"):
+            assert run.test[name] == pytest.approx(metrics[name])
+
+
+def test_a_row_named_twice_gives_two_of_its_seeds(done: Study) -> None:
+    row = next(row for row in done.plan.rows if row.label == "a twice")
+    (members,) = members_of(done, row)
+    assert [run.recipe.seed for run in members] == [0, 1]
+
+
+def test_they_are_tested_again_only_when_a_member_has_changed(done: Study) -> None:
+    row = next(row for row in done.plan.rows if row.label == "a twice")
+    (folder,) = done.folders(row)
+    before = (folder / "run.json").stat().st_mtime_ns
+    complete_ensembles(done, "cpu")
+    assert (folder / "run.json").stat().st_mtime_ns == before
+
+
+def test_they_wait_for_their_members(tmp_path: Path) -> None:
+    study = Study.create(plan(), tmp_path)
+    waiting = dict(complete_ensembles(study, "cpu"))
+    assert "a-s0" in waiting["a-twice-s0"]
+    with pytest.raises(InputError, match="not finished"):
+        conclude(study, "cpu")
+
+
+def test_a_study_folder_reads_back(done: Study) -> None:
+    again = Study.open(done.path).plan
+    assert [row.ensemble for row in again.rows] == [row.ensemble for row in done.plan.rows]
+    Study.create(plan(seeds=3), done.path)  # extended: ensembles keep their own names
+    assert [row.name for row in Study.open(done.path).plan.rows][2:] == ["a-twice", "a-and-b"]
+
+
+def test_a_report_is_about_what_was_trained(done: Study) -> None:
+    assert [system.label for system in collect([done.path]).systems] == ["a", "b"]
+
+
+def test_members_must_be_rows_that_are_trained() -> None:
+    for label in ("c", "a twice"):
+        with pytest.raises(InputError, match=f"ensemble.*{label}"):
+            plan(rows=[*ROWS, {"label": "x", "ensemble": [label]}])

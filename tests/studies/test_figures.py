@@ -1,0 +1,71 @@
+"""The papers' figures and counts, each by one command from a study folder."""
+
+from pathlib import Path
+
+import pytest
+
+from simgrad.cli.cocos import cocos
+from simgrad.cli.diagram import diagram
+from simgrad.cli.objectives import objectives
+from simgrad.core.errors import InputError
+from simgrad.studies.ensembles import complete_ensembles
+from simgrad.studies.papers import published_table
+from simgrad.studies.study import Study
+from simgrad.studies.worker import work
+from tests.studies.test_ensembles import plan
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    study = Study.create(plan(), tmp_path_factory.mktemp("figures") / "s")
+    assert work(study) == 0
+    assert complete_ensembles(study, "cpu") == []
+    return study
+
+
+@pytest.mark.parametrize("kind", ["goal-2", "goal-3"])
+def test_figures_of_goal(kind: "str", tmp_path: Path) -> None:
+    diagram(kind=kind, output=tmp_path / "f.svg")  # type: ignore[arg-type]
+    assert (tmp_path / "f.svg").read_text().count('<g id="axes') >= 3
+
+
+def test_real_triplets_of_every_row(done: Study) -> None:
+    diagram(study=done.path)
+    drawn = sorted(path.name for path in (done.path / "figures").glob("triplets-*"))
+    assert drawn == ["triplets-a.png", "triplets-b.png"]
+
+
+@pytest.mark.parametrize("protocol", [None, "all"])
+def test_cross_retrieval_ranks(done: Study, tmp_path: Path, protocol: str | None) -> None:
+    path = tmp_path / "x.svg"
+    diagram(kind="cross-ranks", study=done.path, protocol=protocol, output=path)
+    text = path.read_text()
+    assert "of 50 true pairs" in text.replace("<!-- ", "").replace(" -->", "")
+    assert text.count("a and b") >= 1
+    with pytest.raises(InputError, match="--study"):
+        diagram(kind="cross-ranks")
+
+
+def test_counts_by_epsilon(done: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(done.path / "runs" / "b-s0")
+    cocos((run,), epsilon=(0.001, 0.01, 0.05), batches=2, device="cpu")
+    told = capsys.readouterr().out
+    assert "by epsilon" in told
+    lines = [line.split() for line in told.split("by epsilon")[1].splitlines() if "b-s0" in line]
+    assert len(lines) == 2
+    for line in lines:
+        counts = [float(cell) for cell in line[2:5]]
+        assert counts == sorted(counts, reverse=True)
+        assert counts[0] > counts[-1]
+    with pytest.raises(InputError, match="--epsilon"):
+        cocos((run,), epsilon=(-1.0,))
+
+
+def test_goals_table_1(capsys: pytest.CaptureFixture[str]) -> None:
+    objectives("goal")
+    told = capsys.readouterr().out
+    for line in published_table("goal_table1_mapping.csv"):
+        spec = f"goal(triplet={line['T']}, pair={line['P']})"
+        (own,) = [text for text in told.splitlines() if text.startswith(spec)]
+        word = line["loss"].lower().split()[0]
+        assert word in own.lower(), own
