@@ -36,7 +36,7 @@ RECIPES: dict[str, bytes | str] = {
     "absurd seed": "seed: 1000000000000000000000000000000\n",
     "digits without end": "seed: " + "9" * 5000 + "\n",
     "negative batch": "batch: -1\n",
-    "no epochs": "epochs: 0\n",
+    "epochs below none": "epochs: -1\n",
     "not a number": "lr: .nan\n",
     "infinite": "lr: .inf\n",
     "beyond floats": "lr: 1e400\n",

@@ -85,7 +85,7 @@ def test_what_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     resident = SimpleNamespace(resident=True)
 
     def possible(norms: bool = False, **settings: Any) -> bool:
-        model: Any = SimpleNamespace(has_batch_norms=lambda: norms)
+        model: Any = SimpleNamespace(has_batch_norms=lambda: norms, can_capture=lambda: True)
         source: Any = resident
         return Captured.possible(model, source, Recipe(**settings), torch.device("cuda"))
 

@@ -106,7 +106,7 @@ def cut_of(style: str) -> Callable[[Image.Image, int], Image.Image]:
     `crop:SHORT:FILTER`, `squeeze:FILTER`, `patches:PIXELS:MOST:FILTER`."""
     if style in EVALUATION:
         return EVALUATION[style]
-    kind, *numbers, smooth = style.split(":")
+    kind, *numbers, smooth = style.split(":") if ":" in style else (style, "")
     if smooth in FILTERS.values() and all(number.isdigit() for number in numbers):
         how = Image.Resampling[smooth.upper()]
         sizes = [int(number) for number in numbers]

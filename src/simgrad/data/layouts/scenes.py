@@ -30,11 +30,8 @@ class Scenes(Layout):
     size: int = setting(64, "pixels a side of a picture")
     features: str = setting("pixels", "what models see", choices=("pixels", "global", "regions"))
     noise: float = setting(1.0, "times the usual noise of pictures and features")
-    shapes: str = setting(
-        "all",
-        "kinds of things; old: without four of them; new: one of those four in every scene",
-        choices=("all", "old", "new"),
-    )
+    # new: each scene has one of four kinds of things that old has not
+    shapes: str = setting("all", "kinds of things", choices=("all", "old", "new"))
     duplicates: float = setting(0.0, "share of scenes that nearly repeat an earlier one")
 
     def __post_init__(self) -> None:
