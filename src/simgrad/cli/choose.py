@@ -19,6 +19,7 @@ from simgrad.cli.report import report as write_report
 from simgrad.cli.study import conclude
 from simgrad.core.console import say
 from simgrad.core.cores import cores
+from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write, lock
 from simgrad.data.base import Dataset
@@ -26,7 +27,6 @@ from simgrad.data.check import check
 from simgrad.data.opening import EMBEDDED, absolute, embedded, open_dataset
 from simgrad.models import models
 from simgrad.objectives import objective
-from simgrad.runs.prepare import pick_device
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.choice import CHOICE, Choice
