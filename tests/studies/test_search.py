@@ -112,6 +112,31 @@ def test_a_trial_lost_while_it_was_asked_for_costs_no_budget(tmp_path: Path) -> 
     assert {trial.state for trial in trials} == {"complete"}
 
 
+def test_a_trial_lost_while_it_was_asked_for_shifts_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from optuna.trial import Trial as Asked
+
+    class Killed(Exception):
+        pass
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    _, whole = searched(tmp_path / "whole", search="quasi-random", trials=6)
+    for number in range(3):
+        search = Search(tmp_path / "hit", "row", BOWL, Tune(trials=6, search="quasi-random"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Asked, "set_user_attr", die)  # its values are drawn, and then nothing
+            with pytest.raises(Killed):
+                search.ask()
+        trial = search.ask()
+        assert trial is not None
+        search.tell(trial.number, "full", float(number))
+    _, trials = searched(tmp_path / "hit", search="quasi-random", trials=6)
+    assert [t.setting for t in trials] == [t.setting for t in whole]
+
+
 def test_workers_that_ask_at_once_never_get_the_same_trial(tmp_path: Path) -> None:
     def ask_all(_: int) -> list[int]:
         search, asked = Search(tmp_path, "row", BOWL, Tune(trials=20)), []

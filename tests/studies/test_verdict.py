@@ -6,7 +6,7 @@ import pytest
 
 from simgrad.studies.probe import Pace
 from simgrad.studies.sizing import every, full_length, largest, seconds_of, sizes
-from simgrad.studies.verdict import Rival, Verdict
+from simgrad.studies.verdict import Rival, Verdict, seeds_to_decide
 
 CLEAR = Rival("triplet-sh", 9.0, 2.0, 15.0, 0.01)
 CLOSE = Rival("siglip", 1.0, -3.0, 5.0, 0.6)
@@ -27,6 +27,17 @@ def test_a_clear_leader_is_called_so() -> None:
     assert found.sentence.startswith("nt-xent leads")
     assert "not told apart" not in found.sentence
     assert "triplet is behind by" in found.sentence
+
+
+def test_seeds_that_would_decide() -> None:
+    # One seed of each: a variance of 100. Without an error of the images, 16 seeds bring 1.96
+    # standard errors to 4.9, just below a gap of 5.
+    assert seeds_to_decide(gap=5.0, error=(100 / 2) ** 0.5, one_seed=100.0, seeds=2) == 16
+    # The images alone leave an error of 3, and no number of seeds takes it away.
+    error = (9 + 100 / 2) ** 0.5
+    assert seeds_to_decide(gap=5.0, error=error, one_seed=100.0, seeds=2) is None
+    assert seeds_to_decide(gap=9.0, error=error, one_seed=100.0, seeds=2) == 9
+    assert seeds_to_decide(gap=0.0, error=1.0, one_seed=1.0, seeds=3) is None
 
 
 PACE = Pace(step=0.1, evaluation=1.0, start=5.0)

@@ -129,13 +129,22 @@ def outlook(study: Study, found: Verdict) -> Outlook | None:
         return Outlook(rival.label, found.seeds + 2, _seconds(groups, 2))
     error = (rival.high - rival.low) / 2 / _reach(found.seeds)
     one_seed = sum(float(np.var([r.test[_METRIC] for r in runs], ddof=1)) for runs in pair)
-    images = max(0.0, error**2 - one_seed / found.seeds)
-    # Holm asks more of several comparisons than 1.96 standard errors; that is left aside.
-    room = (rival.behind / 1.96) ** 2 - images
+    needed = seeds_to_decide(rival.behind, error, one_seed, found.seeds)
+    more = 0 if needed is None else needed - found.seeds
+    return Outlook(rival.label, needed, _seconds(groups, more))
+
+
+def seeds_to_decide(gap: float, error: float, one_seed: float, seeds: int) -> int | None:
+    """Seeds of each with which a gap would be 1.96 standard errors; None where no number would.
+
+    `error` is the gap's standard error with `seeds` of each, `one_seed` the variance that one seed
+    of each gives it. Holm asks more than 1.96 of several comparisons; that is left aside.
+    """
+    images = max(0.0, error**2 - one_seed / seeds)
+    room = (gap / 1.96) ** 2 - images
     if room <= 0 or one_seed / room > _MOST_SEEDS:
-        return Outlook(rival.label, None, 0.0)
-    needed = max(found.seeds + 1, math.ceil(one_seed / room))
-    return Outlook(rival.label, needed, _seconds(groups, needed - found.seeds))
+        return None
+    return max(seeds + 1, math.ceil(one_seed / room))
 
 
 def _reach(seeds: int) -> float:
