@@ -1,5 +1,6 @@
 """BERT and Swin against `transformers`; BERT split in two against BERT whole; X-VLM's matching."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_rows_that_fill_up_a_batch_are_no_wrong_images(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("pad", [0, 3])
 def test_siglip_pads_with_the_token_that_it_learnt_to(pad: int) -> None:
     model, batch, seen = small("siglip"), captions(), []
-    model.body.net.config.text_config.pad_token_id = pad
+    model.body.reading = dataclasses.replace(model.body.reading, pad=pad)
     text: Any = model.body.net.text_model
     text.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     model.encode_captions(batch.tokens, batch.lengths)
