@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 from judge import correct_shares
-from simgrad.mining.candidates import Candidates, mine_encoded
 
+from simgrad.core.devices import pick_device
 from simgrad.core.files import write_json
 from simgrad.data import Split
+from simgrad.data.candidates import Candidates
 from simgrad.evaluation import cross_ranks, histogram
 from simgrad.runs.encoding import encode_source
-from simgrad.runs.prepare import pick_device, source_of
+from simgrad.runs.mining import mine_encoded, mine_run
+from simgrad.runs.prepare import source_of
 from simgrad.training import Run
-from simgrad.training.rounds import mine_run
 
 DEPTHS = (1, 10, 60)  # AOQ draws images from the first 60, captions from the first 300
 KEPT = 300

@@ -146,6 +146,14 @@ def flickr8k_token_with_pictures_of_no_split(folder: Path) -> None:
     text(folder, "Flickr_8k.trainImages.txt", "a.jpg\n")
 
 
+@reads("list", {"my a.jpg": ["A dog ."], "my b.jpg": ["A cat ."]}, "no list of a split")
+def lists_of_names_with_blanks(folder: Path) -> None:
+    pictures(folder, ["my a.jpg", "my b.jpg", "my c.jpg"])
+    rows = [("my a.jpg", "A dog ."), ("my b.jpg", "A cat ."), ("my c.jpg", "left out")]
+    text(folder, "captions.txt", lines("\t", rows))
+    text(folder, "train.txt", "my a.jpg\r\nmy b.jpg\r\n")
+
+
 @reads("list")
 def flickr8k_text_beside_its_pictures(folder: Path) -> Path:
     pictures(folder / "Flicker8k_Dataset")

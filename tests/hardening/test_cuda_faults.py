@@ -20,7 +20,7 @@ DATA = "scenes(train=1500, val=50, test=50, features=global)"
 # Trains as the command line does, in a part of the memory; prints how much it reserved.
 CHILD = """
 import sys, torch
-from simgrad.cli import main
+from simgrad.cli.program import main
 total = torch.cuda.get_device_properties(0).total_memory
 torch.cuda.set_per_process_memory_fraction(min(1.0, int(sys.argv[1]) / total))
 try:

@@ -118,7 +118,7 @@ def test_aoq_s_layout(tmp_path: Path) -> None:
     i2t = np.array([[5, 6, 19], [0, 1, 2], [0, 3, 4], [1, 2, 3]], np.int32)
     t2i = np.array([[(i // 5 + 1 + k) % 4 for k in range(2)] for i in range(20)], np.int32)
     tag, folder = tag_of("coco_precomp"), tmp_path / "offlinecandidates"
-    write_candidates(folder, tag, Candidates(i2t, t2i, {}), train_split)
+    write_candidates(folder, tag, Candidates(i2t, t2i, {}), train_split.image_of_caption)
     assert sorted(file.name for file in folder.iterdir()) == ["i2t_coco.npy", "t2i_coco.npy"]
     assert np.load(folder / "i2t_coco.npy").dtype == np.int32
     found = read_candidates(folder, tag, train_split)
@@ -138,7 +138,7 @@ def test_what_filters_left_of_a_list_is_repeated_for_aoq(tmp_path: Path) -> None
     made.i2t[1] = -1
     made.t2i[7, 1:] = -1
     made.t2i[8] = -1
-    write_candidates(tmp_path, "own", made, of)
+    write_candidates(tmp_path, "own", made, of.image_of_caption)
     found = read_candidates(tmp_path, "own", of)
     assert found.i2t.min() >= 0
     assert found.t2i.min() >= 0
@@ -151,8 +151,8 @@ def test_what_filters_left_of_a_list_is_repeated_for_aoq(tmp_path: Path) -> None
 
 def test_which_lists_a_folder_holds(tmp_path: Path) -> None:
     for tag in ("a", "b"):
-        write_candidates(tmp_path / tag, tag, lists(split()), split())
-        write_candidates(tmp_path / "both", tag, lists(split()), split())
+        write_candidates(tmp_path / tag, tag, lists(split()), split().image_of_caption)
+        write_candidates(tmp_path / "both", tag, lists(split()), split().image_of_caption)
     assert open_candidates(tmp_path / "a").info["tag"] == "a"
     with pytest.raises(InputError, match="several data sets"):
         open_candidates(tmp_path / "both")

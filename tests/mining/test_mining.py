@@ -14,6 +14,7 @@ from simgrad.data import candidates, open_dataset
 from simgrad.data.candidates import Candidates
 from simgrad.mining import product as mining_product
 from simgrad.mining.drawing import Draw
+from simgrad.mining.filters import Filters
 from simgrad.mining.product import largest
 from simgrad.models import Encoded
 from simgrad.runs.mining import mine_encoded, mine_run
@@ -61,14 +62,15 @@ def test_lists_over_many_blocks(
         x[:, 0] += 2
         y[:, 0] += torch.linspace(-3, 3, m)
     x, y = (torch.nn.functional.normalize(e, dim=1) for e in (x, y))
-    found = simgrad.mine(x, y, owner, depth=depth, skip=2, relative_margin=margin, half=half)
+    found = simgrad.mine(x, y, owner, depth=depth, range_min=2, relative_margin=margin, half=half)
     S = x @ y.T
     own = S[owner, torch.arange(m)]
-    best = torch.full((n,), -2.0).scatter_reduce(0, owner, own, "amax")
+    worst = torch.full((n,), 2.0).scatter_reduce(0, owner, own, "amin")
     S[owner, torch.arange(m)] = -torch.inf
-    for lists, scores, bound in ((found.i2t, S, best), (found.t2i, S.T, own)):
+    for lists, scores, bound in ((found.i2t, S, worst), (found.t2i, S.T, own)):
         if margin is not None:
-            scores = scores.masked_fill(scores > margin * bound[:, None], -torch.inf)
+            ceiling = bound - margin * bound.abs()
+            scores = scores.masked_fill(scores > ceiling[:, None], -torch.inf)
         wanted = scores.sort(1, descending=True).values[:, 2 : 2 + depth]
         rows = torch.from_numpy(lists).long()
         values = scores.gather(1, rows.clamp(min=0)).masked_fill(rows < 0, -torch.inf)
@@ -105,13 +107,14 @@ def test_filters() -> None:
     torch.manual_seed(0)
     images, texts, owner = torch.randn(30, 8), torch.randn(90, 8), torch.arange(90) % 30
     whole = simgrad.mine(images, texts, owner, depth=20)
-    later = simgrad.mine(images, texts, owner, depth=10, skip=5)
+    later = simgrad.mine(images, texts, owner, depth=10, range_min=5)
     assert np.array_equal(later.i2t, whole.i2t[:, 5:15])
     strict = simgrad.mine(images, texts, owner, depth=20, relative_margin=0.5)
     x, y = (torch.nn.functional.normalize(e, dim=1) for e in (images, texts))
     S = x @ y.T
     for row in range(30):
-        bound = 0.5 * S[row][owner == row].max()
+        own = S[row][owner == row].min()
+        bound = own - 0.5 * own.abs()
         kept = strict.i2t[row][strict.i2t[row] >= 0]
         assert all(S[row, kept] <= bound + 1e-6)
 
@@ -195,17 +198,21 @@ def test_sets_are_mined_like_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded = [Encoded(torch.nn.functional.normalize(e, dim=1)) for e in (images, texts)]
     for settings in (
         {"depth": 100},
-        {"depth": 7, "skip": 2},
-        {"depth": 7, "skip": 50},
+        {"depth": 7, "range_min": 2},
+        {"depth": 7, "range_min": 50},
         {"depth": 9, "relative_margin": 0.4},
+        {"depth": 9, "absolute_margin": 0.1, "min_score": -0.3, "max_score": 0.3},
+        {"depth": 9, "max_score": 0.3, "range_max": 12, "range_min": 1},
     ):
+        depth, filters = settings.pop("depth"), Filters(**settings)  # type: ignore[arg-type]
         monkeypatch.setattr(model, "embeds", True)
-        wanted = mine_encoded(model, *encoded, split, **settings)
+        wanted = mine_encoded(model, *encoded, split, depth, filters)
         monkeypatch.setattr(model, "embeds", False)
-        found = mine_encoded(model, *encoded, split, **settings)
+        found = mine_encoded(model, *encoded, split, depth, filters)
         assert np.array_equal(found.i2t, wanted.i2t)  # -1 at the end, for own pairs too
         assert np.array_equal(found.t2i, wanted.t2i)
-        assert found.info["relative_margin"] == settings.get("relative_margin")
+        assert np.allclose(found.i2t_scores, wanted.i2t_scores, atol=1e-6)
+        assert found.info.get("relative_margin") == filters.relative_margin
 
 
 def test_what_is_not_listed_is_not_counted_as_true() -> None:

@@ -64,6 +64,30 @@ def nt_xent(o: Any, S: np.ndarray, P: list[list[int]]) -> Result:
     return value, W
 
 
+def debiased(o: Any, S: np.ndarray, P: list[list[int]]) -> Result:
+    """Chuang et al., eq. 7 and 8; the estimate takes the mean over a query's positives."""
+    value, W = 0.0, np.zeros_like(S)
+    for q in range(len(S)):
+        negatives = _negatives(S, P[q])
+        if not negatives:
+            continue
+        e, count = np.exp(S[q] / o.tau), len(negatives)
+        mean_own = sum(e[p] for p in P[q]) / len(P[q])
+        estimate = (sum(e[c] for c in negatives) / count - o.prior * mean_own) / (1 - o.prior)
+        least = math.exp(-1 / o.tau)
+        total = sum(e[p] for p in P[q]) + count * max(estimate, least)
+        for p in P[q]:
+            value += (math.log(total) - S[q, p] / o.tau) / len(P[q])
+            W[q, p] += e[p] / total / o.tau - 1 / (o.tau * len(P[q]))
+            if estimate > least:
+                taken = count * o.prior / (1 - o.prior) / len(P[q])
+                W[q, p] -= taken * e[p] / total / o.tau
+        for c in negatives:
+            if estimate > least:
+                W[q, c] += e[c] / (1 - o.prior) / total / o.tau
+    return value, W
+
+
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
@@ -222,6 +246,7 @@ LOOPS: dict[str, Callable[[Any, np.ndarray, list[list[int]]], Result]] = {
     "triplet": triplet,
     "triplet-sh": triplet_sh,
     "nt-xent": nt_xent,
+    "debiased-nt-xent": debiased,
     "smooth-ap": smooth_ap,
     "siglip": siglip,
     "goal": goal,
@@ -238,7 +263,12 @@ def both(o: Any, S: np.ndarray, mask: np.ndarray, outside: Any = None) -> dict[s
     i_value, i2t = LOOPS[o.name](o, S, i_lists)
     t_value, t2i = LOOPS[o.name](o, S.T.copy(), t_lists)
     i_scale = t_scale = 1.0
-    if o.name in ("nt-xent", "smooth-ap", "siglip"):  # half the sum of the directions' means
+    if o.name in (
+        "nt-xent",
+        "debiased-nt-xent",
+        "smooth-ap",
+        "siglip",
+    ):  # half the sum of the directions' means
         i_scale, t_scale = 0.5 / S.shape[0], 0.5 / S.shape[1]
     value = i_value * i_scale + t_value * t_scale
     return {"i2t": i2t * i_scale, "t2i": t2i.T * t_scale, "value": value}

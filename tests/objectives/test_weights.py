@@ -1,5 +1,7 @@
 """Every objective's weights against slow loops, autograd of the written-out loss, differences."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -84,6 +86,14 @@ def _written_out(o: Objective, S: torch.Tensor, mask: torch.Tensor) -> torch.Ten
         logits = S * o.log_scale.exp() if o.learned else S / o.tau
         share = 1 / mask.sum(1)[rows]
         return -(logits.log_softmax(1)[rows, columns] * share).sum() / (2 * len(S))
+    if o.name == "debiased-nt-xent":
+        logits, share = S / o.tau, mask / mask.sum(1, keepdim=True)
+        count = (~mask).sum(1)
+        expected = o.prior * count * (logits.exp() * share).sum(1)
+        estimate = ((logits.exp() * ~mask).sum(1) - expected) / (1 - o.prior)
+        bounded = torch.maximum(estimate, count * math.exp(-1 / o.tau))
+        whole = (logits.exp() * mask).sum(1) + bounded
+        return (whole.log() - (logits * share).sum(1)).sum() / (2 * len(S))
     if o.name == "siglip":
         sign = 2.0 * mask - 1
         logits = sign * (S * o.log_scale.exp() + o.bias)

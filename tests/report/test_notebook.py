@@ -16,8 +16,8 @@ def ids(html: str) -> list[str]:
 
 
 def test_a_study_and_a_run_are_drawn(study: Path) -> None:
-    whole = simgrad.plot(Study.open(study))
-    one = simgrad.plot(Run.open(study / "runs" / "triplet-s0"))
+    whole = Study.open(study).plot()
+    one = Run.open(study / "runs" / "triplet-s0").plot()
     by_path = simgrad.plot(study)
     for shown in (whole, one, by_path):
         page = Page(shown._repr_html_())

@@ -9,7 +9,7 @@ from simgrad.serve.search import Searcher
 
 
 def test_a_sentence_shows_pictures(runs: dict[str, Path], easy: tuple[str, int]) -> None:
-    shown = simgrad.show(Run.open(runs["nt"]), easy[0], top=3, device="cpu")
+    shown = Run.open(runs["nt"]).show(easy[0], top=3, device="cpu")
     html = shown._repr_html_()
     assert html.count("data:image/webp;base64,") == 3
     assert 'class="right"' in html

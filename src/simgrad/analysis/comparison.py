@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import widened
 from simgrad.objectives import Objective, Offline, Positives
 from simgrad.objectives import objective as read
 
@@ -100,5 +101,5 @@ def compare(
 
 
 def _shares(W: Tensor) -> Tensor:
-    W = W.double()
+    W = widened(W)
     return W / W.abs().sum().clamp(min=torch.finfo(W.dtype).tiny)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from simgrad.analysis.published import Family, family_of
+from simgrad.core.devices import widened
 from simgrad.objectives import Objective, Offline, Positives, Weights
 from simgrad.objectives import objective as read
 from simgrad.objectives.engine.tensors import at_least_float32
@@ -111,7 +112,7 @@ def cocos(
         general = _general(W, side, epsilon, _turned(truth, turn, S), _turned(known, turn, S))
         per_direction[direction] = {**general, **paper[direction]}
     values = iter(
-        torch.stack([v.double() for figures in per_direction.values() for v in figures.values()])
+        torch.stack([widened(v) for figures in per_direction.values() for v in figures.values()])
         .cpu()
         .tolist()
     )

@@ -102,10 +102,10 @@ def check(
     seed: int = 0,
 ) -> Check:
     """Check an objective on embeddings (n, d) and (m, d); everything is done in float64."""
-    rule = copy.deepcopy(read(objective)).double()  # the caller's keeps its precision
-    x, y = (embeddings.detach().double().cpu() for embeddings in (images, texts))
+    rule = copy.deepcopy(read(objective)).cpu().double()  # the caller's keeps its precision
+    x, y = (embeddings.detach().cpu().double() for embeddings in (images, texts))
     positives = None if positives is None else positives.cpu()
-    offline = None if offline is None else Offline(*(s.detach().double().cpu() for s in offline))
+    offline = None if offline is None else Offline(*(s.detach().cpu().double() for s in offline))
     S = normalize(x, dim=1) @ normalize(y, dim=1).T
     random = torch.Generator().manual_seed(seed)
     return Check(

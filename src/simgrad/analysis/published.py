@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
 from simgrad.objectives import NTXent, Objective, Positives, SmoothAP, Triplet, TripletSH
 from simgrad.objectives.engine.rules import affine_of, apply_rule
@@ -81,13 +82,13 @@ def _violations(objective: Any, S: Tensor, side: Side) -> Tensor:
 
 def _triplet(objective: Any, S: Tensor, side: Side, epsilon: float) -> Figures:
     violated = _violations(objective, S, side)
-    return _three(_per_query(violated.sum(1).double(), side))
+    return _three(_per_query(widened(violated.sum(1)), side))
 
 
 def _triplet_sh(objective: Any, S: Tensor, side: Side, epsilon: float) -> Figures:
     # One negative contributes, the hardest, if it violates the margin of any positive.
-    violated = _per_query(_violations(objective, S, side).any(1).double(), side)
-    return _three((violated > 0).double())
+    violated = _per_query(widened(_violations(objective, S, side).any(1)), side)
+    return _three(widened(violated > 0))
 
 
 def _three(counts: Tensor) -> Figures:
@@ -112,8 +113,8 @@ def _released_triplet(
     t2i = _violations(objective, S.t(), diagonal.t2i)  # (captions, images)
     # Artefact 1: summed over captions, so that what is counted belongs to images.
     return {
-        "i2t": _released_three(i2t.sum(1).double()),
-        "t2i": _released_three(t2i.sum(0).double()),
+        "i2t": _released_three(widened(i2t.sum(1))),
+        "t2i": _released_three(widened(t2i.sum(0))),
     }
 
 
@@ -123,7 +124,7 @@ def _released_triplet_sh(
     S = _square(S, pairs)
     diagonal = Positives.diagonal(len(S), S.device)
     return {
-        direction: _released_three(_violations(objective, M, diagonal.i2t).any(1).double())
+        direction: _released_three(widened(_violations(objective, M, diagonal.i2t).any(1)))
         for direction, M in (("i2t", S), ("t2i", S.t()))
     }
 
@@ -138,7 +139,7 @@ def _nt_xent(objective: Any, S: Tensor, side: Side, epsilon: float) -> Figures:
     pushes = weights.masked_fill(side.mask(), 0)  # what it pushes by is the softmax probability
     counted = pushes > epsilon
     return {
-        "C_qv_neg": counted.sum(1).double().mean(),
+        "C_qv_neg": widened(counted.sum(1)).mean(),
         "W_qv_neg": (pushes * counted).sum(1).mean(),
         "W_qv_pos": pushes.sum(1).mean(),  # what positives lack of 1, negatives have
     }
@@ -167,7 +168,7 @@ def _close_triplets(
     for part in (above, slope):
         part.scatter_(1, candidate[:, None], 0)  # j != i
     rank = 1 + above.sum(1)
-    counted: Tensor = (factor * slope > epsilon * rank.square()[:, None]).sum(1).double()
+    counted: Tensor = widened((factor * slope > epsilon * rank.square()[:, None]).sum(1))
     return counted
 
 

@@ -59,7 +59,7 @@ def cocos(
         batches: only so many batches; all if left out.
         top: with --compare, how many pairs.
         output: write the figures to this .json, .csv or .parquet file.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     if not runs and not model:
         raise InputError("name at least one run folder, or a pretrained model with --model.")

@@ -1,5 +1,6 @@
 """`simgrad datasets`: look at a data set and its problems."""
 
+import shlex
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,7 +78,9 @@ def datasets(
     else:
         _print(dataset, found, all, path)
     if fix:
-        _fix(log, output, found.problems)
+        skip = _fix(log, output, found.problems)
+    if not json and (skip is not None or not found.problems):
+        _say_next(dataset, f"{layout}(path={path})" if layout else path, features, skip)
 
 
 def _tree(path: str) -> Tree | None:
@@ -116,7 +119,7 @@ def _layout(declared: Declaration[Layout]) -> dict[str, Any]:
     }
 
 
-def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
+def _fix(log: Log, output: Path | None, problems: list[Problem]) -> Path:
     target = output or log.root / "skip.json"
     try:
         count = log.write(target, problems)
@@ -129,6 +132,7 @@ def _fix(log: Log, output: Path | None, problems: list[Problem]) -> None:
         "`simgrad features`, `train` and `datasets`, or as skip= in Python.",
         stderr=True,
     )
+    return target
 
 
 def summary(dataset: Dataset, found: Found) -> dict[str, Any]:
@@ -219,6 +223,17 @@ def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
     if repeated:
         out.print(f"note        captions that repeat another of their image: {repeated}")
     _print_problems(found.problems, everything, path)
+
+
+def _say_next(dataset: Dataset, data: str, features: Path | None, skip: Path | None) -> None:
+    """The command that most people want now."""
+    train = dataset.splits.get("train")
+    if train is None or (train.features is None and train.pictures is None):
+        return
+    begin = ["features"] if train.features is None else ["train", "--data"]
+    more = ["--features", str(features)] if features else []
+    more += ["--skip", str(skip)] if skip else []
+    say(f"next        {shlex.join(['simgrad', *begin, data, *more])}")
 
 
 def _holds(split: Split) -> str:

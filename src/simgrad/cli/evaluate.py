@@ -7,7 +7,9 @@ from typing import Annotated
 import tyro
 
 from simgrad.cli.printing import Evaluated, Evaluation, check_output, list_metrics
+from simgrad.core.console import say
 from simgrad.core.errors import InputError
+from simgrad.data.found import read_found, rows_of
 from simgrad.evaluation.coco import evaluate_coco
 from simgrad.evaluation.evaluator import evaluate_scores
 from simgrad.evaluation.metrics import Metrics, metrics_of
@@ -40,7 +42,8 @@ def evaluate(
     ensemble: bool = False,
     rerank: int | None = None,
     judgments: Path | None = None,
-    truth: bool = False,
+    truth: bool | str = False,
+    sure: float = 0.5,
     coco: bool = False,
     level: float = 0.95,
     names: tuple[str, ...] = (),
@@ -72,14 +75,17 @@ def evaluate(
         rerank: score so many first candidates again with the model's second scorer; 0: as many as
             the model's settings say.
         judgments: folder of Flickr8k's human judgments.
-        truth: count every caption that is true of an image, where the data knows (scenes).
+        truth: count every caption that is true of an image: alone, where the data knows (scenes);
+            with a file or folder of found pairs (`simgrad false-negatives`), those that were
+            answered yes, or are sure enough; unsure ones are left out.
+        sure: a found pair that nobody has answered counts from this probability on.
         coco: CxC and ECCV Caption too; the data must name COCO's ids.
         level: of the confidence intervals.
         names: what to call the systems in tables, in their order.
         ranks: write per-query ranks of the first system to this .parquet file.
         output: write everything to this .json, .csv, .md, .tex or .html file.
         metrics: list the metrics there are, and stop.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     if metrics:
         list_metrics()
@@ -88,7 +94,7 @@ def evaluate(
         check_output(output)
     if protocol is not None:
         find_protocol(protocol)
-    special = ensemble or rerank is not None or judgments is not None or truth or coco
+    special = ensemble or rerank is not None or judgments is not None or bool(truth) or coco
 
     def open_one(name: str) -> System:
         return open_system(
@@ -127,7 +133,7 @@ def evaluate(
     found = []
     for label, group in zip(labels, opened, strict=True):
         runs = tuple(_measure(system, protocol, recalls, rerank) for system in group)
-        graded = _graded(group[0], judgments, truth, coco, recalls)
+        graded = _graded(group[0], judgments, truth, sure, coco, recalls)
         name = label if names else ",".join(system.name for system in group)
         found.append(Evaluated(label, name, runs, level, graded))
     result = Evaluation(tuple(found), level)
@@ -136,6 +142,8 @@ def evaluate(
     if output is not None:
         result.write(output)
     result.print()
+    if output is not None:
+        say(f"\n{output}: written.")
 
 
 def _pairs(images: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -209,7 +217,12 @@ def _measure(
 
 
 def _graded(
-    system: System, judgments: Path | None, truth: bool, coco: bool, recalls: Sequence[int]
+    system: System,
+    judgments: Path | None,
+    truth: bool | str,
+    sure: float,
+    coco: bool,
+    recalls: Sequence[int],
 ) -> dict[str, float]:
     values: dict[str, float] = {}
     if judgments is not None:
@@ -219,7 +232,8 @@ def _graded(
     if truth:
         if system.split is None:
             raise InputError("--truth needs a run: its data knows what is true.")
-        values |= evaluate_truth(_scores(system), system.split, recalls=recalls)
+        found = None if truth is True else rows_of(read_found(str(truth)), system.split, sure)
+        values |= evaluate_truth(_scores(system), system.split, recalls=recalls, found=found)
     if coco:
         if system.image_ids is None or system.caption_ids is None:
             raise InputError("--coco needs COCO's image and caption ids beside the embeddings.")

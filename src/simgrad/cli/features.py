@@ -1,6 +1,7 @@
 """`simgrad features`: compute image features once."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from time import monotonic
@@ -56,7 +57,7 @@ def features(
             what stands at the edge, too
         size: side of that square in pixels; default: the network's own
         half: 16-bit numbers on disk: half the space
-        device: auto, cpu or cuda
+        device: auto, cpu, cuda, cuda:N or mps.
         output: the folder to write; default: features/DATA-BACKBONE
         batch: pictures at a time
         workers: threads that decode; default: one per core
@@ -80,7 +81,8 @@ def features(
         finish(folder / f"{name}.npy")
     print_table(["split", "images", "each", "on disk", "images/s"], rows)
     if limit is None:
-        say(f"\n{folder}: ready. Use it with --features {folder}")
+        where = f"--data {shlex.quote(data)} --features {shlex.quote(str(folder))}"
+        say(f"\n{folder}: ready.", f"next: simgrad train {where}")
     else:
         say(f"\n{folder}: a try with --limit; training needs the features of all images.")
 

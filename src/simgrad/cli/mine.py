@@ -1,59 +1,204 @@
 """`simgrad mine`: hard negatives over the whole training set."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
 
 from simgrad.core.console import print_table, say
+from simgrad.core.errors import InputError
+from simgrad.data.base import Split
 from simgrad.data.candidates import Candidates, write_candidates
-from simgrad.runs.mining import mine_trained
+from simgrad.data.opening import open_dataset
+from simgrad.evaluation.declared import DIRECTIONS
+from simgrad.mining.filters import Filters
+from simgrad.mining.statistics import draw
+from simgrad.mining.tuples import Shape, picture_names, tuples_of, write_tuples
+from simgrad.runs.mining import mine_systems, mine_trained, pairing_of, similarities
+from simgrad.runs.systems import System, model_system, open_pair, open_system
 from simgrad.runs.trained import open_either
+
+_SUMMARY = ("count", "mean", "std", "min", "25%", "50%", "75%", "max")
 
 
 def mine(
-    run: Annotated[
-        str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN]", help_behavior_hint="")
-    ] = None,
+    system: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|FILE]")] = None,
     *,
     model: str | None = None,
+    images: str | None = None,
+    texts: str | None = None,
+    image_of_caption: Path | None = None,
+    captions_per_image: int | None = None,
     data: str | None = None,
     features: str | None = None,
+    split: str = "train",
     output: str | None = None,
     depth: int = 300,
-    skip: int = 0,
+    absolute_margin: float | None = None,
     relative_margin: float | None = None,
+    min_score: float | None = None,
+    max_score: float | None = None,
+    range_min: int = 0,
+    range_max: int | None = None,
+    rescore: tuple[str, ...] = (),
     truth: bool = False,
     aoq: str | None = None,
+    triplets: tuple[Path, ...] = (),
+    tuples: tuple[Path, ...] = (),
+    direction: Literal["i2t", "t2i"] = "t2i",
+    num_negatives: int = 3,
+    sampling: Literal["top", "random", "score"] = "top",
+    seed: int = 0,
     device: str = "auto",
 ) -> None:
     """Find the hardest negatives of every training image and caption.
 
     Args:
-        run: the run whose best checkpoint scores the training set, or an imported checkpoint.
+        system: the run whose best checkpoint scores the training set, an imported checkpoint
+            (with --data), or a file of embeddings (arrays images, texts, image_of_caption) or
+            similarities; .npz, .npy, .safetensors, .parquet.
         model: a pretrained model as it is, on --data: "clip(source=FOLDER_OR_HUB_NAME)".
-        data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
+        images: embeddings of images in a file of their own, instead of a run.
+        texts: the embeddings of captions that belong to them.
+        image_of_caption: file with the row of each caption's image, for files that do not say.
+        captions_per_image: the same where it is even: image i has captions i*K to i*K+K-1.
+        data: data set for a checkpoint, or another one for a run; beside files of embeddings, the
+            data they were made from, which gives names and captions.
         features: folder written by `simgrad features` for that data.
-        output: folder for the lists; RUN/candidates, or candidates, if left out.
+        split: which split of the data.
+        output: folder for the lists; RUN/candidates if left out, FILE-candidates for a file.
         depth: how many to keep for each image and caption.
-        skip: leave out so many of the very hardest, where false negatives are.
-        relative_margin: leave out candidates more similar than this share of the own pair.
+        absolute_margin: a negative is less similar than the query's own pair (the weakest, where
+            there are several) by at least this.
+        relative_margin: the same as a share of that similarity, e.g. 0.05.
+        min_score: a negative is at least so similar.
+        max_score: a negative is at most so similar.
+        range_min: of what is left, leave out so many of the hardest, where false negatives are.
+        range_max: look at so many of the hardest only, before any filter.
+        rescore: other runs or files whose similarities (their mean) decide which of the first
+            model's candidates are kept, and in which order.
         truth: leave out captions that are true of the image, where the data knows.
         aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
-        device: auto, cpu, cuda or cuda:N.
+        triplets: also write anchor, positive, negative here, for sentence-transformers: .parquet,
+            .jsonl, or a folder (a Hugging Face data set).
+        tuples: the same with anchor, positive, negative_1 .. negative_N.
+        direction: what the anchors of these are: t2i captions, i2t images.
+        num_negatives: negatives of each pair there.
+        sampling: top: the hardest; random: any of those kept; score: the harder, the more often.
+        seed: of the sampling.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
-    trained = open_either(run, model, data=data, features=features, device=device)
-    folder = Path(output) if output else trained.path / "candidates"
-    mine_trained(
-        trained, folder, depth, skip=skip, relative_margin=relative_margin, use_truth=truth
-    )
-    found = Candidates.load(folder)
-    rows = [("images", *found.i2t.shape), ("captions", *found.t2i.shape)]
-    print_table(("queries", "number", "candidates each"), rows)
+    filters = Filters(absolute_margin, relative_margin, min_score, max_score, range_min, range_max)
+    files: dict[str, Any] = {
+        "image_of_caption": image_of_caption,
+        "captions_per_image": captions_per_image,
+    }
+    place: dict[str, Any] = {"data": data, "features": features, "device": device}
+
+    def opened(name: str) -> System:
+        return open_system(name, split=split, stored=False, normalise=True, **files, **place)
+
+    folder_given = system is not None and Path(system).expanduser().is_dir()
+    if (folder_given or model is not None) and not rescore:
+        trained = open_either(system, model, **place)
+        folder = Path(output) if output else trained.path / "candidates"
+        mine_trained(trained, folder, depth, split=split, filters=filters, use_truth=truth)
+        found, chosen = Candidates.load(folder), trained.dataset.split(split)
+        pairing, names = chosen.image_of_caption, _names(chosen)
+    else:
+        if model is not None:
+            asked = model_system(open_either(system, model, **place), split)
+        elif system is not None:
+            asked = opened(system)
+        elif images and texts:
+            asked = open_pair(images, texts, normalise=True, device=device, **files)
+        else:
+            raise InputError("mine what? Give a run's folder, a file, or --images and --texts.")
+        known, pairing = _split_of(asked, data, features, split), pairing_of(asked)
+        names = _names(known) if known is not None else _ids(asked)
+        found = mine_systems(
+            asked,
+            depth,
+            filters,
+            rescore=[opened(name) for name in rescore],
+            split=known,
+            use_truth=truth,
+        )
+        folder = Path(output) if output else _beside(system or images or "")
+        found.save(folder)
+    _tell(found, truth)
+    draw(folder / "statistics.png", found.info["statistics"])
+    if aoq:
+        write_candidates(folder, aoq, found, pairing)
+    asked_for: list[tuple[Path, Shape]] = [(path, "triplet") for path in triplets]
+    for path, shape in [*asked_for, *((path, "n-tuple") for path in tuples)]:
+        made = tuples_of(
+            found,
+            pairing,
+            direction,
+            shape,  # type: ignore[arg-type]
+            num_negatives=num_negatives,
+            sampling=sampling,
+            seed=seed,
+        )
+        write_tuples(path, made, *names)
+        say(f"{len(made):,} {shape}s in {path}: {', '.join(made.columns)}")
+    say(f"in {folder}; use them with `candidates: {folder}` in a recipe")
+
+
+def _beside(file: str) -> Path:
+    """The folder for lists that were mined from a file: beside it, or in a run."""
+    path = Path(file).expanduser()
+    return path / "candidates" if path.is_dir() else path.with_name(f"{path.stem}-candidates")
+
+
+def _split_of(asked: System, data: str | None, features: str | None, name: str) -> Split | None:
+    """The split that files of embeddings were made from, where it was named."""
+    if asked.split is not None or data is None:
+        return asked.split
+    split = open_dataset(data, features=features).split(name)
+    if not np.array_equal(split.image_of_caption, pairing_of(asked)):
+        raise InputError(
+            f"{asked.name}: its captions do not belong to images as in the {name} split of {data}."
+        )
+    return split
+
+
+def _names(split: Split) -> tuple[list[str], list[str]]:
+    return picture_names(split), list(split.captions)
+
+
+def _ids(asked: System) -> tuple[list[str], list[str]]:
+    """Ids beside the embeddings, or the numbers of their rows."""
+    scores = similarities(asked)
+    images = asked.image_ids or map(str, range(scores.num_images))
+    return list(images), list(asked.caption_ids or map(str, range(scores.num_captions)))
+
+
+def _tell(found: Candidates, left_out: bool) -> None:
+    for way, told in found.info.get("statistics", {}).items():
+        kinds = ("positive", "hardest", "negative", "margin")
+        rows = [(name, *(_number(told[kind].get(name)) for kind in kinds)) for name in _SUMMARY]
+        columns = ("", "own pairs", "hardest", "kept negatives", "margin")
+        print_table(columns, rows, title=f"{DIRECTIONS[way]}, {told['queries']:,} queries")
+        short = told["short"]
+        if short:
+            say(f"{short:,} queries have fewer than {found.info['depth']} negatives.")
+        lines = [
+            (f["filter"], f"{100 * f['removed']:.1f}%", f"{100 * f['queries_left_without']:.1f}%")
+            for f in told["filters"]
+        ]
+        hardest = f"of the {found.info['depth']} hardest"
+        print_table(("filter", f"removes {hardest}", "queries left without any"), lines)
+        print()
     share = found.info.get("false_negatives")
     if share is not None:
-        end = ", left out" if truth else ""
+        end = ", left out" if left_out else ""
         print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
-    if aoq:
-        write_candidates(folder, aoq, found, trained.dataset.split("train"))
-    say(f"in {folder}; use them with `candidates: {folder}` in a recipe")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

@@ -84,20 +84,22 @@ def without_none(kind: Any) -> Any:
 
 def complete_flags(command: Callable[..., object], words: list[str]) -> list[str]:
     """`--flag` alone means `--flag True`; both forms work for every yes-or-no option."""
-    flags = _flags(command)
+    flags, with_text = _flags(command, bool), _flags(command, bool | str)
     complete = []
     for i, word in enumerate(words):
         complete.append(word)
-        if word.replace("_", "-") in flags and words[i + 1 : i + 2] not in (["True"], ["False"]):
+        name, after = word.replace("_", "-"), words[i + 1 : i + 2]
+        alone = not after or after[0].startswith("--")
+        if (name in flags and after not in (["True"], ["False"])) or (name in with_text and alone):
             complete.append("True")
     return complete
 
 
-def _flags(command: Any) -> set[str]:
+def _flags(command: Any, wanted: Any) -> set[str]:
     flags = set()
     for name, kind in typing.get_type_hints(command).items():
-        if without_none(kind) is bool:
+        if without_none(kind) == wanted:
             flags.add(f"--{name.replace('_', '-')}")
         elif dataclasses.is_dataclass(kind):  # a group of options
-            flags |= _flags(kind)
+            flags |= _flags(kind, wanted)
     return flags

@@ -75,17 +75,17 @@ class Evaluation:
         runs = {system.label: list(system.runs) for system in self.systems}
         return compare_with(runs, self.systems[0].label, level=self.level)
 
-    def tables(self) -> list[Table]:
+    def tables(self, named: bool = True) -> list[Table]:
         """What is printed, and written to .md, .tex and .html files."""
         if len(self.systems) == 1:
             one = self.systems[0]
             title = one.name if len(one.runs) == 1 else f"{one.name}: mean of {len(one.runs)} seeds"
             found = [metrics_table(one.values, one.bounds, level=self.level, title=title)]
         else:
-            found = [self._overview(), *(c.table() for c in self.comparisons.values())]
+            found = [self._overview(named), *(c.table() for c in self.comparisons.values())]
         return [*found, *self._cross_ranks(), *self._graded()]
 
-    def _overview(self) -> Table:
+    def _overview(self, named: bool) -> Table:
         """A row for each system, as papers print them, and how its rsum differs from the first."""
         names = [n for n in headlines() if all(n in s.estimates for s in self.systems)]
         first = self.systems[0].label
@@ -94,9 +94,8 @@ class Evaluation:
         best = {n: metric_of(n).best(s.values[n] for s in self.systems) for n in names}
         rows = []
         for system in self.systems:
-            row = [
-                system.label if system.label == system.name else f"{system.label}: {system.name}"
-            ]
+            alone = system.label == system.name or not named
+            row = [system.label if alone else f"{system.label}: {system.name}"]
             for n in names:
                 text = metric_of(n).format(system.values[n])
                 row.append(Strong(text) if system.values[n] == best[n] else text)
@@ -186,7 +185,7 @@ class Evaluation:
                 say(f"{system.label}: {system.name}")
         if len(self.systems) == 1:
             say(self.systems[0].runs[0].used)
-        for table in self.tables():
+        for table in self.tables(named=False):
             say("")
             print_table(table.columns, table.rows, title=table.title or None)
             say(*table.notes)

@@ -25,6 +25,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "cocos": ("cocos", "cocos", "count what contributes to the gradient"),
     "diagram": ("diagram", "diagram", "draw an objective's weights"),
     "mine": ("mine", "mine", "hard negatives over the whole training set"),
+    "false-negatives": (
+        "false_negatives",
+        "false_negatives",
+        "right pairs that nobody marked",
+    ),
     "features": ("features", "features", "compute image features once"),
     "import": ("import_checkpoint", "import_checkpoint", "read a published checkpoint"),
     "export": ("export", "export", "write a trained model for other programs"),
@@ -51,7 +56,7 @@ Try: simgrad demo
 
 def help_text() -> str:
     """The page that `simgrad --help` prints."""
-    lines = [f"  {name:<12} {line}" for name, (_, _, line) in COMMANDS.items()]
+    lines = [f"  {name:<15} {line}" for name, (_, _, line) in COMMANDS.items()]
     return "\n".join([_HEAD.format(version=simgrad.__version__), *lines, _TAIL])
 
 

@@ -33,7 +33,7 @@ def report(
         batches: training batches of each setting on which to count what contributes to the
             gradient; 0 leaves that out.
         pictures: show retrieved examples, which needs the data and a checkpoint.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     path = write_report(targets, output, format, batches=batches, pictures=pictures, device=device)
     size = path.stat().st_size

@@ -52,7 +52,7 @@ def search(
             the probabilities are, if left out
         exact: no FAISS, however many items there are
         thumbnails: show pictures, in a terminal
-        device: auto, cpu, cuda
+        device: auto, cpu, cuda, cuda:N or mps.
         json: print JSON
     """
 

@@ -36,7 +36,7 @@ def serve(
         port: where to listen; 0 takes a free one
         host: another address than this machine's own needs a token
         token: what visitors must know; made up and printed where one is needed
-        device: auto, cpu, cuda
+        device: auto, cpu, cuda, cuda:N or mps.
     """
     if not 0 <= port <= 65535:
         raise InputError(f"--port is 0 to 65535, not {port}.")

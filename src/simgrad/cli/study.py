@@ -76,7 +76,7 @@ def study(
         engine: local processes, or a Ray cluster (extra `ray`).
         processes: worker processes; as many as help if left out.
         side_by_side: runs that each process packs onto its GPU.
-        device: auto, cpu, cuda, ...
+        device: auto, cpu, cuda, cuda:N or mps.
         schema: print the JSON schema of study files, for editors, and train nothing.
         check: of a study's folder: compute every number again from the ranks that were kept, and
             fail where one differs.

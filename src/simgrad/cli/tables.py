@@ -73,7 +73,14 @@ def _figure(mean: float, std: float) -> str:
 
 
 def print_general(runs: Sequence[RunCounts]) -> None:
-    names = ("contributing", "effective", "on hardest", "no gradient", "faint", "on false neg.")
+    names = [
+        "contrib-\nuting",
+        "effective",
+        "on\nhardest",
+        "no\ngradient",
+        "faint",
+        "on false\nneg.",
+    ]
     rows = []
     for run in runs:
         summary = run.corrected.summary()
@@ -86,7 +93,7 @@ def print_general(runs: Sequence[RunCounts]) -> None:
                 cells.append("–" if missing else f"{100 * mean:.1f}%" if share else f"{mean:.2f}")
             rows.append([run.name, direction, *cells])
     title = "Negatives per query that carry the gradient, for every objective"
-    print_table(["run", "queries", *names], rows, title=title)
+    print_table(["run", "", *names], rows, title=title)
 
 
 def print_epsilons(runs: Sequence[RunCounts]) -> None:

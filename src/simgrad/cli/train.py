@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import shlex
 import typing
 from json import dumps
 from pathlib import Path
@@ -81,6 +82,8 @@ def train(
         raise
     if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
         summarise(run)
+        if run.finished and not quiet:
+            _say_next(run.path)
     if not run.finished:
         raise SystemExit(130)  # scripts see that it was stopped
 
@@ -113,6 +116,15 @@ def _free_or_its_own(folder: Path, recipe: Recipe) -> bool:
     if not (folder / RECIPE).is_file():
         return not (folder.parent / RECIPE).is_file() or folder.name != ROUND_ONE
     return not differing(Run(folder).recipe, recipe)
+
+
+def _say_next(path: Path) -> None:
+    name = shlex.quote(str(path))
+    say(
+        f'next: simgrad search {name} "some words"',
+        f"      simgrad report {name}",
+        f"      simgrad evaluate {name} ANOTHER --output table.tex",
+    )
 
 
 def summarise(run: Run) -> None:

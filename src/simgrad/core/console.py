@@ -26,6 +26,8 @@ from simgrad.core.text import plain
 
 T = TypeVar("T")
 _GAP = 2  # between columns
+_WHOLE = 100_000  # the width of a pipe: lines are not broken there
+_USUAL = 80
 
 
 class _Plain(Console):
@@ -38,7 +40,7 @@ class _Plain(Console):
 def console(stderr: bool = False) -> Console:
     """A console that never wraps tables in a pipe, and never obeys what it prints."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else 100_000
+    width = None if stream.isatty() else _WHOLE
     return _Plain(file=stream, width=width, highlight=False, soft_wrap=not stream.isatty())
 
 
@@ -55,17 +57,22 @@ def print_table(
     """A table: the first column left-aligned, figures right-aligned and never cut.
 
     On a terminal that is too narrow texts are wrapped; where that is not enough, the columns come
-    in parts, one below the other.
+    in parts, one below the other. In a pipe rows stay whole, and headings of figures alone are
+    broken where the table is wider than usual.
     """
     rows = [[cell if isinstance(cell, str) else str(cell) for cell in row] for row in rows]
     out = console()
     sizes = [_sizes(name, [row[i] for row in rows]) for i, name in enumerate(columns)]
+    in_a_pipe = out.width >= _WHOLE
+    if in_a_pipe:
+        figures = [_numeric([row[i] for row in rows]) for i in range(len(columns))]
+        sizes = [s if f else (s[0], s[0]) for s, f in zip(sizes, figures, strict=True)]
     best, least = sizes[0]
     sizes[0] = best, max(least, min(best, out.width // 2))  # names of rows stay in one line
     for number, part in enumerate(_parts([least for _, least in sizes], out.width)):
         table = Table(title_justify="left", box=None, pad_edge=False, header_style="bold")
         table.title = Text(plain(title), style="italic") if title and number == 0 else None
-        widths = _fit([sizes[i] for i in part], out.width)
+        widths = _fit([sizes[i] for i in part], _USUAL if in_a_pipe else out.width)
         for i, width in zip(part, widths, strict=True):
             justify: JustifyMethod = "right" if _numeric([row[i] for row in rows]) else "left"
             table.add_column(_text(columns[i]), justify=justify, width=width, overflow="fold")

@@ -1,7 +1,8 @@
 """Mined negatives: the lists, their folder, and what they were made from.
 
 A folder of ours has i2t.npy, t2i.npy and candidates.json, which tells the weights and the data that
-the lists were mined with and the hashes of both.
+the lists were mined with and the hashes of both; where asked for, how similar candidates are, in
+scores_i2t.npy and scores_t2i.npy.
 
 AOQ's own folders have FOLDER/i2t_TAG.npy, int32 (images, 2000): caption rows by falling similarity,
 own captions left out; and FOLDER/t2i_TAG.npy, int32 (captions, 400): image rows, the own image left
@@ -21,7 +22,9 @@ from simgrad.core.files import atomic_path, open_array, sha256
 from simgrad.data.base import Rows, Split
 
 Lists = npt.NDArray[np.int32]  # (queries, depth) rows of candidates
+Similarities = npt.NDArray[np.float32]  # (queries, depth)
 INFO = "candidates.json"
+SCORES = ("scores_i2t", "scores_t2i")
 _BLOCK = 4096  # rows that are looked at together
 
 
@@ -33,12 +36,15 @@ class Candidates:
     t2i: Lists  # (captions, depth) images
     info: dict[str, Any]
     where: str = "candidates"  # what an error calls them
+    i2t_scores: Similarities | None = None  # how similar each is, where it was asked for
+    t2i_scores: Similarities | None = None
 
     def save(self, folder: str | Path) -> None:
         """Write i2t.npy, t2i.npy and candidates.json, the last one when all is there."""
         folder = Path(folder)
         (folder / INFO).unlink(missing_ok=True)  # it speaks of the lists before
-        hashes = {name: write_lists(folder / f"{name}.npy", lists) for name, lists in self._sides()}
+        tables: list[tuple[str, Any]] = [*self._sides(), *self._scores()]
+        hashes = {name: write_lists(folder / f"{name}.npy", table) for name, table in tables}
         counts = {"images": len(self.i2t), "captions": len(self.t2i)}
         write_checked(folder / INFO, {**self.info, **counts, "files": hashes})
 
@@ -51,13 +57,15 @@ class Candidates:
         info = read_checked(folder / INFO)
         if not isinstance(info, dict):
             raise InputError(f"{folder / INFO}: says nothing of the lists; run `simgrad mine`.")
-        hashes, lists = info.pop("files", {}), {}
-        for name in ("i2t", "t2i"):
+        hashes, tables = info.pop("files", {}), {}
+        # Scores are there where they were asked for.
+        for name in ("i2t", "t2i", *(name for name in SCORES if name in hashes)):
             path = folder / f"{name}.npy"
-            lists[name] = open_array(path)
+            tables[name] = open_array(path)
             if name in hashes and sha256(path) != hashes[name]:
                 raise InputError(f"{path}: damaged since it was mined; run `simgrad mine` again.")
-        found = Candidates(lists["i2t"], lists["t2i"], info, str(folder))
+        scores = (tables.get(name) for name in SCORES)
+        found = Candidates(tables["i2t"], tables["t2i"], info, str(folder), *scores)
         found.require_tables()
         return found
 
@@ -83,6 +91,10 @@ class Candidates:
     def _sides(self) -> tuple[tuple[str, Lists], ...]:
         return ("i2t", self.i2t), ("t2i", self.t2i)
 
+    def _scores(self) -> list[tuple[str, Similarities]]:
+        both = zip(SCORES, (self.i2t_scores, self.t2i_scores), strict=True)
+        return [(name, scores) for name, scores in both if scores is not None]
+
     def _counts(self) -> tuple[int, int]:
         return len(self.i2t), len(self.t2i)
 
@@ -94,6 +106,13 @@ class Candidates:
                     f"{self.where}: {name}: candidates are whole numbers of shape (queries, depth),"
                     f" not {lists.dtype} {lists.shape}."
                 )
+        for name, scores in self._scores():
+            lists = dict(self._sides())[name.removeprefix("scores_")]
+            if scores.shape != lists.shape or scores.dtype.kind != "f":
+                raise InputError(
+                    f"{self.where}: {name}: similarities have the shape of their lists, "
+                    f"{lists.shape}, not {scores.dtype} {scores.shape}."
+                )
 
 
 def _refuse(wrong: Any, where: str, start: int, what: str) -> None:
@@ -102,9 +121,10 @@ def _refuse(wrong: Any, where: str, start: int, what: str) -> None:
         raise InputError(f"{where}, row {start + int(rows[0])}: a candidate {what}. Mine again.")
 
 
-def write_lists(path: Path, lists: Lists) -> str:
+def write_lists(path: Path, table: Lists | Similarities) -> str:
     """Write one table; the hash of its file."""
-    whole = np.ascontiguousarray(lists, dtype=np.int32)
+    kind = np.float32 if table.dtype.kind == "f" else np.int32
+    whole = np.ascontiguousarray(table, dtype=kind)
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         # Not np.save: it does not say why a disk refuses.
         described = np.lib.format.header_data_from_array_1_0(whole)
@@ -143,14 +163,14 @@ def read_candidates(folder: str | Path, tag: str, split: Split | None = None) ->
     return found
 
 
-def write_candidates(folder: str | Path, tag: str, found: Candidates, split: Split) -> None:
-    """Write candidate lists as AOQ's code reads them: every list is full.
+def write_candidates(folder: str | Path, tag: str, found: Candidates, own: Rows) -> None:
+    """Write candidate lists as AOQ's code reads them: every list is full. `own`: captions' images.
 
     A list that a filter has shortened repeats its entries. One that is empty gets other items of
-    the split, evenly: AOQ's code takes any number for a row.
+    the data, evenly: AOQ's code takes any number for a row.
     """
     found.require_tables()
-    every, own = np.arange(split.num_images), split.image_of_caption
+    every = np.arange(len(found.i2t))
     sides = (("i2t", found.i2t, every, own), ("t2i", found.t2i, own, every))
     for name, lists, owner, image_of in sides:
         whole = _filled(np.asarray(lists), owner, image_of)

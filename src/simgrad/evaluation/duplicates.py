@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import widened
+
 # Enough places to tell different embeddings apart; rows that agree here are compared in full.
 _PROBES = 32
 
@@ -54,7 +56,7 @@ def first_identical(*parts: Tensor) -> Tensor | None:
 def _collapsed(rows: Tensor) -> bool:
     if not rows.is_floating_point():
         return bool((rows == rows[0]).all())
-    near = 16 * torch.finfo(rows.dtype).eps * rows[0].double().norm()
+    near = 16 * torch.finfo(rows.dtype).eps * widened(rows[0]).norm()
     # The first rows decide in nearly every case, at no cost.
     steps = [0, *range(64, len(rows), 4096), len(rows)]
     return all(
@@ -75,7 +77,8 @@ def _keys(rows: Tensor, places: int) -> Tensor:
     for start in range(0, len(rows), step):
         values = rows[start : start + step, columns]
         if values.is_floating_point():
-            values = (values.double() + 0.0).view(torch.int64)  # + 0.0: -0.0 equals 0.0
+            values = (values if values.dtype == torch.float64 else values.float()) + 0.0  # no -0.0
+            values = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32)
         # Whole numbers wrap around, so the sum does not depend on its order.
         keys.append((values.long() * factors).sum(dim=1))
     return torch.cat(keys)

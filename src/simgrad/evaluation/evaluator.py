@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import Fold, Protocol, find_protocol
@@ -160,7 +161,7 @@ def embedding_scores(
             "they must share one space."
         )
     if left.dtype != right.dtype:
-        left, right = left.double(), right.double()
+        left, right = widened(left), widened(right)
     lengths = [torch.linalg.vector_norm(vectors, dim=1) for vectors in (left, right)]
     # All that has to be known of them at once, so that a GPU is waited for once.
     ends = torch.stack([torch.stack(tuple(x.aminmax())) for x in lengths]).tolist()

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from simgrad.evaluation.declared import Floats
 from simgrad.evaluation.ranks import Integers
 from simgrad.evaluation.retrieval import HEADLINE_RECALLS
-from simgrad.evaluation.scores import Scores
+from simgrad.evaluation.scores import Scores, Without
 from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
 
 APPROVED = 0.5  # a pair is approved if at least this share of the crowd says yes
@@ -58,6 +59,43 @@ def retrieval_by_crowd(
     return values | _both(scores, truth, "crowd", recalls)
 
 
+def retrieval_by_found(
+    scores: Scores,
+    image_of_caption: Integers,
+    found: Integers,
+    unsure: Integers,
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+) -> dict[str, float]:
+    """Metrics where found pairs (k, 2) count as right, and unsure ones stand in nobody's way.
+
+    `i2t_errors_right`: of the images whose first caption is not their own, the share, in %, for
+    which it is right after all.
+    """
+    own = Truth.of(image_of_caption, np.arange(len(image_of_caption)))
+    truth = own.joined(Truth.of(found[:, 0], found[:, 1]))
+    values = {"found_pairs": float(len(truth.query) - len(own.query))}
+    values |= errors_that_are_right(scores, own, truth)
+    if len(unsure):
+        scores = Without(scores, torch.from_numpy(unsure))
+    return values | _both(scores, truth, "found", recalls)
+
+
+def errors_that_are_right(scores: Scores, own: Truth, truth: Truth) -> dict[str, float]:
+    """Of the queries whose first candidate is not their own: the share, in %, where it is true."""
+    values = {}
+    sides = (("i2t", scores, own, truth), ("t2i", scores.transposed(), own.transposed(),
+             truth.transposed()))  # fmt: skip
+    for way, similarities, marked, known in sides:
+        first = np.concatenate(
+            [block.argmax(1).cpu().numpy() for _, _, block in similarities.blocks()]
+        )
+        key = np.arange(len(first)) * similarities.num_captions + first
+        wrong = ~np.isin(key, marked.query * similarities.num_captions + marked.candidate)
+        right = np.isin(key, known.query * similarities.num_captions + known.candidate) & wrong
+        values[f"{way}_errors_right"] = float(100 * right.sum() / max(1, wrong.sum()))
+    return values
+
+
 def retrieval_by_meaning(
     scores: Scores,
     describes: Callable[[Integers, Integers], npt.NDArray[np.bool_]],
@@ -88,7 +126,7 @@ def pair_similarities(scores: Scores, images: Integers, captions: Integers) -> F
     values = np.empty(len(images))
     for start, stop, block in scores.blocks():
         here = np.flatnonzero((images >= start) & (images < stop))
-        values[here] = block[images[here] - start, captions[here]].double().cpu().numpy()
+        values[here] = block[images[here] - start, captions[here]].cpu().double().numpy()
     return values
 
 

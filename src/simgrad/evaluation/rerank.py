@@ -120,7 +120,7 @@ def _score_rivals(block: Tensor, seats: Integers, start: int, score_pairs: Score
 
 def _score(score_pairs: ScorePairs, query: Integers, candidate: Integers) -> Floats:
     found = score_pairs(torch.from_numpy(np.stack([query, candidate], axis=1)))
-    values = found.detach().double().cpu().numpy()
+    values = found.detach().cpu().double().numpy()
     if values.shape != (len(query),) or np.isnan(values).any():
         raise InputError(
             f"the second scorer gave {values.shape} scores, or NaN, for {len(query):,} pairs."

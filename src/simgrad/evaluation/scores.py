@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import widest
 from simgrad.core.errors import InputError
 from simgrad.evaluation.duplicates import first_identical
 
@@ -41,6 +42,10 @@ class Scores(ABC):
     @abstractmethod
     def transposed(self) -> "Scores":
         """Captions as rows, images as columns."""
+
+    def vectors(self) -> tuple[Tensor, Tensor] | None:
+        """Vectors of images and captions whose products these are; None: they are no products."""
+        return None
 
     def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
         """The score of each pair, and how far off it may be (None: exact).
@@ -120,6 +125,9 @@ class Embeddings(Scores):
 
     def transposed(self) -> "Embeddings":
         return Embeddings(self.captions, self.images)
+
+    def vectors(self) -> tuple[Tensor, Tensor]:
+        return self.images, self.captions
 
     def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
         image, caption = image.to(self.images.device), caption.to(self.images.device)
@@ -222,6 +230,35 @@ class Average(Scores):
         return own, slack + sum(t for _, t in known if t is not None)
 
 
+class Without(Scores):
+    """The same similarities, less some pairs (k, 2) of image and caption: -inf, last of all."""
+
+    def __init__(self, inner: Scores, pairs: Tensor) -> None:
+        self.inner, self.pairs = inner, pairs
+        self.num_images, self.num_captions = inner.num_images, inner.num_captions
+
+    def compute(self, start: int, stop: int) -> Tensor:
+        block = self.inner.compute(start, stop)
+        here = (self.pairs[:, 0] >= start) & (self.pairs[:, 0] < stop)
+        rows, columns = self.pairs[here].T.to(block.device)
+        block[rows - start, columns] = -torch.inf
+        return block
+
+    def select(self, images: Tensor, captions: Tensor) -> "Without":
+        rows, columns = (
+            torch.full((count,), -1).index_copy_(0, chosen.cpu(), torch.arange(len(chosen)))
+            for count, chosen in ((self.num_images, images), (self.num_captions, captions))
+        )
+        pairs = torch.stack([rows[self.pairs[:, 0]], columns[self.pairs[:, 1]]], 1)
+        return Without(self.inner.select(images, captions), pairs[(pairs >= 0).all(1)])
+
+    def transposed(self) -> "Without":
+        return Without(self.inner.transposed(), self.pairs.flip(1))
+
+    def guess_own(self, image: Tensor, caption: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        return self.inner.guess_own(image, caption)
+
+
 def _same_in_all(firsts: Sequence[Tensor | None]) -> Tensor | None:
     if any(first is None for first in firsts):
         return None
@@ -242,9 +279,10 @@ def as_floats(values: Any, name: str, device: str | torch.device | None = None) 
             tensor = torch.from_numpy(np.ascontiguousarray(array))
     if tensor.is_complex():
         raise InputError(f"{name} has the type {tensor.dtype}; real numbers are needed.")
-    if device is not None:
-        tensor = tensor.to(device)
-    return _full(tensor)
+    place = tensor.device if device is None else torch.device(device)
+    if tensor.dtype == torch.float64:
+        tensor = tensor.to(widest(place))  # before it goes where there may be no float64
+    return _full(tensor.to(place))
 
 
 def _full(tensor: Tensor) -> Tensor:

@@ -1,21 +1,29 @@
 """Hard negatives over the whole training set, exactly.
 
 Every image against every caption; each query keeps its `depth` most similar candidates, its own
-left out.
+left out, and those that a filter refuses.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows
-from simgrad.data.candidates import Candidates, Lists
-from simgrad.mining.product import Cut, both_ways, largest
+from simgrad.data.candidates import Candidates, Lists, Similarities
+from simgrad.evaluation.evaluator import embedding_scores
+from simgrad.evaluation.scores import Scores
+from simgrad.mining.filters import Filters
+from simgrad.mining.product import Cut, Found, both_ways, joined, largest
+from simgrad.mining.statistics import survey, weakest
+
+Mask = npt.NDArray[np.bool_]
 
 
 def mine(
@@ -24,8 +32,13 @@ def mine(
     image_of_caption: Any,
     depth: int = 300,
     *,
-    skip: int = 0,
+    absolute_margin: float | None = None,
     relative_margin: float | None = None,
+    min_score: float | None = None,
+    max_score: float | None = None,
+    range_min: int = 0,
+    range_max: int | None = None,
+    scores: bool = False,
     half: bool | None = None,
 ) -> Candidates:
     """The `depth` hardest negatives of every image and caption.
@@ -35,66 +48,212 @@ def mine(
         texts: (captions, d) embeddings.
         image_of_caption: (captions,) each caption's image; own pairs are never candidates.
         depth: how many to keep for each query.
-        skip: leave out so many of the very hardest, where false negatives are.
-        relative_margin: leave out candidates more similar than this share of the query's best own
-            pair, e.g. 0.95.
+        absolute_margin: a negative is less similar than the query's own pair (its weakest, where
+            it has several) by at least this.
+        relative_margin: the same as a share of that similarity, e.g. 0.05.
+        min_score: a negative is at least so similar.
+        max_score: a negative is at most so similar.
+        range_min: of what is left, leave out so many of the hardest.
+        range_max: look at so many of the hardest candidates only, before any filter.
+        scores: also keep how similar each candidate is.
         half: products in half precision with float32 re-scoring; default: on a GPU.
     """
     if images.dim() != 2 or texts.dim() != 2 or images.shape[1] != texts.shape[1]:
         raise InputError(
             f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must be (count, d)."
         )
-    owner = torch.as_tensor(image_of_caption, device=images.device).long()
-    if owner.shape != (len(texts),) or int(owner.min()) < 0 or int(owner.max()) >= len(images):
-        raise InputError("image_of_caption must give one image row for every caption.")
-    if depth < 1 or skip < 0:
-        raise InputError("depth must be at least 1 and skip at least 0.")
+    owner = _checked_owner(image_of_caption, len(images), len(texts), images.device)
+    filters = Filters(absolute_margin, relative_margin, min_score, max_score, range_min, range_max)
     half = images.is_cuda if half is None else half
-    x, y = (torch.nn.functional.normalize(e.detach().float(), dim=1) for e in (images, texts))
+    x, y = (normalize(e.detach().float(), dim=1) for e in (images, texts))
     own = (x[owner] * y).sum(1)  # (captions,)
-    best = torch.full((len(x),), -2.0, device=x.device).scatter_reduce_(0, owner, own, "amax")
-    cut = Cut(depth, skip, relative_margin, half)
-    i2t, t2i = both_ways(x, y, owner, best, own, cut)
-    info = {"depth": depth, "skip": skip, "relative_margin": relative_margin, "half": half}
-    return Candidates(i2t, t2i, info)
+    found = _mine_vectors(x, y, owner, own, _checked_depth(depth), filters, half, scores)
+    return candidates_of(found, {"depth": depth, **filters.told(), "half": half})
 
 
-def mine_similarities(
-    similarities: Tensor,
+def mine_scores(
+    scores: Scores,
     image_of_caption: Rows,
     depth: int,
+    filters: Filters | None = None,
     *,
-    skip: int = 0,
-    relative_margin: float | None = None,
+    rescore: Scores | None = None,
 ) -> Candidates:
-    """The same from similarities (images, captions) on the host, which are used up."""
-    S, cut = similarities, Cut(depth, skip, relative_margin, half=False)
-    owner, every = torch.from_numpy(image_of_caption), torch.arange(S.shape[1])
-    own = S[owner, every]
-    best = torch.full((len(S),), -torch.inf).scatter_reduce_(0, owner, own, "amax")
-    S[owner, every] = -torch.inf
-    lists = []
-    for scores, bound in ((S, best), (S.t().contiguous(), own)):
-        if cut.margin is not None:
-            scores = scores.masked_fill(scores > cut.margin * bound[:, None], -torch.inf)
-        count = scores.shape[1]
-        lists.append(cut.lists(*largest(scores, cut.keep(count)), count))
-    info = {"depth": cut.depth, "skip": cut.skip, "relative_margin": cut.margin}
-    return Candidates(lists[0], lists[1], info)
+    """The same from any similarities, block by block, with scores and their statistics.
+
+    Vectors are normalised, as in `mine`.
+
+    `rescore`: other similarities, e.g. the mean of several models. The first `range_max` candidates
+    (twice the depth if left out) are found by `scores`; these say which of them are kept.
+    """
+    filters = filters or Filters()
+    scores, rescore = _cosine(scores), None if rescore is None else _cosine(rescore)
+    judge = rescore or scores
+    if (judge.num_images, judge.num_captions) != (scores.num_images, scores.num_captions):
+        raise InputError(
+            f"similarities of {judge.num_images:,} images and {judge.num_captions:,} captions "
+            f"cannot rescore those of {scores.num_images:,} and {scores.num_captions:,}."
+        )
+    owner = _checked_owner(image_of_caption, scores.num_images, scores.num_captions)
+    _checked_depth(depth)
+    own = own_scores(judge, owner)
+    vectors = scores.vectors() if rescore is None else None
+    if vectors is not None:
+        x, y = (e.float() for e in vectors)
+        place = x.device
+        sides = _mine_vectors(
+            x, y, owner.to(place), own.to(place), depth, filters, x.is_cuda, scores=True
+        )
+    else:
+        sides = _mine_blocks(scores, rescore, owner, own, depth, filters)
+    told = survey(judge, owner, own, sides, depth, filters)
+    asked = {"depth": depth, **filters.told(), "rescored": rescore is not None}
+    return candidates_of(sides, {**asked, "statistics": told})
 
 
-def which_are_true(
-    lists: Lists, truth: Callable[[Rows, Rows], npt.NDArray[np.bool_]]
-) -> npt.NDArray[np.bool_]:
+def _cosine(scores: Scores) -> Scores:
+    vectors = scores.vectors()
+    return scores if vectors is None else embedding_scores(*vectors, normalise=True)
+
+
+def candidates_of(sides: tuple[Found, Found], info: dict[str, Any]) -> Candidates:
+    """Both lists as they are kept."""
+    (i2t, i2t_scores), (t2i, t2i_scores) = sides
+    return Candidates(i2t, t2i, info, i2t_scores=i2t_scores, t2i_scores=t2i_scores)
+
+
+def own_scores(scores: Scores, owner: Tensor) -> Tensor:
+    """(captions,) the similarity of every caption with its image."""
+    own = torch.empty(scores.num_captions)
+    for start, stop, block in scores.blocks():
+        here = ((owner >= start) & (owner < stop)).nonzero()[:, 0]
+        own[here] = block[owner[here].to(block.device) - start, here.to(block.device)].float().cpu()
+    return own
+
+
+def _mine_vectors(
+    x: Tensor,
+    y: Tensor,
+    owner: Tensor,
+    own: Tensor,
+    depth: int,
+    filters: Filters,
+    half: bool,
+    scores: bool,
+) -> tuple[Found, Found]:
+    bounds = (weakest(own, owner, len(x)), own)
+    if filters.range_max is None:
+        cut = Cut(depth, filters.range_min, filters.min_score, half, scores)
+        ceilings = (filters.ceiling(bounds[0]), filters.ceiling(bounds[1]))
+        return both_ways(x, y, owner, ceilings, cut)
+    whole = Cut(filters.range_max, half=half, scores=True)
+    sides = both_ways(x, y, owner, (None, None), whole)
+    i2t, t2i = (_filtered(*pair, depth, filters) for pair in zip(sides, bounds, strict=True))
+    return i2t, t2i
+
+
+def _filtered(found: Found, own: Tensor, depth: int, filters: Filters) -> Found:
+    assert found.scores is not None
+    scores, rows = (torch.from_numpy(part) for part in (found.scores, found.rows))
+    return Cut(depth, scores=True).lists(*filters.applied(scores, rows, own.cpu()), rows.shape[1])
+
+
+def _mine_blocks(
+    scores: Scores,
+    rescore: Scores | None,
+    owner: Tensor,
+    own: Tensor,
+    depth: int,
+    filters: Filters,
+) -> tuple[Found, Found]:
+    """Similarities that are no product of vectors, or are judged by others."""
+    bounds = (weakest(own, owner, scores.num_images), own)
+    ways = (False, True)
+    i2t, t2i = (
+        _mine_way(scores, rescore, owner, bound, depth, filters, flipped)
+        for bound, flipped in zip(bounds, ways, strict=True)
+    )
+    return i2t, t2i
+
+
+def _mine_way(
+    scores: Scores,
+    rescore: Scores | None,
+    owner: Tensor,
+    own: Tensor,
+    depth: int,
+    filters: Filters,
+    flipped: bool,
+) -> Found:
+    if flipped:
+        scores, rescore = scores.transposed(), rescore and rescore.transposed()
+    count = scores.num_captions  # candidates
+    within = filters.range_max
+    if rescore is not None and within is None:
+        within = filters.range_min + 2 * depth
+    again = rescore.blocks(scores.block_rows()) if rescore is not None else None
+    parts = []
+    for start, stop, block in scores.blocks(scores.block_rows()):
+        block = block.float()
+        query = torch.arange(start, stop, device=block.device)
+        place = owner.to(block.device)
+        mine = (query, place[start:stop]) if flipped else _pairs_of(place, start, stop)
+        block[mine[0] - start, mine[1]] = -torch.inf
+        bound = own[start:stop].to(block.device)
+        if within is None:  # as deep as it takes
+            refused = filters.ceiling(bound)
+            if refused is not None:
+                block.masked_fill_(block > refused[:, None], -torch.inf)
+        keep = min(within or depth + filters.range_min, count)
+        values, where = largest(block, keep)
+        if again is not None:
+            other = next(again)[2].float().to(block.device)
+            values = other.gather(1, where).masked_fill(values == -torch.inf, -torch.inf)
+        parts.append(Cut(depth, scores=True).lists(*filters.applied(values, where, bound), count))
+    return joined(parts)
+
+
+def _pairs_of(owner: Tensor, start: int, stop: int) -> tuple[Tensor, Tensor]:
+    """Images and captions of the own pairs of some images."""
+    captions = ((owner >= start) & (owner < stop)).nonzero()[:, 0]
+    return owner[captions], captions
+
+
+def _checked_owner(image_of_caption: Any, images: int, captions: int, device: Any = None) -> Tensor:
+    owner = torch.as_tensor(image_of_caption, device=device).long()
+    if owner.shape != (captions,) or int(owner.min()) < 0 or int(owner.max()) >= images:
+        raise InputError("image_of_caption must give one image row for every caption.")
+    return owner
+
+
+def _checked_depth(depth: int) -> int:
+    if depth < 1:
+        raise InputError("depth must be at least 1.")
+    return depth
+
+
+def which_are_true(lists: Lists, truth: Callable[[Rows, Rows], Mask]) -> Mask:
     """Which candidates are true of their query after all."""
     rows = np.maximum(lists, 0).astype(np.int64)
     found = np.stack([truth(np.array([query]), rows[query]) for query in range(len(lists))])
     return found & (lists >= 0)
 
 
-def without(lists: Lists, drop: npt.NDArray[np.bool_]) -> Lists:
-    """The lists with some entries taken out, the rest moved up, -1 at the end."""
+def without(found: Candidates, i2t: Mask, t2i: Mask) -> Candidates:
+    """Candidates with some entries taken out, the rest moved up, -1 at the end."""
+    first, first_scores = _without(found.i2t, found.i2t_scores, i2t)
+    second, second_scores = _without(found.t2i, found.t2i_scores, t2i)
+    return replace(found, i2t=first, t2i=second, i2t_scores=first_scores, t2i_scores=second_scores)
+
+
+def _without(
+    lists: Lists, scores: Similarities | None, drop: Mask
+) -> tuple[Lists, Similarities | None]:
     dropped = drop | (lists < 0)
     order = np.argsort(dropped, axis=1, kind="stable")
-    kept = np.where(np.take_along_axis(dropped, order, 1), -1, np.take_along_axis(lists, order, 1))
-    return kept.astype(np.int32)
+    gone = np.take_along_axis(dropped, order, 1)
+    kept = np.where(gone, -1, np.take_along_axis(lists, order, 1)).astype(np.int32)
+    if scores is None:
+        return kept, None
+    left = np.where(gone, -np.inf, np.take_along_axis(scores, order, 1)).astype(np.float32)
+    return kept, left

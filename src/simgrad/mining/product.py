@@ -12,11 +12,15 @@ A block of captions is multiplied with all images.
 In half precision (on a GPU) the survivors are scored again in float32.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from simgrad.data.candidates import Lists
 
@@ -28,43 +32,61 @@ _RUN = 8  # rows whose maximum is compared before they are
 _CROWD = 4  # times as many as are kept: too many finds of a block in one column
 
 
+class Found(NamedTuple):
+    """The best candidates of every query, most similar first."""
+
+    rows: Lists  # (queries, depth), -1 where there are none
+    scores: npt.NDArray[np.float32] | None  # -inf there
+
+
 @dataclass(frozen=True)
 class Cut:
     """What of a sorted list is kept."""
 
     depth: int
-    skip: int
-    margin: float | None
-    half: bool
+    skip: int = 0
+    floor: float | None = None  # nothing below it
+    half: bool = False
+    scores: bool = False  # say how similar they are
 
     def keep(self, count: int) -> int:
         """How many of `count` candidates are looked for."""
         return min(self.depth + self.skip + (_SLACK if self.half else 0), count)
 
-    def lists(self, values: Tensor, where: Tensor, count: int) -> Lists:
-        """Sorted candidates cut; -1 where there are none."""
-        where = where.masked_fill(values == -torch.inf, -1)[:, self.skip : self.skip + self.depth]
-        result = np.full((len(where), min(self.depth, count)), -1, dtype=np.int32)
-        result[:, : where.shape[1]] = where.cpu().numpy()
-        return result
+    def lists(self, values: Tensor, where: Tensor, count: int) -> Found:
+        """Sorted candidates cut."""
+        values, where = (part[:, self.skip : self.skip + self.depth] for part in (values, where))
+        values = values.float()
+        if self.floor is not None:
+            values = values.masked_fill(values < self.floor, -torch.inf)
+        # Small numbers leave a GPU sooner.
+        where = where.to(torch.int32).masked_fill_(values == -torch.inf, -1)
+        wide = max(0, min(self.depth, count) - where.shape[1])
+        rows = pad(where, (0, wide), value=-1).cpu().numpy()
+        scores = pad(values, (0, wide), value=-torch.inf).cpu().numpy() if self.scores else None
+        return Found(rows, scores)
 
 
 def both_ways(
-    x: Tensor, y: Tensor, owner: Tensor, best: Tensor, own: Tensor, cut: Cut
-) -> tuple[Lists, Lists]:
+    x: Tensor,
+    y: Tensor,
+    owner: Tensor,
+    ceilings: tuple[Tensor | None, Tensor | None],
+    cut: Cut,
+) -> tuple[Found, Found]:
     """Lists of every image x (captions) and of every caption y (images).
 
-    `owner` is each caption's image, `own` its similarity to it, `best` the best of each image's.
+    `owner` is each caption's image. Nothing more similar than a query's ceiling is kept.
     """
     n, m = len(x), len(y)
     keep = cut.keep(n)
     left, right = (e.half() if cut.half else e for e in (y, x))
     # Rows of a round length: tensor cores need them aligned, and groups leave no rest.
     step = 8 * _group(n, keep)
-    right = torch.nn.functional.pad(right, (0, 0, 0, -n % step))
+    right = pad(right, (0, 0, 0, -n % step))
     rows = max(1, _BLOCK.get(x.device.type, 2**23) // len(right) // _RUN) * _RUN
     room = left.new_empty(min(rows, m + -m % _RUN), len(right))  # the same memory for every block
-    columns = _Columns(n, cut.keep(m), room, None if cut.margin is None else cut.margin * best)
+    columns = _Columns(n, cut.keep(m), room, ceilings[0])
     t2i = []
     for a in range(0, m, rows):
         b = min(a + rows, m)
@@ -75,16 +97,24 @@ def both_ways(
         scores[torch.arange(b - a, device=x.device), owner[a:b]] = -torch.inf
         columns.add(scores, a)
         scores = scores[: b - a]
-        if cut.margin is not None:
-            scores.masked_fill_(scores > cut.margin * own[a:b, None], -torch.inf)
+        if ceilings[1] is not None:
+            scores.masked_fill_(scores > ceilings[1][a:b, None], -torch.inf)
         values, where = largest(scores, keep)
         if cut.half:
-            values, where = _score_again(y[a:b], x, values, where)
+            bound = None if ceilings[1] is None else ceilings[1][a:b]
+            values, where = _score_again(y[a:b], x, values, where, bound)
         t2i.append(cut.lists(values, where, n))
     values, where = columns.finish()
     if cut.half:
-        values, where = _score_again(x, y, values, where)
-    return cut.lists(values, where, m), np.concatenate(t2i)
+        values, where = _score_again(x, y, values, where, ceilings[0])
+    return cut.lists(values, where, m), joined(t2i)
+
+
+def joined(parts: Sequence[Found]) -> Found:
+    """The lists of blocks of queries, one after the other."""
+    scores = [part.scores for part in parts if part.scores is not None]
+    rows = np.concatenate([part.rows for part in parts])
+    return Found(rows, np.concatenate(scores) if scores else None)
 
 
 class _Columns:
@@ -190,9 +220,9 @@ def largest(scores: Tensor, keep: int) -> tuple[Tensor, Tensor]:
 
 
 def _score_again(
-    queries: Tensor, candidates: Tensor, coarse: Tensor, where: Tensor
+    queries: Tensor, candidates: Tensor, coarse: Tensor, where: Tensor, ceiling: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The survivors' scores in float32, sorted."""
+    """The survivors' scores in float32, sorted; what rounding had put below the ceiling goes."""
     values = torch.empty_like(coarse, dtype=torch.float32)
     where = where.clamp(max=len(candidates) - 1)  # padding is marked by its score
     step = max(1, 2**28 // (where.shape[1] * candidates.shape[1]))
@@ -200,5 +230,7 @@ def _score_again(
         chosen = candidates[where[a : a + step]]  # (rows, keep, d)
         values[a : a + step] = torch.einsum("rkd,rd->rk", chosen, queries[a : a + step])
     values.masked_fill_(coarse == -torch.inf, -torch.inf)
+    if ceiling is not None:
+        values.masked_fill_(values > ceiling[:, None], -torch.inf)
     values, order = values.sort(1, descending=True)
     return values, where.gather(1, order)

@@ -2,6 +2,7 @@
 
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import Objective, Weights, objectives
+from simgrad.objectives.debiased import DebiasedNTXent
 from simgrad.objectives.family import Family, Verdict
 from simgrad.objectives.goal import Goal
 from simgrad.objectives.ntxent import NTXent
@@ -17,6 +18,7 @@ from simgrad.objectives.triplet import Triplet, TripletSH
 
 __all__ = [
     "AdapOffQuin",
+    "DebiasedNTXent",
     "Family",
     "Goal",
     "NTXent",

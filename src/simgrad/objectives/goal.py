@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
+from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import Factors, objectives
@@ -242,16 +243,16 @@ class Goal(Family):
         size = torch.searchsorted(ordered, bound, right=self.released)
         inside = own <= bound if self.released else own < bound
         count = torch.add(size, inside, alpha=-1)  # less 1 where it is inside
-        # Sums over thousands, then differences: in float64.
+        # Sums over thousands, then differences: in float64 where there is one.
         if self.pair == "lin-ms":
-            others = _prefix_sums(ordered.double())[size].sub_(own * inside)
+            others = _prefix_sums(widened(ordered))[size].sub_(own * inside)
             mean = own - others.div_(count.clamp(min=1))
         else:
             # exp(alpha (s+ - R)) as a factor of s+ and one of R, so that R can be summed up before
             # s+ is known; both relative to the smallest, so that neither overflows. The pair's own
             # is 1.
-            decay = _prefix_sums((ordered[0] - ordered).double().mul_(self.alpha).exp_())[size]
-            growth = (own - ordered[0]).double().mul_(self.alpha).exp_()
+            decay = _prefix_sums(widened(ordered[0] - ordered).mul_(self.alpha).exp_())[size]
+            growth = widened(own - ordered[0]).mul_(self.alpha).exp_()
             others = growth.mul_(decay).add_(inside, alpha=-1).clamp_(min=0)
             mean = others.div_(count.clamp(min=1))
         return mean.masked_fill_(count <= 0, self._empty).to(s_neg.dtype)

@@ -7,6 +7,7 @@ two directions' means.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ class NTXent(Family):
     """Every negative counts, by its softmax probability."""
 
     mean = True
-    totals = ("logsumexp",)
+    totals: ClassVar[tuple[str, ...]] = ("logsumexp",)
 
     tau: float = setting(0.1, "temperature of the softmax", search=Range(0.01, 0.3))
     learned: bool = setting(False, "learn the temperature, starting from tau, as CLIP does")

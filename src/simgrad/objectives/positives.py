@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
 
 
@@ -39,7 +40,7 @@ class Side:
             return 0.5 / max(1, int(self._count(self.query).gt(0).sum()))
         if self.present is None:
             return 0.5 / self.queries
-        return 0.5 / self.present.sum().double()
+        return 0.5 / widened(self.present.sum())
 
     @cached_property
     def silent(self) -> Tensor | None:

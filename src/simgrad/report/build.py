@@ -13,6 +13,7 @@ from simgrad.report.cocos import cocos
 from simgrad.report.comparison import comparison
 from simgrad.report.crossranks import crossed
 from simgrad.report.examples import examples
+from simgrad.report.false_negatives import false_negatives
 from simgrad.report.finetuned import finetuned
 from simgrad.report.headline import headline
 from simgrad.report.markdown import write_markdown
@@ -48,6 +49,7 @@ def build_report(
         crossed(material),
         *(examples(material, found, album, device) if pictures else []),
         mined(material, album) if pictures else None,
+        false_negatives(material, album) if pictures else None,
         provenance(material),
     ]
     return Report(

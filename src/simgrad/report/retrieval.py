@@ -7,12 +7,13 @@ import numpy as np
 import torch
 
 from simgrad.core.blocks import Album
+from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.subset import take
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.runs.encoding import encode_source
-from simgrad.runs.prepare import pick_device, source_of
+from simgrad.runs.prepare import source_of
 from simgrad.runs.run import Run
 
 TOP = 5

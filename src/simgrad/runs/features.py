@@ -29,6 +29,7 @@ from torch import Tensor
 from simgrad.core.cache import cache_folder
 from simgrad.core.cores import cores
 from simgrad.core.derived import open_sealed, seal
+from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.files import (
     lock,
@@ -100,10 +101,8 @@ def make_job(
     for what, value in (("grid", grid), ("batch", batch), ("workers", workers)):
         if value is not None and not 1 <= value <= 100_000:
             raise InputError(f"features: {what} is 1 or more, not {value}.")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = pick_device(device) if isinstance(device, str) else device
     try:
-        place = torch.device(device)
         network = backbone.folded().to(place)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0][:120]

@@ -5,10 +5,12 @@ from pathlib import Path
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
+from simgrad.data.found import FoundRows
 from simgrad.data.judgments import Judgments, read_judgments
 from simgrad.evaluation.judgments import (
     agreement_with_experts,
     retrieval_by_crowd,
+    retrieval_by_found,
     retrieval_by_meaning,
 )
 from simgrad.evaluation.retrieval import HEADLINE_RECALLS
@@ -39,9 +41,20 @@ def evaluate_judgments(
 
 
 def evaluate_truth(
-    scores: Scores, split: Split, *, recalls: Iterable[int] = HEADLINE_RECALLS
+    scores: Scores,
+    split: Split,
+    *,
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+    found: FoundRows | None = None,
 ) -> dict[str, float]:
-    """Metrics where every caption that is true of an image counts, for data that knows (scenes)."""
+    """Metrics where every caption that is true of an image counts.
+
+    What is true is known to the data (scenes), or was `found` beside the own pairs.
+    """
+    if found is not None:
+        return retrieval_by_found(
+            scores, split.image_of_caption, found.right, found.unsure, recalls
+        )
     if split.truth is None:
         raise InputError(f"{split.dataset} does not know which other captions are true.")
     return retrieval_by_meaning(scores, split.truth, recalls)

@@ -1,5 +1,7 @@
 """Mine with a model: encode a split, compare everything with everything, keep the lists."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +9,16 @@ import torch
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sweep
-from simgrad.data.base import Dataset, Split
+from simgrad.data.base import Dataset, Rows, Split
 from simgrad.data.candidates import Candidates
-from simgrad.mining.mine import mine, mine_similarities, which_are_true, without
-from simgrad.models.base import Encoded, RetrievalModel, vectors_of
+from simgrad.evaluation.scores import Average, Scores
+from simgrad.mining.filters import Filters
+from simgrad.mining.mine import mine_scores, which_are_true, without
+from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.models.checkpoint import weights_hash
+from simgrad.runs.encoding import model_scores
 from simgrad.runs.run import Run
+from simgrad.runs.systems import System
 from simgrad.runs.trained import Trained, open_trained
 
 
@@ -28,38 +34,31 @@ def mine_trained(
     depth: int,
     *,
     dataset: Dataset | None = None,
-    skip: int = 0,
-    relative_margin: float | None = None,
+    split: str = "train",
+    filters: Filters | None = None,
     use_truth: bool = False,
 ) -> Path:
-    """Mine the train split with a trained model; lists of the same weights and data are kept."""
-    data = dataset or trained.dataset
+    """Mine a split with a trained model; lists of the same weights and data are kept."""
+    data, filters = dataset or trained.dataset, filters or Filters()
     wanted: dict[str, Any] = {
         "weights": weights_hash(trained.model),
         "data_fingerprint": data.fingerprint(),
         "depth": depth,
-        "skip": skip,
-        "relative_margin": relative_margin,
+        "split": split,
+        "filters": filters.told(),
         "truth": use_truth,
     }
     with lock(folder / ".lock", what=f"the candidates {folder}"):
         sweep(folder)
         if _made(folder, wanted):
             return folder
-        split = trained.fitting(data.split("train"))
+        chosen = trained.fitting(data.split(split))
         with torch.no_grad():
-            images, captions = trained.encode(split)
+            images, captions = trained.encode(chosen)
             found = mine_encoded(
-                trained.model,
-                images,
-                captions,
-                split,
-                depth,
-                skip=skip,
-                relative_margin=relative_margin,
-                use_truth=use_truth,
+                trained.model, images, captions, chosen, depth, filters, use_truth=use_truth
             )
-        Candidates(found.i2t, found.t2i, {**found.info, **wanted}).save(folder)
+        dataclasses.replace(found, info={**found.info, **wanted}).save(folder)
     return folder
 
 
@@ -78,40 +77,65 @@ def mine_encoded(
     captions: Encoded,
     split: Split,
     depth: int,
+    filters: Filters | None = None,
     *,
-    skip: int = 0,
-    relative_margin: float | None = None,
     use_truth: bool = False,
 ) -> Candidates:
     """Mine with any model, and say how many candidates are true after all, where that is known."""
+    _require_truth(split, use_truth)
+    scores = model_scores(model, images, captions)
+    found = mine_scores(scores, split.image_of_caption, depth, filters)
+    return _told_of_truth(found, split, use_truth)
+
+
+def mine_systems(
+    system: System,
+    depth: int,
+    filters: Filters | None = None,
+    *,
+    rescore: Sequence[System] = (),
+    split: Split | None = None,
+    use_truth: bool = False,
+) -> Candidates:
+    """Mine with whatever was opened; `rescore`: others, whose mean says what is kept."""
+    split = split or system.split
+    _require_truth(split, use_truth)
+    pairing = pairing_of(system)
+    others = [similarities(other) for other in rescore]
+    again = None if not others else others[0] if len(others) == 1 else Average(others)
+    found = mine_scores(similarities(system), pairing, depth, filters, rescore=again)
+    return found if split is None else _told_of_truth(found, split, use_truth)
+
+
+def similarities(system: System) -> Scores:
+    """The similarities of a system."""
+    if system.scores is None:
+        raise InputError(
+            f"{system.name}: a file of ranks has no similarities; give the run or its embeddings."
+        )
+    return system.scores
+
+
+def pairing_of(system: System) -> Rows:
+    """Each caption's image."""
+    assert system.pairing is not None  # it comes with the scores
+    return system.pairing
+
+
+def _require_truth(split: Split | None, use_truth: bool) -> None:
+    if use_truth and (split is None or split.truth is None):
+        name = "the file" if split is None else split.dataset
+        raise InputError(f"{name} does not know which captions are true of a picture.")
+
+
+def _told_of_truth(found: Candidates, split: Split, use_truth: bool) -> Candidates:
     truth = split.truth
-    if use_truth and truth is None:
-        raise InputError(f"{split.dataset} does not know which captions are true of a picture.")
-    if model.embeds:
-        found = mine(
-            vectors_of(images),
-            vectors_of(captions),
-            split.image_of_caption,
-            depth,
-            skip=skip,
-            relative_margin=relative_margin,
-        )
-    else:
-        blocks = (slice(start, start + 64) for start in range(0, len(images), 64))
-        parts = (model.similarities(images.select(rows), captions) for rows in blocks)
-        found = mine_similarities(
-            torch.cat([part.float().cpu() for part in parts]),
-            split.image_of_caption,
-            depth,
-            skip=skip,
-            relative_margin=relative_margin,
-        )
     if truth is None:
         return found
     i2t_true = which_are_true(found.i2t, lambda query, rows: truth(query, rows)[0])
     listed = max(1, int((found.i2t >= 0).sum()))
     info = {**found.info, "false_negatives": float(i2t_true.sum() / listed)}
     if not use_truth:
-        return Candidates(found.i2t, found.t2i, info)
+        return dataclasses.replace(found, info=info)
     t2i_true = which_are_true(found.t2i, lambda query, rows: truth(rows, query)[:, 0])
-    return Candidates(without(found.i2t, i2t_true), without(found.t2i, t2i_true), info)
+    return dataclasses.replace(without(found, i2t_true, t2i_true), info=info)

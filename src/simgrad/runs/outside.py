@@ -12,6 +12,7 @@ from simgrad.mining.drawing import Draw
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.objectives import Offline, objective
 from simgrad.runs.data import same_data
+from simgrad.runs.known import without_known
 from simgrad.runs.recipe import Recipe
 
 
@@ -38,7 +39,7 @@ def draw_of(
             same_data(candidates.info, dataset, Path(recipe.candidates), "mine again")
     return Draw(
         split,
-        candidates,
+        without_known(candidates, recipe, split),
         for_each=for_each,
         depth=recipe.depth,
         distribution=recipe.draw,

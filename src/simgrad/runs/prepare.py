@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import pick_device
 from simgrad.core.errors import DiskError, InputError
 from simgrad.core.files import sha256
 from simgrad.data.base import Dataset, Split
@@ -154,19 +155,6 @@ def opened(recipe: Recipe, kept: dict[Any, Any], given: Dataset | None = None) -
     dataset: Dataset = given or kept.get(key) or recipe.dataset()
     kept[key] = dataset
     return dataset
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"device: '{name}' is not auto, cpu, cuda or cuda:N.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device: {name} was asked for, but this PyTorch sees no GPU.")
-    return device
 
 
 def _model(

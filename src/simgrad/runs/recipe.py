@@ -76,10 +76,20 @@ class Recipe(Typed):
     captions_per_image: Count = Field(
         default=5, description="With `sampler: images`: how many captions of each"
     )
-    positives: Literal["images", "pairs"] = Field(
+    positives: Text = Field(
         default="images",
         description="images: captions of the same image are its positives; pairs: they are "
-        "negatives, as published",
+        "negatives, as published; or a file or folder of found pairs (`simgrad false-negatives`, "
+        "answers of the lab page), beside the captions of the same image",
+    )
+    found: Literal["ignore", "positive"] = Field(
+        default="ignore",
+        description="What becomes of found pairs: ignore: neither positives nor negatives; "
+        "positive: positives. Those answered `unsure` are ignored in any case",
+    )
+    sure: Annotated[Number, Field(ge=0, le=1)] = Field(
+        default=0.5,
+        description="A found pair that nobody has answered counts from this probability on",
     )
     micro_batch: Count | None = Field(
         default=None,
@@ -233,7 +243,7 @@ class Recipe(Typed):
         description="Arithmetic of the encoders; tf32 is float32 with faster, coarser products on "
         "a GPU",
     )
-    device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1, ..")
+    device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1 or mps")
     workers: int = Field(
         default=2,
         description="Threads that read ahead where features or pictures do not fit in memory",
@@ -249,6 +259,11 @@ class Recipe(Typed):
             self.round_two()
         find_protocol(self.protocol)
         return self
+
+    @property
+    def found_pairs(self) -> str | None:
+        """Where found pairs are kept, if `positives` names them."""
+        return None if self.positives in ("images", "pairs") else self.positives
 
     def round_two(self, **changes: Any) -> "Recipe":
         """The recipe of the second round."""
@@ -298,7 +313,7 @@ class Recipe(Typed):
 # May change between sittings of a run: how the same gradient is computed, and where.
 _MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log")
 # Fields that name a file or folder.
-_PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from")
+_PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from", "positives")
 
 
 def absolute(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back
 from simgrad.core.files import read_json, sha256, write_json
+from simgrad.core.notebook import Shown
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Loaded, load
@@ -142,6 +143,16 @@ class Run:
     ) -> Dataset:
         """The data it was trained on, refused where they have changed since; or other `data`."""
         return open_data(self.recipe, self.info, self.path, data, features, skip)
+
+    def plot(self) -> Shown:
+        """How training went, drawn in a notebook: `simgrad.plot` of this run."""
+        shown: Shown = simgrad.plot(self)
+        return shown
+
+    def show(self, query: Any, **options: Any) -> Shown:
+        """What it finds for a sentence or a picture: `simgrad.show` of this run."""
+        shown: Shown = simgrad.show(self, query, **options)
+        return shown
 
     def __repr__(self) -> str:
         status = self.info.get("status")

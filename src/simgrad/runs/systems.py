@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Split
 from simgrad.evaluation.evaluator import check_pairing, embedding_scores
@@ -166,7 +167,7 @@ def _place(device: str) -> str | None:
     """Where to multiply; None: where the arrays are."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else None
-    return device
+    return str(pick_device(device))
 
 
 def _owner(arrays: Mapping[str, Any], given: str | Path | None) -> Any:

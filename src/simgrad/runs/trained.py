@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 
+from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source
 from simgrad.models import Encoded, Inputs, Loaded, RetrievalModel, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.runs.encoding import encode_source
-from simgrad.runs.prepare import building, pick_device, source_of
+from simgrad.runs.prepare import building, source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RECIPE, Run
 

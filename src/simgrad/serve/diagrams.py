@@ -10,6 +10,7 @@ from torch import Tensor
 from simgrad.analysis import triplet_field
 from simgrad.analysis.diagrams import read_triplets
 from simgrad.core.blocks import Figure
+from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
 from simgrad.core.fields import Array, Phase, field_chart, training_phases
 from simgrad.objectives import Objective, objective
@@ -24,7 +25,7 @@ _KINDS = {"push": "push of the negative", "pull": "pull of the positive"}
 
 def rows_of(matrix: Tensor) -> list[list[float]]:
     """Five significant digits are more than a picture shows."""
-    clean = torch.nan_to_num(matrix.double(), 0.0, _HUGE, -_HUGE)
+    clean = torch.nan_to_num(widened(matrix), 0.0, _HUGE, -_HUGE)
     return [[float(f"{value:.5g}") for value in row] for row in clean.tolist()]
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.cache import cache_folder
+from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json, sha256
 from simgrad.data.base import Dataset, Split
@@ -21,7 +22,7 @@ from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.models.networks.backbones import backbone
 from simgrad.runs.encoding import encode_source, model_scores
 from simgrad.runs.features import Job, make_job
-from simgrad.runs.prepare import pick_device, source_of
+from simgrad.runs.prepare import source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RECIPE, Run
 from simgrad.runs.trained import load_pretrained
@@ -133,8 +134,8 @@ class Embedder:
             raise InputError(f"the sentence has {len(text):,} characters; {LONGEST:,} at most.")
         ids = self.tokenizer.encode(text)
         ids = ids if len(ids) <= _TOKENS else [*ids[: _TOKENS - 1], ids[-1]]
-        tokens = torch.tensor([ids], device=self.device)
-        return self.model.encode_captions(tokens, torch.tensor([len(ids)], device=self.device))
+        tokens = torch.tensor([ids]).to(self.device)
+        return self.model.encode_captions(tokens, torch.tensor([len(ids)]).to(self.device))
 
     def unknown_words(self, text: str) -> list[str]:
         """Words of a sentence that the model has never seen."""

@@ -11,7 +11,7 @@ from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Estimate, metric_of
 from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.runs.run import Run
-from simgrad.serve import diagrams, facts
+from simgrad.serve import asking, diagrams, facts
 from simgrad.serve.lab import Lab
 from simgrad.studies.table import Published, TableRow, significance
 
@@ -46,6 +46,7 @@ def of_run(lab: Lab, name: str) -> dict[str, Any]:
         "charts": Figures([figure for figure in made if figure is not None]),
         "diagrams": Figures([_diagram(lab.run(name), name, "push of the negative")]),
         "table": _tested(detail.test),
+        "found": asking.count(lab, name),
     }
 
 

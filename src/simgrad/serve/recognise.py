@@ -14,24 +14,16 @@ from simgrad.core.derived import read_array, read_kept, write_array, write_kept
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.data.base import Split
+from simgrad.data.likeness import SIDE, thumbprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_SIDE = 12
 _NEAR = 6.0  # mean difference per channel, of 255, that another file format makes at most
 _DAMAGED = 10_000  # far from any picture
 _MOST = 50_000  # pictures; beyond that the thumbnails take too long to make
 
 Array = npt.NDArray[Any]
-
-
-def thumbprint(picture: "Image") -> Array:
-    """A picture as a few hundred numbers."""
-    from PIL.Image import Resampling
-
-    small = picture.convert("RGB").resize((_SIDE, _SIDE), Resampling.BOX)
-    return np.asarray(small, dtype=np.int16).ravel()
 
 
 def find(picture: "Image", split: Split, place: Path, fingerprint: str) -> int | None:
@@ -73,7 +65,7 @@ def _ready(path: Path, made_from: dict[str, str]) -> Array | None:
 
 def _compute(split: Split) -> Array:
     assert split.pictures is not None
-    prints = np.full((split.num_images, 3 * _SIDE * _SIDE), _DAMAGED, dtype=np.int16)
+    prints = np.full((split.num_images, 3 * SIDE * SIDE), _DAMAGED, dtype=np.int16)
     for row in range(split.num_images):
         try:
             prints[row] = thumbprint(split.pictures.picture(row))

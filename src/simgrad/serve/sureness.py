@@ -76,7 +76,7 @@ def _learn(embedder: Embedder, split: Split) -> Sureness:
     split = take(split, some, np.ones(split.num_captions, dtype=bool))
     try:
         scores = embedder.scores(*embedder.encode_split(split))
-        blocks = [block.double().cpu().numpy() for _, _, block in scores.blocks()]
+        blocks = [block.cpu().double().numpy() for _, _, block in scores.blocks()]
         S, right = np.concatenate(blocks), right_pairs(split)  # (images, captions)
         images, owner = np.arange(split.num_images), split.image_of_caption
         return Sureness(calibrate(S.T, right.T, owner, images), calibrate(S, right, images, owner))

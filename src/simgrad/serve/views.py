@@ -2,10 +2,11 @@
 
 import base64
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, FastAPI, File, Form, Query, Request, Response, UploadFile
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BeforeValidator, Field
 
 import simgrad
@@ -13,7 +14,7 @@ from simgrad.analysis.count_labels import COUNT_LABELS
 from simgrad.core import pages
 from simgrad.core.words import explain
 from simgrad.evaluation import metric_of
-from simgrad.serve import bench, facts, panels, schemas
+from simgrad.serve import asking, bench, facts, panels, schemas
 from simgrad.serve.api import Id, Runs, SplitName, Top
 from simgrad.serve.results import percent
 from simgrad.serve.service import MOST_RUNS, Service, picture_address
@@ -65,6 +66,24 @@ def routes(service: Service, app: FastAPI) -> APIRouter:
     @router.get("/runs/{run}")
     async def run_page(request: Request, run: Id) -> HTMLResponse:
         return page("run.html", request, **await disk.run(panels.of_run, lab, run))
+
+    @router.get("/runs/{run}/false-negatives")
+    async def asking_page(
+        request: Request, run: Id, place: Annotated[int | None, Query(ge=0)] = None
+    ) -> HTMLResponse:
+        return page("asking.html", request, **await disk.run(asking.question, lab, run, place))
+
+    @router.post("/runs/{run}/false-negatives")
+    async def answer(
+        run: Id,
+        image: Annotated[schemas.Text, Form()],
+        caption: Annotated[schemas.Text, Form()],
+        said: Annotated[Literal["yes", "no", "unsure"], Form()],
+        following: Annotated[int | None, Form(ge=0)] = None,
+    ) -> Response:
+        await disk.run(asking.answer, lab, run, image, caption, said)
+        place = "" if following is None else f"?place={following}"
+        return RedirectResponse(f"/runs/{quote(run)}/false-negatives{place}", 303)
 
     @router.get("/studies/{study}")
     async def study_page(request: Request, study: Id) -> HTMLResponse:

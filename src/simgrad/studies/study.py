@@ -9,10 +9,12 @@ from typing import Any
 
 import yaml
 
+import simgrad
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
+from simgrad.core.notebook import Shown
 from simgrad.core.typed import read_yaml
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import LOCK, Run
@@ -73,6 +75,11 @@ class Study:
                 )
             bring_back(self.path, seal["with"])
         return plan_from_dict(read_yaml(self.path / PLAN), str(self.path / PLAN))
+
+    def plot(self) -> Shown:
+        """Who leads, and how training went, drawn in a notebook: `simgrad.plot` of this study."""
+        shown: Shown = simgrad.plot(self)
+        return shown
 
     def __repr__(self) -> str:
         done = sum(run.finished for run in self.runs)

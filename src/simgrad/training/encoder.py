@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import random_state, set_random_state
 from simgrad.data.batches import Batch
 from simgrad.models.base import Encoded, RetrievalModel
 
@@ -81,7 +82,7 @@ class Encoder:
         device, pieces = batch.images.device, list(_pieces(count, self.micro_batch))
         random, parts = [], []
         for piece in pieces:
-            random.append(_random_state(device))
+            random.append(random_state(device))
             with torch.no_grad():
                 parts.append(encode(piece))
         return _Side(encode, pieces, random, _leaf(Encoded.cat(parts)), device)
@@ -110,16 +111,12 @@ def _send_back(again: Encoded, leaf: Encoded, rows: slice) -> None:
         torch.autograd.backward(outputs, gradients)
 
 
-def _random_state(device: torch.device) -> list[Tensor]:
-    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
-    return [torch.get_rng_state(), *on_gpu]
-
-
 @contextmanager
 def _same_random(state: list[Tensor], device: torch.device) -> Iterator[None]:
     """As it was when the piece was encoded first; afterwards as if nothing had been drawn."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.set_rng_state(state[0])
-        for saved in state[1:]:
-            torch.cuda.set_rng_state(saved, device)
+    before = random_state(device)
+    set_random_state(state, device)
+    try:
         yield
+    finally:
+        set_random_state(before, device)

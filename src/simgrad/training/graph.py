@@ -150,6 +150,7 @@ class Captured:
             and source.resident
             and model.can_capture()
             and recipe.micro_batch is None
+            and recipe.found_pairs is None  # a batch may hold any number of them
             and recipe.precision != "fp16"
             and _captions(recipe) <= _LARGEST
             and not (_padded(recipe) and model.has_batch_norms())  # these would count the padding

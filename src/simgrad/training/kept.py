@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from simgrad.core.devices import widest
 from simgrad.evaluation import Ranks
 from simgrad.models import save
 from simgrad.runs.prepare import Prepared
@@ -25,7 +26,8 @@ class Kept:
         self.model, self.device = prepared.model, prepared.device
         self.learned, self.optimizer = learned, optimizer  # what objectives learn, and how
         self.progress = Progress()
-        self.total = torch.zeros((), device=self.device, dtype=torch.float64)  # losses, summed
+        # Losses, summed.
+        self.total = torch.zeros((), device=self.device, dtype=widest(self.device))
         self.triplets: dict[str, Tensor] = {}  # by part of the run
         self.best: dict[str, Tensor] | None = None  # weights that are not on disk yet
         self.ranks: Ranks | None = None  # on the validation split, of the best weights: likewise

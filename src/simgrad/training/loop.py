@@ -27,6 +27,7 @@ from simgrad.objectives import Objective, objective
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.encoding import encode_source, evaluate_encoded
+from simgrad.runs.known import KnownPairs, known_pairs
 from simgrad.runs.outside import draw_of
 from simgrad.runs.prepare import Prepared, building, prepare
 from simgrad.runs.recipe import Recipe
@@ -116,8 +117,14 @@ def _go_on(
 class Step:
     """Takes batches, changes weights."""
 
-    def __init__(self, model: RetrievalModel, recipe: Recipe, device: torch.device) -> None:
-        self.model, self.recipe, self.device = model, recipe, device
+    def __init__(
+        self,
+        model: RetrievalModel,
+        recipe: Recipe,
+        device: torch.device,
+        found: KnownPairs | None = None,
+    ) -> None:
+        self.model, self.recipe, self.device, self.found = model, recipe, device, found
         specs = [recipe.objective] + ([recipe.first_objective] if recipe.first_objective else [])
         self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
         for each in self.objectives.values():
@@ -170,6 +177,7 @@ class Step:
         drawn: Drawn | None = None,
     ) -> Tensor:
         """The loss of a batch, ready to be sent back."""
+        found = None if self.found is None else self.found.within(batch.index, self.device)
         # Encode: n images and m captions, each to a vector (n, d) or to a set of them (n, k, d).
         images, captions = self.encoder.encode(batch)
         # Weigh: similarities S (n, m) to weights W = dL/dS (n, m), and the loss.
@@ -183,6 +191,7 @@ class Step:
                 pairs=self.recipe.positives == "pairs",
                 present=present,
                 drawn=drawn,
+                found=found,
                 autocast=self.optimizer.autocast,
             )
 
@@ -201,7 +210,10 @@ class Training:
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
         self.model, self.device = prepared.model, prepared.device
         self.split = prepared.dataset.split("train")
-        self.step = Step(self.model, recipe, self.device)
+        found = known_pairs(recipe, self.split)
+        if found is not None and distributed.size() > 1:
+            raise InputError("recipe: positives: found pairs are not for several processes yet.")
+        self.step = Step(self.model, recipe, self.device, found)
         self.sampler = Sampler(
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
         )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from simgrad.core.devices import random_state, set_random_state
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path
 from simgrad.runs.run import FORMAT
@@ -131,17 +132,14 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
 
 def random_tensors(device: torch.device) -> dict[str, Tensor]:
     """The state of the random number generators."""
-    tensors = {"random.cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
-    return tensors
+    names = ("random.cpu", f"random.{device.type}")
+    return dict(zip(names, random_state(device), strict=False))  # a CPU has one alone
 
 
 def restore_random(tensors: dict[str, Tensor], device: torch.device) -> None:
     """The inverse of `random_tensors`."""
-    torch.set_rng_state(tensors["random.cpu"])
-    if device.type == "cuda" and "random.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+    names = dict.fromkeys(("random.cpu", f"random.{device.type}"))
+    set_random_state([tensors[name] for name in names if name in tensors], device)
 
 
 def module_tensors(prefix: str, module: nn.Module) -> dict[str, Tensor]:

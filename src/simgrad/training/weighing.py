@@ -14,6 +14,7 @@ from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives
 from simgrad.objectives.engine.tensors import attach
 from simgrad.objectives.spread import Distributed
+from simgrad.runs.known import Known
 from simgrad.runs.outside import offline_similarities
 from simgrad.training import distributed
 
@@ -28,13 +29,14 @@ def weigh(
     pairs: bool,
     present: Tensor | None = None,
     drawn: Drawn | None = None,
+    found: Known | None = None,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> Tensor:
     """The objective's loss of an encoded batch, and what the model adds to it.
 
     `pairs`: an image's other captions are negatives. `present` marks the images that are really
     there, where the batch was padded. `drawn` says where what was drawn from outside the batch
-    stands: behind the batch proper.
+    stands: behind the batch proper. `found` are pairs of the batch that nobody had marked.
     """
     offline: Offline | None = None
     if drawn is not None:
@@ -53,12 +55,18 @@ def weigh(
         images, positives = images.select(batch.image_of_caption), None
     elif present is not None:
         positives = Positives.of_captions(batch.image_of_caption, len(images), present)
+    ignore: Tensor | None = None
+    if found is not None:
+        positives, ignore = found.applied(batch.image_of_caption, len(images))
     value: Tensor
     if not model.embeds:
-        value = _of_sets(model, objective, images, captions, positives, offline)
+        value = _of_sets(model, objective, images, captions, positives, offline, ignore)
     else:
-        rule = objective if distributed.size() == 1 else Distributed(objective, gradients="sum")
-        value = rule(vectors_of(images), vectors_of(captions), positives, offline)
+        vectors = vectors_of(images), vectors_of(captions)
+        if distributed.size() > 1:
+            value = Distributed(objective, gradients="sum")(*vectors, positives, offline)
+        else:
+            value = objective(*vectors, positives, offline, ignore=ignore)
     return value if auxiliary is None else value + auxiliary
 
 
@@ -101,6 +109,7 @@ def _of_sets(
     captions: Encoded,
     positives: Tensor | Positives | None,
     offline: Offline | None,
+    ignore: Tensor | None = None,
 ) -> Tensor:
     """The loss of similarities that the model makes: each process compares its own images with
     all captions, and weighs what all have found."""
@@ -112,10 +121,12 @@ def _of_sets(
             positives = distributed.every(positives + first)
         captions = distributed.gather(captions)
         offline = None if offline is None else Offline(*map(distributed.every, offline))
-    if weighs_few(objective, len(images), len(captions)):
+    # A mask may hold more positives than a sparse objective is thought to have.
+    plain = ignore is None and (not isinstance(positives, Tensor) or positives.dim() == 1)
+    if plain and weighs_few(objective, len(images), len(captions)):
         return loss_of_few(objective, model, images, captions, positives, offline, rows)
     S = distributed.every(model.similarities(images, captions))
-    return objective.on(S, positives, offline)
+    return objective.on(S, positives, offline, ignore=ignore)
 
 
 # Where a similarity is an attention of its own (SCAN, BFAN), its gradient costs more than itself.

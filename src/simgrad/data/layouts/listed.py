@@ -128,6 +128,6 @@ def _splits(folder: Path, captions: set[Path]) -> dict[str, str]:
         if split is None or file in captions or file.stat().st_size > _MOST_NAMES:
             continue
         names = [line.strip() for line in file.read_text("utf-8-sig", "replace").split("\n")]
-        if all(len(name.split()) <= 1 for name in names):
+        if all(len(name.split()) <= 1 or _BARE.match(name) for name in names):
             splits.update({name: split for name in names if name})
     return splits

@@ -1,0 +1,102 @@
+"""`simgrad false-negatives`: pairs that are probably right although nobody marked them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from simgrad.core.console import print_table, say
+from simgrad.core.errors import InputError
+from simgrad.data.base import Split
+from simgrad.data.found import FOLDER
+from simgrad.data.opening import open_dataset
+from simgrad.runs.false_negatives import Finds
+from simgrad.runs.false_negatives import false_negatives as find
+from simgrad.runs.systems import System, open_system
+
+
+def false_negatives(
+    systems: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|FILE ...")
+    ],
+    *,
+    data: str | None = None,
+    features: str | None = None,
+    split: str = "train",
+    image_of_caption: Path | None = None,
+    captions_per_image: int | None = None,
+    depth: int = 50,
+    most: int = 10_000,
+    calibrate: Path | None = None,
+    output: Path | None = None,
+    show: int = 20,
+    device: str = "auto",
+) -> None:
+    """Rank the pairs that are probably right although nobody marked them.
+
+    Args:
+        systems: runs, imported checkpoints or files of embeddings of the same data; several, e.g.
+            of several seeds, are surer than one.
+        data: the data set; a run's own if left out. Files of embeddings need it.
+        features: folder written by `simgrad features` for that data.
+        split: which split of the data.
+        image_of_caption: file with the row of each caption's image, for files that do not say.
+        captions_per_image: the same where it is even: image i has captions i*K to i*K+K-1.
+        depth: look at so many candidates of each image and caption.
+        most: keep so many of the most probable.
+        calibrate: a file or folder with answers on this data, to learn the probabilities from.
+        output: folder for the pairs; RUN/false-negatives if left out. `simgrad serve RUN` asks
+            about them, `positives:` of a recipe and `evaluate --truth` take the folder.
+        show: print so many.
+        device: auto, cpu, cuda or cuda:N.
+    """
+    place: dict[str, Any] = {"data": data, "features": features, "device": device}
+    files: dict[str, Any] = {
+        "image_of_caption": image_of_caption,
+        "captions_per_image": captions_per_image,
+    }
+    if not systems:
+        raise InputError("which system? Give a run's folder, or a file of embeddings.")
+    opened = [
+        open_system(name, split=split, stored=False, normalise=True, **files, **place)
+        for name in systems
+    ]
+    chosen = _split_of(opened, data, features, split)
+    found = find(opened, chosen, depth=depth, most=most, calibrate=calibrate)
+    folder = output or _beside(systems[0])
+    found.save(folder, systems)
+    _print(found, show)
+    say(f"{len(found.pairs):,} pairs in {folder}; calibrated on {found.probable.learned_from}")
+
+
+def _split_of(opened: list[System], data: str | None, features: str | None, name: str) -> Split:
+    known = next((system.split for system in opened if system.split is not None), None)
+    if known is not None:
+        return known
+    if data is None:
+        raise InputError("files of embeddings do not name their captions: give --data.")
+    return open_dataset(data, features=features).split(name)
+
+
+def _beside(system: str) -> Path:
+    path = Path(system).expanduser()
+    return path / FOLDER if path.is_dir() else path.with_name(f"{path.stem}-false-negatives")
+
+
+def _print(found: Finds, show: int) -> None:
+    rows = []
+    for (image, _), pair in zip(found.pairs[:show].tolist(), found.named()[:show], strict=True):
+        own = found.split.captions_of(image)
+        rows.append(
+            (
+                f"{pair.probability:.2f}",
+                pair.image,
+                pair.text,
+                found.split.captions[own[0]] if len(own) else "",
+            )
+        )
+    print_table(("probability", "image", "caption", "one of its own"), rows)
+    truth = found.split.truth
+    if truth is not None and len(found.pairs):
+        right = [bool(truth(pair[:1], pair[1:])[0, 0]) for pair in found.pairs]
+        say(f"right, by the data's exact semantics: {100 * sum(right) / len(right):.1f}%")

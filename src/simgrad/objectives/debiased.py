@@ -1,0 +1,70 @@
+"""Debiased NT-Xent: a softmax that expects some of its negatives to be positives.
+
+Chuang, Robinson, Lin, Torralba, Jegelka: Debiased contrastive learning, NeurIPS 2020 (eq. 7, 8).
+With N negatives, of which a share `prior` is thought to be positives, and e = exp(s / tau): the
+sum over negatives becomes N times
+
+    max( (mean of e over negatives - prior * e of the positive) / (1 - prior),  exp(-1 / tau) )
+
+With prior 0 it is NT-Xent. Several positives are taken by their mean of e, as if each were the one.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from simgrad.core.errors import InputError
+from simgrad.core.spec import setting
+from simgrad.objectives.base import objectives
+from simgrad.objectives.family import Vectors, Verdict
+from simgrad.objectives.ntxent import NTXent
+from simgrad.objectives.pairs import Pairs
+
+
+@objectives.declare(
+    "debiased-nt-xent",
+    paper="Chuang et al., NeurIPS 2020",
+    description="NT-Xent that takes a share of its negatives for positives nobody marked",
+)
+@dataclass(eq=False, repr=False)
+class DebiasedNTXent(NTXent):
+    """NT-Xent, less what false negatives are expected to add."""
+
+    totals: ClassVar[tuple[str, ...]] = ("logsumexp", "count")
+
+    prior: float = setting(0.01, "how likely a negative is a positive that nobody marked")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.prior < 1:
+            raise InputError(
+                f"debiased-nt-xent: prior must be from 0 to below 1, not {self.prior}."
+            )
+
+    def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
+        return s, s > -math.inf
+
+    def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
+        negatives, count = totals
+        if pairs.one_each:
+            largest = torch.maximum(negatives, pairs.similarity)
+        else:
+            largest = negatives.scatter_reduce(0, pairs.query, pairs.similarity, "amax")
+        largest = largest.clamp(min=-1 / self.tau)  # a row that is not there
+        own = torch.exp(pairs.similarity - pairs.per_pair(largest))
+        expected = self.prior * count * pairs.per_query(own * pairs.share)
+        estimate = (torch.exp(negatives - largest) - expected) / (1 - self.prior)
+        least = count * torch.exp(-1 / self.tau - largest)
+        is_open = estimate > least
+        whole = pairs.per_query(own) + torch.maximum(estimate, least)
+        whole = whole.clamp(min=torch.finfo(whole.dtype).tiny)
+        normaliser = whole.log() + largest
+        taken = is_open * count * (self.prior / (1 - self.prior))
+        pull = own / pairs.per_pair(whole) * (1 - pairs.per_pair(taken) * pairs.share)
+        values = pairs.per_query((pairs.per_pair(normaliser) - pairs.similarity) * pairs.share)
+        # exp(s - given) is the push: none where the lower bound holds.
+        given = normaliser + math.log1p(-self.prior) + 1e4 * ~is_open
+        return Verdict(values, pull - pairs.share, (given,))
