@@ -1,5 +1,6 @@
 """A run knows its data: recorded however they came, compared whenever they are opened again."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_what_an_earlier_version_recorded_is_compared_as_far_as_it_goes(
 ) -> None:
     run = train(quick(data=str(precomp)), tmp_path / "run", quiet=True)
     old = {k: v for k, v in run.info.items() if k not in ("dataset", "format")}
-    (run.path / "run.json").write_text(str(old).replace("'", '"').replace("None", "null"))
+    (run.path / "run.json").write_text(json.dumps(old))
     assert Run(run.path).dataset().split("train").num_images == 4
     change_a_caption(precomp)
     with pytest.warns(UserWarning, match="earlier version"):
