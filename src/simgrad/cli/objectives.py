@@ -21,6 +21,12 @@ def objectives(
     print_declared(
         registry,
         name,
-        ("objective", "paper", "what it does to a triplet"),
-        lambda d: (d.name, d.paper, d.description),
+        ("objective", "paper", "value", "what it does to a triplet"),
+        lambda d: (d.name, d.paper, _scale(d.name), d.description),
     )
+    if name is None:
+        print("value: sum over queries and directions, or half the sum of the directions' means.")
+
+
+def _scale(name: str) -> str:
+    return "mean" if registry.parse(name).mean else "sum"
