@@ -22,12 +22,17 @@ def objectives(
     print_declared(
         registry,
         name,
-        ("objective", "paper", "what it does to a triplet"),
-        lambda d: (d.name, d.paper, d.description),
+        ("objective", "paper", "value", "what it does to a triplet"),
+        lambda d: (d.name, d.paper, _scale(d.name), d.description),
     )
     if name is None:
+        print("value: sum over queries and directions, or half the sum of the directions' means.")
         return
     cases = type(registry.parse(name)).known_cases()
     if cases:
         print()
         print_table(("spec", "known as"), list(cases.items()))
+
+
+def _scale(name: str) -> str:
+    return "mean" if registry.parse(name).mean else "sum"

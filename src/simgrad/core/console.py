@@ -115,7 +115,7 @@ def _fit(sizes: Sequence[tuple[int, int]], limit: int) -> list[int]:
 
 
 def _numeric(cells: Sequence[str]) -> bool:
-    return bool(cells) and all(_is_figure(cell) for cell in cells if cell)
+    return any(cells) and all(_is_figure(cell) for cell in cells if cell)
 
 
 def _is_figure(text: str) -> bool:

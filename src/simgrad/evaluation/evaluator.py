@@ -174,7 +174,7 @@ def embedding_scores(
     if not quiet and any(longest - shortest > 0.01 * longest for shortest, longest in ends):
         warnings.warn(
             "these vectors differ in length and are compared by dot product; "
-            "pass normalise=True for cosine similarity, as simgrad's objectives use.",
+            "normalise=True (--normalise) makes that cosine, as simgrad's objectives do.",
             stacklevel=3,
         )
     return Embeddings(left, right, (first, second))
