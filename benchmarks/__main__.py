@@ -10,6 +10,8 @@ from simgrad.core.errors import InputError
 
 try:
     with registry():
-        tyro.cli(bench, prog="python -m benchmarks", args=complete_flags(bench, sys.argv[1:]))
+        words = complete_flags(bench, sys.argv[1:])
+        off = (tyro.conf.FlagConversionOff,)
+        tyro.cli(bench, prog="python -m benchmarks", args=words, config=off)
 except InputError as error:
     sys.exit(f"benchmarks: {error}")

@@ -102,7 +102,7 @@ def our_model(name: str) -> Any:
 
 def our_step(name: str, batch: Batch) -> tuple[Step, str]:
     """bfloat16, captured once and replayed."""
-    from simgrad.training.few import loss_of_few
+    from simgrad.training.weighing import loss_of_few
 
     import simgrad
 
