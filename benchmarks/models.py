@@ -102,9 +102,8 @@ def our_model(name: str) -> Any:
 
 def our_step(name: str, batch: Batch) -> tuple[Step, str]:
     """bfloat16, captured once and replayed."""
-    from simgrad.training.weighing import loss_of_few
-
     import simgrad
+    from simgrad.training.weighing import loss_of_few
 
     model, rule = our_model(name), simgrad.objective("triplet-sh")
     optimiser = torch.optim.Adam(model.parameters(), lr=2e-4, fused=True, capturable=True)
