@@ -182,7 +182,7 @@ def killed_once(folder: Path, chance: random.Random) -> bool:
 
 @pytest.mark.skipif(os.name == "nt", reason="kills a group of processes")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [pytest.param(n, marks=pytest.mark.slow) for n in (2, 20)])
 def test_kills_do_not_change_the_answer(done: Path, tmp_path: Path, kills: int) -> None:
     folder, chance = small(tmp_path / "killed"), random.Random(kills)
     struck = sum(killed_once(folder, chance) for _ in range(kills))

@@ -106,6 +106,7 @@ for words in (
 """
 
 
+@pytest.mark.slow
 def test_the_demo_without_what_other_systems_lack(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DEMO], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -32,6 +32,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow  # lists, training and the report: test_contributing.py
 def test_a_model_of_one_s_own(file: Path, tmp_path: Path) -> None:
     listed = simgrad("--with", str(file), "models")
     assert re.search(r"^bag +.*mean word vector", listed, re.MULTILINE)
