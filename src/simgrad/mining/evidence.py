@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.candidates import Lists
@@ -66,8 +67,9 @@ def _means(scores: Scores) -> tuple[Floats, Floats]:
     rows = np.empty(scores.num_images)
     total: Tensor | None = None
     for start, stop, block in scores.blocks():
-        rows[start:stop] = block.double().mean(1).cpu().numpy()
-        part = block.double().sum(0)
+        wide = widened(block)
+        rows[start:stop] = wide.mean(1).cpu().numpy()
+        part = wide.sum(0)
         total = part if total is None else total + part
     assert total is not None
     return rows, (total / scores.num_images).cpu().numpy()

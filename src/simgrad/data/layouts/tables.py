@@ -114,7 +114,9 @@ def _read_table(
         if not isinstance(captions, list) or not all(isinstance(c, str) for c in captions):
             log.bad(where, f"row {i}", f"no text in the column '{column}'.")
             continue
-        label = str(record[naming]) if naming else f"row {i}"
+        # Rows are counted in each table: "row 3" alone would be an image of every split.
+        nameless = f"{split} row {i}" if split else f"row {i}"
+        label = str(record[naming]) if naming else nameless
         given = split_name(record["split"]) if isinstance(record.get("split"), str) else split
         if given is None and HASHED_NOTE not in growth.notes:
             growth.notes.append(HASHED_NOTE)
