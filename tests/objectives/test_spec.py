@@ -38,7 +38,8 @@ def _values(entry: Declaration[Objective]) -> st.SearchStrategy[dict[str, str]]:
         elif isinstance(p.default, bool):
             fields[p.name] = st.sampled_from(["true", "false", "True"])
         else:
-            fields[p.name] = st.floats(0.001, 1000).map(lambda x: f"{x:.6g}")
+            most = 0.999 if p.name == "prior" else 1000  # a probability
+            fields[p.name] = st.floats(0.001, most).map(lambda x: f"{x:.6g}")
     return st.fixed_dictionaries({}, optional=fields)
 
 
