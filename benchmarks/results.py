@@ -29,7 +29,8 @@ _KEPT = (
 # Packages that do the work of a row, where they are installed.
 _PACKAGES = (
     "torch", "triton", "numpy", "transformers", "pillow", "faiss-cpu", "pytorch-metric-learning",
-    "open_clip_torch", "liger-kernel", "eccv_caption", "timm",
+    "open_clip_torch", "liger-kernel", "cut-cross-entropy", "inf-cl", "memeff", "eccv_caption",
+    "timm", "sentence-transformers",
 )  # fmt: skip
 _HEAD = """\
 # Results
