@@ -138,8 +138,10 @@ def picture() -> None:
         raise SystemExit("nothing is recorded: python -m benchmarks scale --record")
     kind = next((k for k in kinds if k != "cpu"), kinds[0])
     figure, sides = plt.subplots(1, 2, figsize=(11, 4.4))
-    for name, points in sorted(_lines(recorded[kind]).items()):
-        style = {"linewidth": 2.4} if name in OURS else {"linewidth": 1.2, "linestyle": "--"}
+    for number, (name, points) in enumerate(sorted(_lines(recorded[kind]).items())):
+        style: dict[str, Any] = {"color": f"C{number}", "linewidth": 2.4}  # alike on both sides
+        if name not in OURS:
+            style |= {"linewidth": 1.2, "linestyle": "--"}
         for side, key in zip(sides, ("seconds", "peak_mib"), strict=True):
             line = [(b, told[key]) for b, told in sorted(points.items()) if told.get(key)]
             if line:

@@ -97,10 +97,12 @@ class Ours:
 
 
 def _candidates(split: Split) -> Candidates:
+    """Drawn at random, five captions to an image, none of its own pair."""
     random = np.random.default_rng(0)
-    i2t = random.integers(0, split.num_captions, (split.num_images, 300), dtype=np.int32)
-    t2i = random.integers(0, split.num_images, (split.num_captions, 60), dtype=np.int32)
-    return Candidates(i2t, t2i, {})
+    captions, images = split.num_captions, split.num_images
+    i2t = random.integers(5, captions, (images, 300)) + 5 * np.arange(images)[:, None]
+    t2i = random.integers(1, images, (captions, 60)) + np.arange(captions)[:, None] // 5
+    return Candidates((i2t % captions).astype(np.int32), (t2i % images).astype(np.int32), {})
 
 
 def _wait(device: torch.device) -> None:
