@@ -1,9 +1,10 @@
-"""examples/ run as they stand: the cells of each notebook in one namespace, each script's `main`."""
+"""examples/ run as they stand: a notebook's cells in one namespace, a script's `main`."""
 
 import contextlib
 import io
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,9 @@ from typing import Any
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SLOW = pytest.mark.slow  # six or more trainings, or a start of processes
-
 NOTEBOOKS = [
     "objective",
-    pytest.param("compare", marks=SLOW),  # six runs
+    pytest.param("compare", marks=pytest.mark.slow),  # trains six models
     "finetune",
     "false_negatives",
 ]
@@ -89,11 +88,26 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_trains(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_trains(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip(SCRIPTS[name], reason=f"no {SCRIPTS[name]} (open_clip needs torchvision)")
+    monkeypatch.syspath_prepend(EXAMPLES)
     main = runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"]
     before, after = main()
     assert after < before, capsys.readouterr().out
+
+
+@pytest.mark.slow  # starts three processes, each of which imports torch
+def test_two_processes_have_the_loss_of_one() -> None:
+    script = str(EXAMPLES / "ddp_loop.py")
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", script]
+    alone, both = (
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout
+        for command in ([sys.executable, script], run)
+    )
+    assert "2 processes" in both
+    assert alone.splitlines()[-1] == both.splitlines()[-1]
 
 
 def test_every_example_is_listed() -> None:
