@@ -10,8 +10,8 @@ MEANINGS = {
         "images and, with several seeds, the luck of the seed"
     ),
     "p": (
-        "how often chance alone would make a difference at least this large; small means real. "
-        "Corrected for the number of comparisons (Holm)"
+        "how often chance alone would make a difference at least this large. The smaller, the "
+        "surer. Corrected for the number of comparisons (Holm)"
     ),
     "baseline": "the setting that all others are compared with",
     "seed": "which random numbers a run began with; several seeds show how much luck varies",
