@@ -16,7 +16,7 @@ NOTEBOOKS = [
     "objective",
     pytest.param("compare", marks=pytest.mark.slow),  # trains six models
     "finetune",
-    "false_negatives",
+    pytest.param("false_negatives", marks=pytest.mark.slow),  # trains five models
 ]
 
 
