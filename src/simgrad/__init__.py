@@ -5,7 +5,7 @@ The public surface is small and loads on first use, so that `import simgrad` is 
 
 from simgrad.core.lazy import lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

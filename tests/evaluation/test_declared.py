@@ -160,3 +160,9 @@ def test_a_metric_of_ones_own_is_everywhere(tmp_path: Path):
     assert "t2i_precision5" in json.loads((tmp_path / "run" / "test.json").read_text())
     assert "P@5" in (tmp_path / "report.html").read_text()
     assert "i2t P@5" in compared
+
+
+def test_a_description_says_how_far_down() -> None:
+    assert "first 5" in metric_of("i2t_r5").description
+    assert "first 10" in metric_of("t2i_map10").description
+    assert not any("{k}" in entry.description for entry in METRICS)

@@ -1,5 +1,7 @@
 """Two small runs on the embedded world, trained once for all tests of this folder."""
 
+import json
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,8 @@ pytest.importorskip("fastapi", reason="needs the extra: pip install simgrad[serv
 
 from fastapi.testclient import TestClient
 
+from simgrad.data import open_dataset
+from simgrad.data.found import FOUND, Pair, caption_names, write_found
 from simgrad.runs.recipe import Recipe
 from simgrad.serve.app import create_app
 from simgrad.serve.embedder import Embedder
@@ -18,9 +22,12 @@ from simgrad.serve.search import Searcher
 from simgrad.serve.server import listen
 from simgrad.serve.server import server as server_for
 from simgrad.serve.workers import Limits
+from simgrad.studies.plan import plan_from_dict
+from simgrad.studies.study import Study
 from simgrad.training import train
 
 DATA = "scenes(train=300, val=40, test=60, features=global)"
+QUESTIONS = 5  # pairs to judge
 LIMITS = Limits(bytes=1 << 20, pixels=2_000_000, seconds=5.0, body_seconds=1.0)
 
 
@@ -71,10 +78,41 @@ def client(lab: Lab) -> Iterator[TestClient]:
         yield made
 
 
+def with_questions(run: Path, copy: Path) -> Path:
+    """A copy of a run with pairs to judge."""
+    shutil.copytree(run, copy)
+    split = open_dataset(DATA).split("test")
+    names = caption_names(split)
+    captions = [int(split.captions_of(k + 1)[0]) for k in range(QUESTIONS)]
+    pairs = [
+        Pair(split.image_names[0], names[c], split.captions[c], 0.9 - 0.1 * k)
+        for k, c in enumerate(captions)
+    ]
+    write_found(copy / "false-negatives" / FOUND, pairs)
+    told = json.dumps({"split": "test"})
+    (copy / "false-negatives" / "false-negatives.json").write_text(told)
+    return copy
+
+
 @pytest.fixture(scope="session")
-def server(runs: dict[str, Path]) -> Iterator[str]:
+def study(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The two runs as a study; one of them has pairs to judge."""
+    told = {
+        "title": "Both",
+        "recipe": {"data": DATA},
+        "grid": {"objective": ["nt-xent", "triplet"]},
+        "baseline": "triplet",
+    }
+    made = Study.create(plan_from_dict(told, "both"), tmp_path_factory.mktemp("study") / "both")
+    with_questions(runs["nt"], made.path / "runs" / "nt-xent-s0")
+    shutil.copytree(runs["tri"], made.path / "runs" / "triplet-s0")
+    return made.path
+
+
+@pytest.fixture(scope="session")
+def server(runs: dict[str, Path], study: Path) -> Iterator[str]:
     """A real server on this machine; its address."""
-    lab = Lab(runs.values(), limits=Limits(bytes=4 << 20))
+    lab = Lab([*runs.values(), study], limits=Limits(bytes=4 << 20))
     listening = listen("127.0.0.1", 0)
     running = server_for(create_app(lab), timeout_graceful_shutdown=1)
     thread = threading.Thread(target=running.run, args=([listening],), daemon=True)

@@ -1,6 +1,5 @@
 """The yes/no page: answers are kept at once, by click and by key, and survive a kill."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,40 +8,21 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from simgrad.data import open_dataset
 from simgrad.data.found import (
     ANSWERS,
-    FOUND,
-    Pair,
     add_answer,
-    caption_names,
     read_found,
-    write_found,
 )
 from simgrad.serve.app import create_app
 from simgrad.serve.lab import Lab
 from tests.browsing import chromium, complaints, needs_browser
-from tests.serve.conftest import DATA
-
-COUNT = 5
+from tests.serve.conftest import with_questions
 
 
 @pytest.fixture
 def asked(runs: dict[str, Path], tmp_path: Path) -> Path:
     """A copy of a run with pairs to judge."""
-    run = tmp_path / "asked"
-    shutil.copytree(runs["nt"], run)
-    split = open_dataset(DATA).split("test")
-    names = caption_names(split)
-    captions = [int(split.captions_of(k + 1)[0]) for k in range(COUNT)]
-    pairs = [
-        Pair(split.image_names[0], names[c], split.captions[c], 0.9 - 0.1 * k)
-        for k, c in enumerate(captions)
-    ]
-    write_found(run / "false-negatives" / FOUND, pairs)
-    told = json.dumps({"split": "test"})
-    (run / "false-negatives" / "false-negatives.json").write_text(told)
-    return run
+    return with_questions(runs["nt"], tmp_path / "asked")
 
 
 @pytest.fixture

@@ -11,7 +11,16 @@ from tests.axe import needs_axe, violations
 from tests.browsing import chromium, complaints, needs_browser, window
 
 pytestmark = needs_browser
-PAGES = ["/", "/runs/nt", "/search?q=heart", "/bench", "/api", "/none"]
+PAGES = [
+    "/",
+    "/studies/both",
+    "/runs/nt",
+    "/runs/both.nt-xent-s0/false-negatives",
+    "/search?q=heart&run=nt",
+    "/bench",
+    "/api",
+    "/none",
+]
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ COUNT_LABELS = {
     ),
     "hardest_share": CountLabel(
         "push on the hardest",
-        "share of a query's push that falls on one negative, the top one",
+        "share of a query's push that falls on the negative it pushes hardest",
         True,
     ),
     "zero_share": CountLabel(
@@ -40,7 +40,7 @@ COUNT_LABELS = {
     ),
     "false_share": CountLabel(
         "push on false negatives",
-        "share of all push that falls on items which are true for the query after all",
+        "share of all push that falls on items that are right answers, although nobody marked them",
         True,
     ),
 }

@@ -10,8 +10,8 @@ MEANINGS = {
         "images and, with several seeds, the luck of the seed"
     ),
     "p": (
-        "how often chance alone would make a difference at least this large; small means real. "
-        "Corrected for the number of comparisons (Holm)"
+        "how often chance alone would make a difference at least this large. The smaller, the "
+        "surer. Corrected for the number of comparisons (Holm)"
     ),
     "baseline": "the setting that all others are compared with",
     "seed": "which random numbers a run began with; several seeds show how much luck varies",
@@ -22,8 +22,9 @@ MEANINGS = {
     "loss": "what training makes smaller; losses of different objectives cannot be compared",
     "validation": "images kept out of training, on which the best moment of a run is chosen",
     "cross-retrieval rank": (
-        "the worse of two ranks: of the text among all texts when searched from its image, and of "
-        "the image when searched from its text. The image's other captions are left out"
+        "the worse of two ranks: of the text when searched from its image, and of the image when "
+        "searched from its text. The image's other captions are left out; as there are fewer "
+        "images than texts, a place among images counts as several"
     ),
 }
 

@@ -103,9 +103,9 @@ def metric(
 ) -> Callable[[Function], Function]:
     """Declare a metric: a function from `Positions` to one value for each query.
 
-    `{k}` in the name is a whole number that the function takes as `k`; `at` are those that are
-    always computed. `both` makes one number of both directions too, under the name alone, and
-    `directions=False` that number only. `shown` says how prominently, see `Prominence`.
+    `{k}` in name, label and description is a whole number that the function takes as `k`; `at` are
+    those that are always computed. `both` makes one number of both directions too, under the name
+    alone, and `directions=False` that number only. `shown` says how prominently, see `Prominence`.
     Called with None, it declares a number that does not come from ranks.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*(\{k\}[a-z0-9_]*)?", name) or _split(name)[0]:
@@ -123,12 +123,12 @@ def metric(
         def make(k: int | None = None) -> Metric:
             each = function if function is None or k is None else partial(function, k=k)
             return Metric(
-                name.format(k=k), label.format(k=k), description, each, combine, both, directions,
-                digits, better, bounds, shown,
+                name.format(k=k), label.format(k=k), description.replace("{k}", str(k)), each,
+                combine, both, directions, digits, better, bounds, shown,
             )  # fmt: skip
 
         parameters = (Parameter("k", "int", tuple(at), None, "how far down"),) if at else ()
-        METRICS.add(Declaration(name, make, paper, description, parameters))
+        METRICS.add(Declaration(name, make, paper, description.replace("{k}", "K"), parameters))
         return function
 
     return add

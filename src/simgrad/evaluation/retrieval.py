@@ -20,7 +20,7 @@ _SHARE: Any = {"digits": 3, "bounds": (0.0, 1.0), "shown": "table"}
 
 @metric(
     RECALL, at=HEADLINE_RECALLS, label="R@{k}", **_PERCENT,
-    description="queries with a true item among the first K, in percent",
+    description="queries with a right answer among the first {k}, in percent",
 )  # fmt: skip
 def recall(positions: Positions, k: int) -> Values:
     return 100.0 * (positions.best <= k)
@@ -77,7 +77,7 @@ def _precision_within(positions: Positions, k: int) -> Values:
 
 @metric(
     "map{k}", at=(5, 10), label="mAP@{k}", **_SHARE,
-    description="precision at each true item among the first K, over min(true items, K)",
+    description="precision at each true item among the first {k}, over min(true items, {k})",
 )  # fmt: skip
 def average_precision_at(positions: Positions, k: int) -> Values:
     return _precision_within(positions, k) / np.minimum(positions.sizes, k)
@@ -123,7 +123,7 @@ def ties(positions: Positions) -> Values | None:
 _RATED: Any = {"digits": 3, "bounds": (-1.0, 1.0), "shown": "file"}
 _COUNT: Any = {"digits": 0, "shown": "file"}
 metric("ndcg{k}", at=(10,), label="NDCG@{k}", **(_RATED | {"bounds": (0.0, 1.0)}),
-       description="graded gain of the first K, over that of the best order")(None)  # fmt: skip
+       description="graded gain of the first {k}, over that of the best order")(None)  # fmt: skip
 metric("kendall_b", label="Kendall's tau-b", **_RATED,
        description="similarities against the mean rating of a pair")(None)  # fmt: skip
 metric("kendall_c", label="Kendall's tau-c", **_RATED,

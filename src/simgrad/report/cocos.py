@@ -73,9 +73,14 @@ def _paper(material: Material, system: System, summary: dict[str, _Figures]) -> 
         own = {k: v for k, v in summary[direction].items() if k not in COUNT_LABELS}
         if not own:
             return None
-        texts = [f"{k} {mean:.4g} ± {std:.2g}" for k, (mean, std) in own.items()]
+        texts = [f"{k} {_short(mean)} ± {_short(std)}" for k, (mean, std) in own.items()]
         cells.append(Cell(", ".join(texts)))
     return Row(cells)
+
+
+def _short(value: float) -> str:
+    """Four figures, never with an exponent."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if value > 1e-4 else "0"
 
 
 def _paper_table(rows: list[Row]) -> Table:
@@ -83,5 +88,6 @@ def _paper_table(rows: list[Row]) -> Table:
         "The paper's counts",
         [Column("", numeric=False), *(Column(way, numeric=False) for way in DIRECTIONS.values())],
         rows,
-        "C: counts per query (q), per batch (B) and of queries without gradient (0); W: weights.",
+        "C_q: items that contribute to a query's gradient; C_B: to that of a batch; C_0: queries "
+        "without gradient; W: weights, of positives (pos) and negatives (neg).",
     )

@@ -53,7 +53,7 @@ def _rows(
         cells.append(_difference(standing, system))
     rows = [Row(cells)]
     if system.published:
-        unlike = f"NOT like ours: {system.unlike}" if system.unlike else ""
+        unlike = f"other data or protocol: {system.unlike}" if system.unlike else ""
         beside = [Cell("in the paper", unlike)]
         beside += [_published(system.published.get(m), m) for m in metrics]
         beside += [Cell("")] * (len(cells) - len(beside))

@@ -208,7 +208,8 @@ class _Writer:
 
 def _outcome(what: str, ranks: Sequence[int], of: int) -> str:
     if len(ranks) > 1:
-        return f"{what} at rank {', '.join(f'{r:,}' for r in ranks)} in {len(ranks)} seeds"
+        *first, last = (f"{rank:,}" for rank in ranks)
+        return f"{what} at rank {', '.join(first)} and {last} ({len(ranks)} seeds)"
     return f"{what} at rank {ranks[0]:,}" + (f" of {of:,}" if of else "")
 
 

@@ -171,7 +171,7 @@ def _difference_figure(
         f"rsum: {title}",
         interval_chart(rows, title, zero=True),
         told,
-        "A line that does not reach the dashed zero is a real difference.",
+        "A line that stays clear of the dashed zero is a difference that chance hardly explains.",
         "Line: 95% interval. p after Holm's correction for the number of comparisons."
-        + (" Of each setting the first seed, as one has no more." if standing.first_seeds else ""),
+        + (" First seeds alone: a setting has no more." if standing.first_seeds else ""),
     )

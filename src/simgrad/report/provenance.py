@@ -61,11 +61,11 @@ def _facts(material: Material, infos: list[dict[str, Any]]) -> Table:
     facts = {
         "folder": [str(path) for path in material.targets],
         "data": _each(run.recipe.data for _, run in material.runs),
-        "data, as a hash": _each(str(i.get("data_fingerprint", "unknown"))[:16] for i in infos),
+        "hash of the data": _each(str(i.get("data_fingerprint", "unknown"))[:16] for i in infos),
         "model": _each(run.recipe.model for _, run in material.runs),
         "seeds": [", ".join(map(str, seeds))],
         "versions": _each(_versions(info) for info in infos),
-        "source": _each(str(info.get("git") or "not a checkout") for info in infos),
+        "simgrad's commit": _each(str(info.get("git") or "not a checkout") for info in infos),
         "device": _each(_device(info) for info in infos),
         "training time": [f"{len(infos)} runs, {_time(seconds)} in all"],
     }

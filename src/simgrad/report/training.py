@@ -61,9 +61,10 @@ def training(material: Material) -> Section | None:
     blocks: list[Block] = [Paragraph(explained(words)), Figures(figures, keys)]
     if len(losses) > 1:
         scale = (
-            "Losses of different objectives have different scales, so each has an axis of its own. "
-            "A jump is where another objective took over after the first epochs."
+            "Losses of different objectives have different scales, so each has an axis of its own."
         )
+        if any(run.recipe.first_epochs for _, run in material.runs):
+            scale += " It jumps where another objective takes over, after the first epochs."
         folded: list[Block] = [Paragraph([scale]), Figures(losses)]
         blocks.append(Details("The loss of each setting", folded))
     return Section("training", "How training went", "Training", blocks)

@@ -47,7 +47,7 @@ def tuning(material: Material) -> Section | None:
     charts = [
         _chart(
             material, shown, "expected-best", f"expected best {select}", _independent,
-            expected_best, "What somebody can expect who tries so many settings at random.",
+            expected_best, "What to expect of so many settings tried at random.",
         ),
         _chart(
             material, shown, "best-so-far", f"best {select} so far", _scores, best_so_far,

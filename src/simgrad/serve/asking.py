@@ -1,4 +1,4 @@
-"""Found pairs, one at a time: is this caption right of this picture? Every answer is kept at once.
+"""Found pairs, one at a time: is this caption true of this picture? Every answer is kept at once.
 
 The pairs are those of RUN/false-negatives, which `simgrad false-negatives RUN` writes.
 """
