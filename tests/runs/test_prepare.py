@@ -237,6 +237,21 @@ def test_runs_that_start_from_checkpoints_share_what_they_read(tmp_path: Path) -
     assert prepare(plain.replace(min_count=9), None, shared).train is not first.train
 
 
+def test_what_a_locked_text_network_made_is_not_read_by_one_that_is_trained() -> None:
+    data = "scenes(train=12, val=4, test=4, features=global)"
+    spec = "towers(text=none, width=16, layers=1, dimension=8, train_text={})"
+    shared: dict[Any, Any] = {}
+    locked, trained, again, other = (
+        prepare(recipe(spec.format(way), data=data, seed=seed), None, shared)
+        for way, seed in (("none", 0), ("full", 0), ("none", 0), ("none", 1))
+    )
+    for begun, vectors in ((locked, True), (trained, False)):
+        batch = next(begun.train.batches(in_order(begun.dataset.split("train"), 4)))
+        assert batch.tokens.is_floating_point() == vectors
+    assert again.train is locked.train  # the same network: made once
+    assert other.train is not locked.train  # another seed, another untrained network
+
+
 def test_a_run_that_begins_leaves_another_s_initial_weights_alone(tmp_path: Path) -> None:
     """They come from the generator that all threads of a process share."""
     wanted = recipe(
