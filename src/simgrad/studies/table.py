@@ -67,7 +67,7 @@ class StudyTable:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know, beneath the table."""
-        found = [f"The paper: {self.claim}"] if self.claim else []
+        found = [f"The claim: {self.claim}"] if self.claim else []
         if any(row.beside != "published" for row in self.rows):
             found.append(
                 "Published rows marked NOT like ours are of other data or of another protocol: "
