@@ -70,7 +70,8 @@ def _defined(recipe: Recipe) -> str:
 
 def _title(plan: Plan) -> str:
     settings = f", settings for {plan.dataset}" if plan.dataset else ""
-    return f"{plan.title}: {len(plan.runs())} runs, {len(plan.seeds)} seeds{settings}"
+    seeds = "1 seed" if len(plan.seeds) == 1 else f"{len(plan.seeds)} seeds"
+    return f"{plan.title}: {len(plan.runs())} runs, {seeds}{settings}"
 
 
 def _schedule(recipe: Recipe) -> tuple[str, ...]:

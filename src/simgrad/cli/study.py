@@ -130,6 +130,9 @@ def _on_data(
     tuned: bool,
 ) -> list[tuple[Plan, Path]]:
     """A study file on the data it is given, and its folder; on a tree of data sets, on each."""
+    # The file may name what is in a user's own file that the folder was begun with.
+    for begun in [Path(output)] if output else Path("studies").glob(f"{path.stem}*"):
+        Study(begun).bring_back_files()
     plan = read_plan(path, only)
     if only is not None and only not in plan.offers:
         about = ", ".join(plan.offers) or "no data set in particular"

@@ -23,7 +23,7 @@ from simgrad.evaluation.scores import Blocks, Embeddings, Matrix, Scores, Simila
 def evaluate(
     images: Any,
     texts: Any,
-    image_of_caption: Any,
+    image_of_caption: Any = None,
     *,
     protocol: str | Protocol = "all",
     recalls: Iterable[int] = HEADLINE_RECALLS,
@@ -35,7 +35,8 @@ def evaluate(
     """Metrics of image embeddings (n, d) and caption embeddings (m, d), torch or numpy.
 
     The similarity is the dot product; `normalise=True` scales every vector to length 1 first.
-    `image_of_caption[j]` is the row of caption j's image; any number of captions per image.
+    `image_of_caption[j]` is the row of caption j's image; any number of captions per image. Left
+    out, caption j belongs to image j.
     Half precision is computed in float32, float64 stays. `device` moves the work, for example
     to "cuda".
     """
@@ -52,14 +53,17 @@ def evaluate(
 
 def evaluate_similarities(
     similarities: Any,
-    image_of_caption: Any,
+    image_of_caption: Any = None,
     *,
     protocol: str | Protocol = "all",
     recalls: Iterable[int] = HEADLINE_RECALLS,
     image_ids: Sequence[str] | None = None,
     caption_ids: Sequence[str] | None = None,
 ) -> Metrics:
-    """Metrics of a similarity matrix (images, captions), torch or numpy, which is not changed."""
+    """Metrics of a similarity matrix (images, captions), torch or numpy, which is not changed.
+
+    `image_of_caption` as in `evaluate`: left out, the diagonal holds the true pairs.
+    """
     matrix = similarities if isinstance(similarities, Tensor) else np.asarray(similarities)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(
@@ -111,6 +115,13 @@ def evaluate_scores(
     rank: "RankFold | None" = None,
 ) -> Metrics:
     """What all of the above end in; `rank` ranks one fold, by counting if left out."""
+    if image_of_caption is None:
+        if scores.num_images != scores.num_captions:
+            raise InputError(
+                f"{scores.num_images} images and {scores.num_captions} captions: say which belong "
+                "together with image_of_caption, the row of each caption's image."
+            )
+        image_of_caption = np.arange(scores.num_images)
     pairing = check_pairing(image_of_caption, scores.num_images, scores.num_captions)
     image_ids = _check_ids(image_ids, scores.num_images, "image_ids")
     caption_ids = _check_ids(caption_ids, scores.num_captions, "caption_ids")

@@ -76,6 +76,12 @@ class Study:
             bring_back(self.path, seal["with"])
         return plan_from_dict(read_yaml(self.path / PLAN), str(self.path / PLAN))
 
+    def bring_back_files(self) -> None:
+        """Import the user's own files that this folder remembers, before a plan names what is in
+        them."""
+        if (self.path / SEAL).is_file():
+            bring_back(self.path, read_checked(self.path / SEAL)["with"])
+
     def plot(self) -> Shown:
         """Who leads, and how training went, drawn in a notebook: `simgrad.plot` of this study."""
         shown: Shown = simgrad.plot(self)
