@@ -293,6 +293,7 @@ class Training:
             loss = take(batch, now.objective)  # encode, weigh, backward, update
             self.kept.total += loss
             at.losses, at.step, at.place = at.losses + 1, at.step + 1, place + 1
+            self.display.step(epoch, (place + 1) / steps, loss, len(plan[place].captions))
             # Watch.
             if self.device.type == "cpu" or at.step % 50 == 0:  # asking a GPU means waiting for it
                 self._check(loss, plan[place])
@@ -306,7 +307,6 @@ class Training:
                 self.model.train()
             if last:
                 at.epoch, at.place = epoch + 1, 0
-            self.display.step(epoch, (place + 1) / steps, loss, len(plan[place].captions))
             if at.over:
                 break
             if time.monotonic() - self.saved > recipe.checkpoint_seconds:
@@ -335,6 +335,8 @@ class Training:
     def _evaluate(self, index: IndexBatch, steps: int) -> None:
         """Validate, note what the objective attends to in a full batch, keep the best weights."""
         model, recipe, at = self.model, self.recipe, self.progress
+        loss = float(self.kept.total)  # waits for the device, so that
+        speed = self.display.speed()  # is that of training alone
         self._require_finite_weights()
         model.eval()
         val = self.prepared.val
@@ -345,10 +347,10 @@ class Training:
         entry: dict[str, Any] = {
             "step": at.step,
             "epoch": at.epoch + at.place / steps,
-            "loss": float(self.kept.total) / max(1, at.losses),
+            "loss": loss / max(1, at.losses),
             "lr": recipe.lr * now.lr_factor,
             "seconds": self._seconds(),
-            "samples_per_second": round(self.display.speed(), 1),
+            "samples_per_second": round(speed, 1),
             "val": {k: round(v, 4) for k, v in metrics.to_dict().items()},
             "attention": self._observe(index, chosen),
         }
