@@ -4,10 +4,11 @@
     python -m benchmarks finetune --device cuda  # ViT-B/32 at 224 pixels, bf16, batch 256
 
 All three train the same random CLIP, saved once, on the same pictures and captions with the softmax
-of CLIP, from pictures in memory to new weights; the last epoch is timed, without evaluation. simgrad
-cuts pictures and tokenises captions once, before the first epoch; the others as they go. The plain
-loop is transformers' model and processor in a DataLoader with workers. The peer is sentence-transformers'
-trainer with MultipleNegativesRankingLoss; with GradCache, its cached form, in pieces of a quarter.
+of CLIP, from pictures in memory to new weights; the last epoch is timed, without evaluation.
+simgrad cuts pictures and tokenises captions once, before the first epoch; the others as they go.
+The plain loop is transformers' model and processor in a DataLoader with workers. The peer is
+sentence-transformers' trainer with MultipleNegativesRankingLoss; with GradCache, its cached form,
+in pieces of a quarter.
 """
 
 import functools

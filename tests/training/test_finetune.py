@@ -259,3 +259,37 @@ def test_figures_go_to_loggers(clip: Path, tmp_path: Path, monkeypatch: Any) -> 
     assert seen == [step for step, _ in entries]
     with pytest.raises(InputError, match="there is no 'paper'"):
         train(recipe(clip, log="paper"), tmp_path / "no", quiet=True)
+
+
+OTHER = "scenes(train=2, val=2, test=12, seed=5)"
+
+
+def test_other_data_are_scored_before_and_after(clip: Path, tmp_path: Path, capsys: Any) -> None:
+    run = train(recipe(clip, also=OTHER), tmp_path / "run", quiet=True)
+    told = run.also
+    assert (told["split"], told["images"]) == ("test", 12)
+    for model, when in ((f"clip(source={clip})", "before"), (None, "after")):
+        asked = ("--model", model) if model else (run.path,)
+        printed = ask(capsys, "evaluate", *asked, "--data", OTHER)
+        assert f"{told[when]['rsum']:.1f}" in printed
+    zero = train(recipe(clip, also=OTHER, epochs=0), tmp_path / "zero", quiet=True)
+    assert zero.also["before"] == zero.also["after"] == told["before"]
+    report = build_report([run.path], batches=0, pictures=False)
+    section = next(s for s in report.sections if s.anchor == "finetuned")
+    table = next(b for b in section.blocks if "Other data" in getattr(b, "title", ""))
+    shown = [cell.text for cell in table.rows[0].cells]
+    assert f"{told['after']['rsum']:.1f}" in shown
+    ask(capsys, "export", run.path, "--to", tmp_path / "out")
+    assert "On other data" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_other_data_that_cannot_be_scored_are_refused_at_once(clip: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="knows nothing before"):
+        train(
+            Recipe(data="scenes(train=40, features=global)", also=OTHER), tmp_path / "a", quiet=True
+        )
+    other = "scenes(train=2, val=2, test=0)"
+    with pytest.raises(InputError, match="no test split"):
+        train(recipe(clip, also=other), tmp_path / "b", quiet=True)
+    with pytest.raises(InputError, match="nowhere"):
+        train(recipe(clip, also="nowhere"), tmp_path / "c", quiet=True)

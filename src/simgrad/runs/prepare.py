@@ -219,6 +219,19 @@ def _require_readable(split: Split, model: RetrievalModel) -> None:
         )
 
 
+def require_fitting(split: Split, model: RetrievalModel) -> None:
+    """Refuse data of which the model cannot read the images."""
+    _require_readable(split, model)
+    if model.inputs.images == "pixels" or split.features is None:
+        return
+    has, reads = tuple(split.features.shape), model.inputs.image_shape
+    if (len(has), has[-1]) != (len(reads), reads[-1]):
+        raise InputError(
+            f"{split.dataset}, split '{split.name}': features of shape {has}, but the model reads "
+            f"{reads}."
+        )
+
+
 def source_of(
     split: Split,
     tokenizer: Any,

@@ -27,6 +27,7 @@ from simgrad.objectives import Objective, objective
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.encoding import encode_source, evaluate_encoded
+from simgrad.runs.forgetting import other_data, score_other
 from simgrad.runs.known import KnownPairs, known_pairs
 from simgrad.runs.outside import draw_of
 from simgrad.runs.prepare import Prepared, building, prepare
@@ -213,6 +214,7 @@ class Training:
         found = known_pairs(recipe, self.split)
         if found is not None and distributed.size() > 1:
             raise InputError("recipe: positives: found pairs are not for several processes yet.")
+        other_data(recipe, self.model)  # refused now, and not at the end
         self.step = Step(self.model, recipe, self.device, found)
         self.sampler = Sampler(
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
@@ -434,6 +436,7 @@ class Training:
             tokenizer = self.prepared.tokenizer
             metrics = measure(self.recipe, asked, best.model, tokenizer, self.device)
             run.write_test(self.folder, metrics)
+        score_other(self.recipe, self.folder, self.prepared, best.model)
         self._describe("finished")
         state.forget(self.folder / run.LAST)
 
