@@ -13,12 +13,13 @@ from simgrad.models import load
 from simgrad.report.build import build_report
 from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.trained import open_pretrained
 from simgrad.training.loop import Step
 from simgrad.training.rounds import train
 from simgrad.training.schedule import moment
 from tests.evaluation.commands import ask
 from tests.models.test_pretrained import ours, theirs
-from tests.models.tiny import clip_folder, siglip_folder
+from tests.models.tiny import clip_folder, pictures, siglip_folder
 
 DATA = "scenes(train=40, val=16, test=16)"
 
@@ -293,3 +294,24 @@ def test_other_data_that_cannot_be_scored_are_refused_at_once(clip: Path, tmp_pa
         train(recipe(clip, also=other), tmp_path / "b", quiet=True)
     with pytest.raises(InputError, match="nowhere"):
         train(recipe(clip, also="nowhere"), tmp_path / "c", quiet=True)
+
+
+def test_captions_that_a_network_does_not_know_are_told(tmp_path: Path, capsys: Any) -> None:
+    model = f"clip(source={siglip_folder(tmp_path / 'siglip')})"
+    data = tmp_path / "photos"
+    data.mkdir()
+    rows = ["image,caption,split"]
+    for k, picture in enumerate(pictures(6)):
+        picture.save(data / f"{k}.png")
+        rows.append(f"{k}.png,Ein Hund läuft mit einem Ball über die Wiese,{_SPLITS[k % 3]}")
+    (data / "captions.csv").write_text("\n".join(rows), encoding="utf-8")
+    asked = recipe(tmp_path, data=str(data), model=model, objective="siglip", epochs=0, batch=2)
+    run = train(asked, tmp_path / "run", quiet=True)
+    assert any("German" in one["text"] for one in run.info["warnings"])
+    assert not train(asked.replace(data=DATA), tmp_path / "plain", quiet=True).info["warnings"]
+    for named, warned in ((data, True), (DATA, False)):
+        open_pretrained(model, data=str(named), device="cpu")
+        assert ("German" in capsys.readouterr().err) == warned
+
+
+_SPLITS = ("train", "val", "test")

@@ -28,7 +28,7 @@ def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | None:
     asked = what_is_tested(recipe.replace(protocol="all", test_split=None), dataset)
     if asked is None:
         raise InputError(f"also: {recipe.also} has no test split.")
-    require_fitting(asked.split, model)
+    require_fitting(asked.split, model, f"also: {recipe.also}")
     return asked
 
 

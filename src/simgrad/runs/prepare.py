@@ -219,17 +219,23 @@ def _require_readable(split: Split, model: RetrievalModel) -> None:
         )
 
 
-def require_fitting(split: Split, model: RetrievalModel) -> None:
-    """Refuse data of which the model cannot read the images."""
-    _require_readable(split, model)
-    if model.inputs.images == "pixels" or split.features is None:
-        return
-    has, reads = tuple(split.features.shape), model.inputs.image_shape
-    if (len(has), has[-1]) != (len(reads), reads[-1]):
-        raise InputError(
-            f"{split.dataset}, split '{split.name}': features of shape {has}, but the model reads "
-            f"{reads}."
-        )
+def require_fitting(split: Split, model: RetrievalModel, where: str) -> None:
+    """Refuse a split of any data whose images the model cannot read; `where` the model is from."""
+    wanted = model.inputs
+    if wanted.images != "pixels":
+        has = None if split.features is None else tuple(split.features.shape)
+        if has is None or has[-1] != wanted.image_dimension or len(has) != _AXES[wanted.images]:
+            given = "has no features" if has is None else f"has features of shape {has}"
+            raise InputError(
+                f"{where}: the model reads {wanted.images} of shape {wanted.image_shape}, "
+                f"but {split.dataset} {given}. Give the data it was made for, or its features "
+                "with --features."
+            )
+    elif split.pictures is None and split.features is None:
+        raise InputError(f"{where}: the model reads pictures; {split.dataset} has none.")
+
+
+_AXES = {"features": 1, "regions": 2}
 
 
 def source_of(

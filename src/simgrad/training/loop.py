@@ -27,6 +27,7 @@ from simgrad.objectives import Objective, objective
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.encoding import encode_source, evaluate_encoded
+from simgrad.runs.foreign import foreign_captions
 from simgrad.runs.forgetting import other_data, score_other
 from simgrad.runs.known import KnownPairs, known_pairs
 from simgrad.runs.outside import draw_of
@@ -241,6 +242,7 @@ class Training:
         self._describe("running")
         for text in self.step.scales if self.progress.step == 0 else ():
             self.display.say(text)
+        self._say_what_is_foreign()
         epochs = total_epochs(self.recipe)
         with self.display.showing(epochs):
             if self.progress.evaluations == 0 and (self.model.config.ready or not epochs):
@@ -251,6 +253,15 @@ class Training:
                     self._describe("stopped")
                     return
         self._finish()
+
+    def _say_what_is_foreign(self) -> None:
+        """Captions in a language that a pretrained text network seems not to know."""
+        at, prepared = self.progress, self.prepared
+        if at.step == 0 and self.recipe.start_from is None and not at.warnings:
+            text = foreign_captions(self.model, prepared.tokenizer, prepared.dataset)
+            if text is not None:
+                at.warnings.append({"step": 0, "text": text})
+                self.display.say(text)
 
     def _evaluate_first(self) -> None:
         """What a pretrained model can do before the first step."""
