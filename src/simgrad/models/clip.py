@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import refuse_given, setting
 from simgrad.models.base import (
     Encoded,
     Inputs,
@@ -94,6 +94,10 @@ class ClipModel(RetrievalModel):
         self.needs("pixels")
         if not 0 < config.layer_decay <= 1:
             raise InputError(f"layer_decay is above 0 and at most 1, not {config.layer_decay}.")
+        if config.source is not None:
+            refuse_given(config, _OF_UNTRAINED, "an untrained network (source=none)")
+        elif config.family == "siglip" and config.dimension != config.width:
+            refuse_given(config, ("dimension",), "family=clip: siglip's joint space is `width`")
         self.body = Dual(config.source, _untrained(config, inputs))
         ways = {name: Way.read(getattr(config, name), name) for name in _TOWERS}
         self.towers = [Tower(name, way, self._parts(name)) for name, way in ways.items()]
@@ -189,6 +193,9 @@ class ClipModel(RetrievalModel):
 
 
 _TOWERS = ("train_image", "train_text")
+_OF_UNTRAINED = (
+    "family", "dimension", "width", "layers", "heads", "patch", "positions", "size",
+)  # fmt: skip
 
 
 def _untrained(config: Clip, inputs: Inputs) -> dict[str, Any]:

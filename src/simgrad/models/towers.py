@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import refuse_given, setting
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, TokenizerNeeds, models
 from simgrad.models.networks import backbones, parts
 from simgrad.models.networks.backbones import Backbone, backbone
@@ -84,6 +84,11 @@ class TowersModel(RetrievalModel):
         self.needs("features", "pixels")
         if not 0 < config.layer_decay <= 1 or not config.tower_lr > 0:
             raise InputError("tower_lr is above 0; layer_decay is above 0 and at most 1.")
+        if config.text is not None:
+            refuse_given(config, ("width", "layers"), "an untrained text network (text=none)")
+        if (config.train_image, config.train_text) == ("none", "none"):
+            trained = "a network that is trained, and both are locked"
+            refuse_given(config, ("tower_lr", "layer_decay", "checkpointing"), trained)
         self.image: Backbone | None = None
         if inputs.images == "pixels":
             self.image = backbone(config.image)

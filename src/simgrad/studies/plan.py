@@ -228,6 +228,8 @@ class Plan:
             changes |= {"features": None, "skip": None, "vocabulary": None, "start_from": None}
             changes["also"] = None
             changes |= {"protocol": "all", "test_split": None}
+            if model.reads != "pixels":  # nothing to vary
+                changes["augment"] = None
             if not model.ready:  # nothing is pretrained: it has to be trained, from one end alone
                 changes |= {"wise": 0, "epochs": max(1, self.recipe(row, 0).epochs)}
             if not model.trains_backbone:  # nothing to freeze or to fine-tune later
