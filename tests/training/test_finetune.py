@@ -196,10 +196,8 @@ def test_a_run_is_taken_home(clip: Path, tmp_path: Path, capsys: Any) -> None:
     assert f"{run.test['rsum']:.1f}" in zero
     told = ask(capsys, "export", run.path, "--to", tmp_path / "out", status=2)
     assert "not empty" in told
-    told = ask(
-        capsys, "export", run.path, "--to", tmp_path / "b", "--format", "open_clip", status=2
-    )
-    assert "cannot be written as open_clip" in told
+    told = ask(capsys, "export", run.path, "--to", tmp_path / "b", "--format", "caffe", status=2)
+    assert "cannot be written as caffe" in told
     ask(capsys, "export", run.path, "--to", tmp_path / "adapter", "--adapter")
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
 

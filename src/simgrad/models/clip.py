@@ -28,6 +28,7 @@ from simgrad.models.networks.dual import Dual
 from simgrad.models.networks.layers import l2norm
 from simgrad.models.networks.parts import here
 from simgrad.models.networks.tuning import Tower, Way, add_lora, lora_config
+from simgrad.models.published.open_clip import write_open_clip
 from simgrad.models.published.transformers import (
     write_adapter,
     write_sentence_transformers,
@@ -170,7 +171,8 @@ class ClipModel(RetrievalModel):
         return self.body.caption if self.towers[1].locked else None
 
     def formats(self) -> tuple[str, ...]:
-        return ("transformers", "sentence-transformers", "onnx")
+        own = ("open_clip",) if self.body.family == "clip" else ()
+        return ("transformers", "sentence-transformers", *own, "onnx")
 
     def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
         if adapter and format == "transformers" and self._only_lora():
@@ -184,6 +186,8 @@ class ClipModel(RetrievalModel):
             write_transformers(self.body, tokenizer, folder)
         elif format == "sentence-transformers":
             write_sentence_transformers(self.body, tokenizer, folder)
+        elif format == "open_clip":
+            write_open_clip(self.body, tokenizer, folder)
         else:
             super().export(format, folder, tokenizer)
 

@@ -30,6 +30,14 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("{name}")
 similarities = model.encode([picture]) @ model.encode(["a sentence"]).T
 """,
+    "open_clip": """\
+import open_clip
+
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:{name}")
+tokenizer = open_clip.get_tokenizer("local-dir:{name}")
+images = model.encode_image(preprocess(picture)[None], normalize=True)
+captions = model.encode_text(tokenizer(["a sentence"]), normalize=True)
+""",
     "onnx": """\
 import onnxruntime
 

@@ -96,13 +96,20 @@ def write_processing(reading: Reading, family: str, tokenizer: Any, folder: Path
             "its captions are words as simgrad cuts them, which no tokenizer of transformers does."
         )
     write_json(folder / "tokenizer.json", told["tokenizer"])
-    beside = reading.beside or _made(reading, family, told["tokenizer"])
+    made = _made(reading, family, told["tokenizer"]) if family in _PROCESSORS else {}
+    if any("processor_config" in name for name in reading.beside):
+        made.pop("preprocessor_config.json", None)
+    beside = {**made, **reading.beside}
     for name, content in beside.items():
         write_json(folder / name, content)
 
 
+_PROCESSORS = {"clip": "CLIPProcessor", "siglip": "SiglipProcessor"}
+
+
 def _made(reading: Reading, family: str, tokenizer: dict[str, Any]) -> dict[str, Any]:
     kind, *_, smooth = reading.transform.split(":")
+    kind = "crop" if kind == "centre" else kind
     size: dict[str, Any] = {"height": reading.size, "width": reading.size}
     pictures = {
         "image_processor_type": "CLIPImageProcessor" if kind == "crop" else "SiglipImageProcessor",
@@ -121,7 +128,7 @@ def _made(reading: Reading, family: str, tokenizer: dict[str, Any]) -> dict[str,
     }
     known = json.dumps(tokenizer.get("added_tokens", []))
     words = {k: v for k, v in words.items() if not str(v).startswith("[") or str(v) in known}
-    processor = {"clip": "CLIPProcessor", "siglip": "SiglipProcessor"}[family]
+    processor = _PROCESSORS[family]
     return {
         "preprocessor_config.json": pictures | {"processor_class": processor},
         "tokenizer_config.json": words | {"processor_class": processor},
