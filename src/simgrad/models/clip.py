@@ -1,8 +1,8 @@
-"""CLIP, SigLIP and SigLIP 2: the dual encoders that people fine-tune today, from `transformers`.
+"""CLIP, SigLIP and SigLIP 2: the dual encoders that people fine-tune today.
 
-Radford et al., ICML 2021; Zhai et al., ICCV 2023; Tschannen et al., arXiv 2502.14786. The folder's
-own processor and tokenizer are used, so that an embedding is what `transformers` makes of the same
-picture or caption.
+Radford et al., ICML 2021; Zhai et al., ICCV 2023; Tschannen et al., arXiv 2502.14786. Folders of
+`transformers`, and open_clip's of CLIP, which become the same network. The folder's own processor
+and tokenizer are used, so that an embedding is what these make of the same picture or caption.
 """
 
 import dataclasses

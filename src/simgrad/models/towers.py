@@ -20,7 +20,7 @@ from simgrad.models.networks.backbones import Backbone, backbone
 from simgrad.models.networks.layers import l2norm
 from simgrad.models.networks.sentences import POOLINGS, SentenceNetwork, packaged, text_source
 from simgrad.models.networks.tuning import Tower, Way, add_lora, grouped, lora_config
-from simgrad.models.published.towers import exports_as_pair, write_pair
+from simgrad.models.published.towers import exports_as_pair, write_pair, write_pair_modules
 
 
 @models.declare(
@@ -160,14 +160,21 @@ class TowersModel(RetrievalModel):
         return self.text if self.config.train_text == "none" else None
 
     def formats(self) -> tuple[str, ...]:
-        pair = () if exports_as_pair(self) else ("transformers",)
+        pair = () if exports_as_pair(self) else ("transformers", "sentence-transformers")
         return (*pair, "onnx")
 
     def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
-        if format == "transformers" and not adapter:
+        if adapter:
+            raise InputError(
+                f"model '{self.config}': its projections are new, so low-rank changes alone would "
+                "not be the model."
+            )
+        if format == "transformers":
             write_pair(self, tokenizer, folder)
+        elif format == "sentence-transformers":
+            write_pair_modules(self, tokenizer, folder)
         else:
-            super().export(format, folder, tokenizer, adapter=adapter)
+            super().export(format, folder, tokenizer)
 
 
 def _projection(width: int, config: Towers) -> nn.Module:

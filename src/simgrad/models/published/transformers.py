@@ -45,15 +45,8 @@ def write_adapter(dual: Dual, config: Any, source: str | None, folder: Path) -> 
 
 
 def write_sentence_transformers(dual: Dual, tokenizer: Any, folder: Path) -> None:
-    """The same, with the modules that sentence-transformers runs: the model, and unit length."""
-    try:
-        from sentence_transformers import SentenceTransformer
-        from sentence_transformers.models import Normalize, Transformer
-    except ImportError:
-        raise InputError(
-            "the format sentence-transformers needs that package, version 5.4 or later: "
-            "`pip install 'sentence-transformers>=5.4'`."
-        ) from None
+    """The same, with the modules that sentence-transformers runs."""
+    require_sentence_transformers()
     write_transformers(dual, tokenizer, folder)
     words: dict[str, Any] = {"max_length": dual.longest, "truncation": True}
     if dual.family != "clip":  # it learnt captions filled up to their full length
@@ -64,6 +57,28 @@ def write_sentence_transformers(dual: Dual, tokenizer: Any, folder: Path) -> Non
             "max_num_patches": dual.reading.patches,
             "patch_size": dual.reading.patch,
         }
+    add_modules(folder, how)
+
+
+def require_sentence_transformers() -> None:
+    """Before anything is written."""
+    try:
+        import sentence_transformers  # noqa: F401
+    except ImportError:
+        raise InputError(
+            "the format sentence-transformers needs that package, version 5.4 or later: "
+            "`pip install 'sentence-transformers>=5.4'`."
+        ) from None
+
+
+def add_modules(folder: Path, how: dict[str, Any]) -> None:
+    """To a folder of transformers, what sentence-transformers runs: the model, and unit length.
+
+    `how`: settings of the processor for texts and for images.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Transformer
+
     with quiet():
         network = Transformer(str(folder), processing_kwargs=how)
         SentenceTransformer(modules=[network, Normalize()]).save(
