@@ -14,6 +14,7 @@ CAPTIONS = {
     ],
     "French": ["Un chien court dans l'herbe", "Une femme est assise sur un banc"],
     "Spanish": ["Un perro corre por la hierba", "Dos niños juegan con una pelota en el parque"],
+    "Dutch": ["Een man is aan het fietsen in de stad", "Twee kinderen spelen met een rode bal"],
     "Chinese": ["一只狗在草地上奔跑", "两个孩子在玩红色的球"],
     "Cyrillic": ["Собака бежит по траве", "Двое детей играют с красным мячом"],
 }

@@ -6,7 +6,6 @@ letters, or their commonest words), and the tokenizer needs clearly more pieces 
 needs for English. A network that knows several languages, or theirs, does not.
 """
 
-import itertools
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -63,9 +62,7 @@ def language_of(captions: Sequence[str]) -> str:
         for name, common in _LISTS.items()
     }
     best = max(shares, key=lambda name: shares[name])
-    if shares["English"] >= _COMMON or shares[best] < _COMMON:
-        return "English" if shares["English"] >= _COMMON else ""
-    return best
+    return best if shares[best] >= _COMMON else ""
 
 
 def seems_foreign(captions: Sequence[str], tokenizer: Tokenizer) -> str | None:
@@ -101,7 +98,7 @@ def _pieces(captions: Iterable[str], tokenizer: Tokenizer) -> tuple[Counter[int]
 def _some(captions: Sequence[str]) -> list[str]:
     """From all over the data."""
     step = max(1, len(captions) // _SAMPLE)
-    return list(itertools.islice(captions, 0, None, step))[:_SAMPLE]
+    return [captions[row] for row in range(0, len(captions), step)][:_SAMPLE]
 
 
 def _words(text: str) -> list[str]:
