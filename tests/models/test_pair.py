@@ -126,7 +126,7 @@ def test_kept_and_written_as_a_dual_encoder(networks: Any, tmp_path: Path) -> No
     expected = ours(model, tokenizer)
     for one, other in zip(expected, ours(again.model, again.tokenizer), strict=True):
         assert torch.equal(one, other)
-    assert model.formats() == ("transformers", "onnx")
+    assert model.formats() == ("transformers", "sentence-transformers", "onnx")
     model.export("transformers", tmp_path / "out", tokenizer)
     net = t.VisionTextDualEncoderModel.from_pretrained(tmp_path / "out").eval()
     processor = t.AutoImageProcessor.from_pretrained(tmp_path / "out")
@@ -138,6 +138,60 @@ def test_kept_and_written_as_a_dual_encoder(networks: Any, tmp_path: Path) -> No
         )
     for one, other in zip(expected, (out.image_embeds, out.text_embeds), strict=True):
         assert (one - l2norm(other)).abs().max() < 1e-5
+
+
+def test_sentence_transformers_reads_a_pair(networks: Any, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    model, tokenizer = made(networks, ", pooling=pooler")
+    model.export("sentence-transformers", tmp_path / "out", tokenizer)
+    there = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    for mine, given in zip(ours(model, tokenizer), (pictures(), CAPTIONS), strict=True):
+        assert (torch.from_numpy(there.encode(given)) - mine).abs().max() < 1e-5
+
+
+def test_the_processor_that_the_card_names_is_there(networks: Any, tmp_path: Path) -> None:
+    import transformers as t
+
+    model, tokenizer = made(networks, ", pooling=pooler")
+    model.export("transformers", tmp_path / "out", tokenizer)
+    processor = t.AutoProcessor.from_pretrained(tmp_path / "out")
+    net = t.AutoModel.from_pretrained(tmp_path / "out").eval()
+    given = processor(images=pictures(), text=CAPTIONS, padding="longest", return_tensors="pt")
+    with torch.no_grad():
+        out = net(**given)
+    expected = ours(model, tokenizer)
+    for one, other in zip(expected, (out.image_embeds, out.text_embeds), strict=True):
+        assert (one - l2norm(other)).abs().max() < 1e-5
+
+
+def test_low_rank_changes_alone_are_no_pair(networks: Any, tmp_path: Path) -> None:
+    model, tokenizer = made(networks, ", pooling=pooler, train_text=lora=2")
+    with pytest.raises(InputError, match="projections are new"):
+        model.export("transformers", tmp_path, tokenizer, adapter=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [", pooling=mean, hidden=10", pytest.param(", pooling=pooler", marks=pytest.mark.slow)],
+)
+def test_onnx_gives_the_vectors_of_both_towers(
+    networks: Any, tmp_path: Path, settings: str
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    pytest.importorskip("onnxscript", reason="needs the extra onnx")
+    model, tokenizer = made(networks, settings)
+    model.export("onnx", tmp_path, tokenizer)
+    cut = named(model.transform, train=False, size=SIZE)
+    pixels = torch.stack([cut(picture, None) for picture in pictures()])
+    lists = [torch.tensor(tokenizer.encode(caption)) for caption in CAPTIONS]
+    tokens = torch.nn.utils.rnn.pad_sequence(lists, batch_first=True)
+    lengths = torch.tensor([len(ids) for ids in lists])
+    given = (("image.onnx", {"images": pixels.numpy()}),
+             ("captions.onnx", {"tokens": tokens.numpy(), "lengths": lengths.numpy()}))  # fmt: skip
+    for (file, fed), wanted in zip(given, ours(model, tokenizer), strict=True):
+        (found,) = onnxruntime.InferenceSession(tmp_path / file).run(None, fed)
+        assert (torch.from_numpy(found) - wanted).abs().max() < 1e-5
 
 
 def test_what_no_dual_encoder_can_be_says_which_format_it_has(networks: Any) -> None:

@@ -13,12 +13,13 @@ from simgrad.models import load
 from simgrad.report.build import build_report
 from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.trained import open_pretrained
 from simgrad.training.loop import Step
 from simgrad.training.rounds import train
 from simgrad.training.schedule import moment
 from tests.evaluation.commands import ask
 from tests.models.test_pretrained import ours, theirs
-from tests.models.tiny import clip_folder, siglip_folder
+from tests.models.tiny import clip_folder, pictures, siglip_folder
 
 DATA = "scenes(train=40, val=16, test=16)"
 
@@ -195,10 +196,8 @@ def test_a_run_is_taken_home(clip: Path, tmp_path: Path, capsys: Any) -> None:
     assert f"{run.test['rsum']:.1f}" in zero
     told = ask(capsys, "export", run.path, "--to", tmp_path / "out", status=2)
     assert "not empty" in told
-    told = ask(
-        capsys, "export", run.path, "--to", tmp_path / "b", "--format", "open_clip", status=2
-    )
-    assert "cannot be written as open_clip" in told
+    told = ask(capsys, "export", run.path, "--to", tmp_path / "b", "--format", "caffe", status=2)
+    assert "cannot be written as caffe" in told
     ask(capsys, "export", run.path, "--to", tmp_path / "adapter", "--adapter")
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
 
@@ -259,3 +258,58 @@ def test_figures_go_to_loggers(clip: Path, tmp_path: Path, monkeypatch: Any) -> 
     assert seen == [step for step, _ in entries]
     with pytest.raises(InputError, match="there is no 'paper'"):
         train(recipe(clip, log="paper"), tmp_path / "no", quiet=True)
+
+
+OTHER = "scenes(train=2, val=2, test=12, seed=5)"
+
+
+def test_other_data_are_scored_before_and_after(clip: Path, tmp_path: Path, capsys: Any) -> None:
+    run = train(recipe(clip, also=OTHER), tmp_path / "run", quiet=True)
+    told = run.also
+    assert (told["split"], told["images"]) == ("test", 12)
+    for model, when in ((f"clip(source={clip})", "before"), (None, "after")):
+        asked = ("--model", model) if model else (run.path,)
+        printed = ask(capsys, "evaluate", *asked, "--data", OTHER)
+        assert f"{told[when]['rsum']:.1f}" in printed
+    zero = train(recipe(clip, also=OTHER, epochs=0), tmp_path / "zero", quiet=True)
+    assert zero.also["before"] == zero.also["after"] == told["before"]
+    report = build_report([run.path], batches=0, pictures=False)
+    section = next(s for s in report.sections if s.anchor == "finetuned")
+    table = next(b for b in section.blocks if "Other data" in getattr(b, "title", ""))
+    shown = [cell.text for cell in table.rows[0].cells]
+    assert f"{told['after']['rsum']:.1f}" in shown
+    ask(capsys, "export", run.path, "--to", tmp_path / "out")
+    assert "On other data" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_other_data_that_cannot_be_scored_are_refused_at_once(clip: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="knows nothing before"):
+        train(
+            Recipe(data="scenes(train=40, features=global)", also=OTHER), tmp_path / "a", quiet=True
+        )
+    other = "scenes(train=2, val=2, test=0)"
+    with pytest.raises(InputError, match="no test split"):
+        train(recipe(clip, also=other), tmp_path / "b", quiet=True)
+    with pytest.raises(InputError, match="nowhere"):
+        train(recipe(clip, also="nowhere"), tmp_path / "c", quiet=True)
+
+
+def test_captions_that_a_network_does_not_know_are_told(tmp_path: Path, capsys: Any) -> None:
+    model = f"clip(source={siglip_folder(tmp_path / 'siglip')})"
+    data = tmp_path / "photos"
+    data.mkdir()
+    rows = ["image,caption,split"]
+    for k, picture in enumerate(pictures(6)):
+        picture.save(data / f"{k}.png")
+        rows.append(f"{k}.png,Ein Hund läuft mit einem Ball über die Wiese,{_SPLITS[k % 3]}")
+    (data / "captions.csv").write_text("\n".join(rows), encoding="utf-8")
+    asked = recipe(tmp_path, data=str(data), model=model, objective="siglip", epochs=0, batch=2)
+    run = train(asked, tmp_path / "run", quiet=True)
+    assert any("German" in one["text"] for one in run.info["warnings"])
+    assert not train(asked.replace(data=DATA), tmp_path / "plain", quiet=True).info["warnings"]
+    for named, warned in ((data, True), (DATA, False)):
+        open_pretrained(model, data=str(named), device="cpu")
+        assert ("German" in capsys.readouterr().err) == warned
+
+
+_SPLITS = ("train", "val", "test")

@@ -1,6 +1,7 @@
 """The loop: same seed same numbers, interrupted equals uninterrupted, nothing torn."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,19 @@ def test_history_with_a_line_cut_off_is_read(tmp_path: Path) -> None:
     entry = {"step": 1, "epoch": 0.5, "loss": 2.0, "val": {"rsum": 9.0}}
     path.write_text(json.dumps(entry) + "\n" + '{"step": 2, "lo')
     assert read_history(path) == [entry]
+
+
+def test_the_speed_is_that_of_training_without_evaluation(
+    small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = loop_module.encode_source
+    waits = 3.0
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        time.sleep(waits)
+        return evaluate(*given, **named)
+
+    monkeypatch.setattr(loop_module, "encode_source", slowly)
+    run = train(small(epochs=1), tmp_path / "run", dataset=scenes, quiet=True)
+    captions = scenes.split("train").num_captions
+    assert run.history[0]["samples_per_second"] > captions / waits

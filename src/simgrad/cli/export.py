@@ -27,8 +27,8 @@ def export(
     Args:
         run: a run folder, or a checkpoint.
         to: the folder to write.
-        format: transformers, sentence-transformers or onnx; the model's most usual one if left
-            out. A model that has no such form says which it has.
+        format: transformers, sentence-transformers, open_clip or onnx; the model's most usual one
+            if left out. A model that has no such form says which it has.
         adapter: low-rank changes alone, as peft reads them; otherwise they are merged.
         push: also upload it to the hub under this NAME, with huggingface_hub's own login.
         private: whether a new repository there is for your eyes alone.

@@ -138,5 +138,13 @@ def summarise(run: Run) -> None:
         row = [one.format(test[one.name]) for one in shown]
         head = [one.heading for one in shown]
         print_table(("test split", *head), [(run.recipe.objective, *row)])
+    _summarise_also(run)
     best = info["best"]
     say(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")
+
+
+def _summarise_also(run: Run) -> None:
+    told, select = run.also, metric_of(run.recipe.select)
+    if told:
+        values = (select.format(told[when][select.name]) for when in ("before", "after"))
+        print_table((f"{told['dataset']}, test split", "before", "after"), [(select.name, *values)])

@@ -161,6 +161,14 @@ def print_spec(thing: Any) -> str:
     return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
 
 
+def refuse_given(thing: Any, names: tuple[str, ...], of: str) -> None:
+    """Refuse settings that were changed, but are of something that is not there."""
+    default = {field.name: field.default for field in dataclasses.fields(thing)}
+    for name in names:
+        if getattr(thing, name) != default[name]:
+            raise InputError(f"'{thing}': {name} is of {of}; leave it out.")
+
+
 def searched(thing: Any) -> dict[str, Range]:
     """The parameters of a declared dataclass that a search varies, and where it looks."""
     if not dataclasses.is_dataclass(thing):

@@ -103,7 +103,7 @@ FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5:
 
 def cut_of(style: str) -> Callable[[Image.Image, int], Image.Image]:
     """A style's cut: one of the names above, or what a processor says, in one word:
-    `crop:SHORT:FILTER`, `squeeze:FILTER`, `patches:PIXELS:MOST:FILTER`."""
+    `crop:SHORT:FILTER`, `centre:SHORT:FILTER`, `squeeze:FILTER`, `patches:PIXELS:MOST:FILTER`."""
     if style in EVALUATION:
         return EVALUATION[style]
     kind, *numbers, smooth = style.split(":") if ":" in style else (style, "")
@@ -112,6 +112,8 @@ def cut_of(style: str) -> Callable[[Image.Image, int], Image.Image]:
         sizes = [int(number) for number in numbers]
         if kind == "crop" and len(sizes) == 1:
             return lambda picture, size: exact_crop(picture, size, sizes[0], how)
+        if kind == "centre" and len(sizes) == 1:
+            return lambda picture, size: exact_crop(picture, size, sizes[0], how, rounded=True)
         if kind == "squeeze" and not sizes:
             return lambda picture, size: resize(picture, (size, size), None, how)
         if kind == "patches" and len(sizes) == 2:
@@ -120,12 +122,17 @@ def cut_of(style: str) -> Callable[[Image.Image, int], Image.Image]:
 
 
 def exact_crop(
-    picture: Image.Image, size: int, short: int, smooth: Image.Resampling
+    picture: Image.Image, size: int, short: int, smooth: Image.Resampling, rounded: bool = False
 ) -> Image.Image:
-    """As transformers does it, to the last bit: `centre_crop` rounds some pixels otherwise."""
+    """As transformers does it, to the last bit: `centre_crop` rounds some pixels otherwise.
+
+    `rounded`: the middle as torchvision and open_clip find it.
+    """
     width, height = picture.size
     w, h = (short * side // min(width, height) for side in (width, height))
     left, top = (w - size) // 2, (h - size) // 2
+    if rounded:
+        left, top = round((w - size) / 2), round((h - size) / 2)
     return resize(picture, (w, h), None, smooth).crop((left, top, left + size, top + size))
 
 

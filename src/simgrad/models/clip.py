@@ -1,8 +1,8 @@
-"""CLIP, SigLIP and SigLIP 2: the dual encoders that people fine-tune today, from `transformers`.
+"""CLIP, SigLIP and SigLIP 2: the dual encoders that people fine-tune today.
 
-Radford et al., ICML 2021; Zhai et al., ICCV 2023; Tschannen et al., arXiv 2502.14786. The folder's
-own processor and tokenizer are used, so that an embedding is what `transformers` makes of the same
-picture or caption.
+Radford et al., ICML 2021; Zhai et al., ICCV 2023; Tschannen et al., arXiv 2502.14786. Folders of
+`transformers`, and open_clip's of CLIP, which become the same network. The folder's own processor
+and tokenizer are used, so that an embedding is what these make of the same picture or caption.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import refuse_given, setting
 from simgrad.models.base import (
     Encoded,
     Inputs,
@@ -28,6 +28,7 @@ from simgrad.models.networks.dual import Dual
 from simgrad.models.networks.layers import l2norm
 from simgrad.models.networks.parts import here
 from simgrad.models.networks.tuning import Tower, Way, add_lora, lora_config
+from simgrad.models.published.open_clip import write_open_clip
 from simgrad.models.published.transformers import (
     write_adapter,
     write_sentence_transformers,
@@ -94,6 +95,10 @@ class ClipModel(RetrievalModel):
         self.needs("pixels")
         if not 0 < config.layer_decay <= 1:
             raise InputError(f"layer_decay is above 0 and at most 1, not {config.layer_decay}.")
+        if config.source is not None:
+            refuse_given(config, _OF_UNTRAINED, "an untrained network (source=none)")
+        elif config.family == "siglip" and config.dimension != config.width:
+            refuse_given(config, ("dimension",), "family=clip: siglip's joint space is `width`")
         self.body = Dual(config.source, _untrained(config, inputs))
         ways = {name: Way.read(getattr(config, name), name) for name in _TOWERS}
         self.towers = [Tower(name, way, self._parts(name)) for name, way in ways.items()]
@@ -166,7 +171,8 @@ class ClipModel(RetrievalModel):
         return self.body.caption if self.towers[1].locked else None
 
     def formats(self) -> tuple[str, ...]:
-        return ("transformers", "sentence-transformers", "onnx")
+        own = ("open_clip",) if self.body.family == "clip" else ()
+        return ("transformers", "sentence-transformers", *own, "onnx")
 
     def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
         if adapter and format == "transformers" and self._only_lora():
@@ -180,6 +186,8 @@ class ClipModel(RetrievalModel):
             write_transformers(self.body, tokenizer, folder)
         elif format == "sentence-transformers":
             write_sentence_transformers(self.body, tokenizer, folder)
+        elif format == "open_clip":
+            write_open_clip(self.body, tokenizer, folder)
         else:
             super().export(format, folder, tokenizer)
 
@@ -189,6 +197,9 @@ class ClipModel(RetrievalModel):
 
 
 _TOWERS = ("train_image", "train_text")
+_OF_UNTRAINED = (
+    "family", "dimension", "width", "layers", "heads", "patch", "positions", "size",
+)  # fmt: skip
 
 
 def _untrained(config: Clip, inputs: Inputs) -> dict[str, Any]:

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import setting
+from simgrad.core.spec import refuse_given, setting
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, TokenizerNeeds, models
 from simgrad.models.networks import backbones, parts
 from simgrad.models.networks.backbones import Backbone, backbone
 from simgrad.models.networks.layers import l2norm
 from simgrad.models.networks.sentences import POOLINGS, SentenceNetwork, packaged, text_source
 from simgrad.models.networks.tuning import Tower, Way, add_lora, grouped, lora_config
-from simgrad.models.published.towers import exports_as_pair, write_pair
+from simgrad.models.published.towers import exports_as_pair, write_pair, write_pair_modules
 
 
 @models.declare(
@@ -84,6 +84,11 @@ class TowersModel(RetrievalModel):
         self.needs("features", "pixels")
         if not 0 < config.layer_decay <= 1 or not config.tower_lr > 0:
             raise InputError("tower_lr is above 0; layer_decay is above 0 and at most 1.")
+        if config.text is not None:
+            refuse_given(config, ("width", "layers"), "an untrained text network (text=none)")
+        if (config.train_image, config.train_text) == ("none", "none"):
+            trained = "a network that is trained, and both are locked"
+            refuse_given(config, ("tower_lr", "layer_decay", "checkpointing"), trained)
         self.image: Backbone | None = None
         if inputs.images == "pixels":
             self.image = backbone(config.image)
@@ -155,14 +160,21 @@ class TowersModel(RetrievalModel):
         return self.text if self.config.train_text == "none" else None
 
     def formats(self) -> tuple[str, ...]:
-        pair = () if exports_as_pair(self) else ("transformers",)
+        pair = () if exports_as_pair(self) else ("transformers", "sentence-transformers")
         return (*pair, "onnx")
 
     def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
-        if format == "transformers" and not adapter:
+        if adapter:
+            raise InputError(
+                f"model '{self.config}': its projections are new, so low-rank changes alone would "
+                "not be the model."
+            )
+        if format == "transformers":
             write_pair(self, tokenizer, folder)
+        elif format == "sentence-transformers":
+            write_pair_modules(self, tokenizer, folder)
         else:
-            super().export(format, folder, tokenizer, adapter=adapter)
+            super().export(format, folder, tokenizer)
 
 
 def _projection(width: int, config: Towers) -> nn.Module:

@@ -30,6 +30,14 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("{name}")
 similarities = model.encode([picture]) @ model.encode(["a sentence"]).T
 """,
+    "open_clip": """\
+import open_clip
+
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:{name}")
+tokenizer = open_clip.get_tokenizer("local-dir:{name}")
+images = model.encode_image(preprocess(picture)[None], normalize=True)
+captions = model.encode_text(tokenizer(["a sentence"]), normalize=True)
+""",
     "onnx": """\
 import onnxruntime
 
@@ -111,6 +119,12 @@ def _metrics(run: Run) -> str:
         text += (
             f"\n\nValidation {select}: {before[0]['val'][select]:.1f} before training, "
             f"{run.info['best'][select]:.1f} after."
+        )
+    if run.also:
+        old, new = (run.also[when][select] for when in ("before", "after"))
+        text += (
+            f"\n\nOn other data, {run.also['dataset']}, test split, {select}: {old:.1f} before "
+            f"training, {new:.1f} after."
         )
     return text
 

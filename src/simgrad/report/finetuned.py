@@ -33,6 +33,9 @@ def finetuned(material: Material) -> Section | None:
             Paragraph([_BETWEEN]),
             Figures([_curve(material, mixed)], _keys(material, mixed)),
         ]
+    remembering = [s for s in shown if any(run.also for run in s.finished)]
+    if remembering:
+        blocks.append(_other_data(material, remembering))
     return Section("finetuned", "Before and after fine-tuning", "Fine-tuning", blocks)
 
 
@@ -61,6 +64,26 @@ def _table(material: Material, systems: Sequence[System]) -> Table:
     columns = [Column("", numeric=False), Column("", numeric=False)]
     columns += [Column(name) for name in ("before", "after", "difference")]
     return Table("Before and after", columns, rows, "Mean over seeds.")
+
+
+def _other_data(material: Material, systems: Sequence[System]) -> Table:
+    """What training forgot: other data, with the pretrained weights and with the best ones."""
+    rows = []
+    for system in systems:
+        metric = metric_of(system.runs[0].recipe.select)
+        scored = [run.also for run in system.finished if run.also]
+        means = [
+            sum(one[when][metric.name] for one in scored) / len(scored)
+            for when in ("before", "after")
+        ]
+        cells = [Cell(system.label, key=True, colour=material.colour(system))]
+        cells += [Cell(scored[0]["dataset"]), Cell(metric.heading)]
+        cells += [Cell(metric.format(value)) for value in means]
+        rows.append(Row([*cells, Cell(f"{means[1] - means[0]:+.1f}")]))
+    columns = [Column(name, numeric=False) for name in ("", "data", "")]
+    columns += [Column(name) for name in ("before", "after", "difference")]
+    note = "Test split, mean over seeds. Below zero: training forgot."
+    return Table("Other data, before and after", columns, rows, note)
 
 
 def _curve(material: Material, systems: Sequence[System]) -> Figure:

@@ -24,6 +24,7 @@ from simgrad.evaluation import evaluate_similarities
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
+from simgrad.runs.honouring import require_honoured, require_same_model
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.tested import what_is_tested
@@ -114,14 +115,7 @@ def _begin(
     asked = what_is_tested(recipe, dataset)
     for split in (train, val, *([asked.split] if asked else [])):
         _require_readable(split, model)
-    if recipe.rerank is not None and not model.reranks:
-        raise InputError(f"recipe: rerank: {recipe.model[:80]} has no second scorer to rank with.")
-    if recipe.augment is not None and model.inputs.images == "pixels":
-        if not model.can_augment():
-            raise InputError(
-                f"model '{model.config}' cuts pictures into patches itself: leave `augment` out."
-            )
-        named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
+    require_honoured(recipe, model)
     return dataset, tokenizer, model
 
 
@@ -166,6 +160,7 @@ def _model(
 ) -> tuple[Any, RetrievalModel]:
     if recipe.start_from is not None:
         loaded = load(recipe.start_from)
+        require_same_model(recipe, loaded.model.config)
         return loaded.tokenizer, loaded.model
     config = models.parse(recipe.model)
     if not recipe.epochs and not recipe.finetune_epochs and not config.ready:
@@ -179,6 +174,11 @@ def _model(
             "training know nothing."
         )
     needs = config.tokenizer_needs
+    if recipe.vocabulary is not None and needs.by_transformers:
+        raise InputError(
+            f"model '{config}' reads captions by its own tokenizer: leave `vocabulary` "
+            f"({recipe.vocabulary}) out."
+        )
     key = (id(dataset), needs, recipe.vocabulary, recipe.vocabulary_splits, recipe.min_count)
     if key not in kept:
         captions = partial(_captions, recipe, dataset)
@@ -217,6 +217,25 @@ def _require_readable(split: Split, model: RetrievalModel) -> None:
             f"{split.dataset}, split '{split.name}': the model reads features, but the data have "
             "none."
         )
+
+
+def require_fitting(split: Split, model: RetrievalModel, where: str) -> None:
+    """Refuse a split of any data whose images the model cannot read; `where` the model is from."""
+    wanted = model.inputs
+    if wanted.images != "pixels":
+        has = None if split.features is None else tuple(split.features.shape)
+        if has is None or has[-1] != wanted.image_dimension or len(has) != _AXES[wanted.images]:
+            given = "has no features" if has is None else f"has features of shape {has}"
+            raise InputError(
+                f"{where}: the model reads {wanted.images} of shape {wanted.image_shape}, "
+                f"but {split.dataset} {given}. Give the data it was made for, or its features "
+                "with --features."
+            )
+    elif split.pictures is None and split.features is None:
+        raise InputError(f"{where}: the model reads pictures; {split.dataset} has none.")
+
+
+_AXES = {"features": 1, "regions": 2}
 
 
 def source_of(

@@ -237,6 +237,12 @@ class Recipe(Typed):
         "ones on the validation split, and keep the best (WiSE-FT); 10 is usual",
     )
 
+    also: Text | None = Field(
+        default=None,
+        description="Another data set, whose test split is scored with the pretrained weights and "
+        "with the trained ones: what training forgets",
+    )
+
     # Machine
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
         default="float32",
@@ -313,7 +319,16 @@ class Recipe(Typed):
 # May change between sittings of a run: how the same gradient is computed, and where.
 _MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log")
 # Fields that name a file or folder.
-_PLACES = ("data", "features", "skip", "vocabulary", "candidates", "start_from", "positives")
+_PLACES = (
+    "data",
+    "features",
+    "skip",
+    "vocabulary",
+    "candidates",
+    "start_from",
+    "positives",
+    "also",
+)
 
 
 def absolute(fields: Mapping[str, Any]) -> dict[str, Any]:

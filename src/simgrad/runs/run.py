@@ -34,6 +34,7 @@ RECIPE, INFO, HISTORY, TEST, RANKS = (
 )
 VALIDATED = "val-ranks.parquet"  # of a trial's best weights, on the validation split
 TRIPLETS, ATTENTION, WISE = "triplets.npz", "attention.jsonl", "wise.json"
+ALSO = "also.json"
 BEST, LAST = "best", "last"
 LOCK = ".lock"  # held by whoever trains it
 FORMAT = 2  # of run.json and of the state to resume from; 1 had none, up to version 0.1.0
@@ -128,6 +129,12 @@ class Run:
         path = self.path / WISE
         return _mapping(self.file(WISE)) if path.is_file() else {}
 
+    @property
+    def also(self) -> dict[str, Any]:
+        """Other data: what they are, metrics before and after training; empty: there are none."""
+        path = self.path / ALSO
+        return _mapping(self.file(ALSO)) if path.is_file() else {}
+
     def ranks(self) -> Ranks:
         """Per-query ranks on the test split."""
 
@@ -163,7 +170,7 @@ def write_info(folder: Path, info: dict[str, Any]) -> None:
     """run.json, which carries a hash of itself and, once finished, of the files beside it."""
     kept = {}
     if info.get("status") == "finished":
-        names = (RECIPE, HISTORY, ATTENTION, TRIPLETS, WISE)
+        names = (RECIPE, HISTORY, ATTENTION, TRIPLETS, WISE, ALSO)
         kept = {name: sha256(folder / name) for name in names if (folder / name).is_file()}
     write_checked(folder / INFO, {"format": FORMAT, **info, "files": kept})
 
@@ -178,6 +185,11 @@ def write_test(folder: Path, metrics: Metrics) -> None:
 def write_wise(folder: Path, alpha: float, curve: list[dict[str, float]]) -> None:
     """Keep the validation metrics between pretrained and trained weights, and what was chosen."""
     write_json(folder / WISE, {"alpha": alpha, "curve": curve})
+
+
+def write_also(folder: Path, scored: dict[str, Any]) -> None:
+    """Keep what was found on other data."""
+    write_json(folder / ALSO, scored)
 
 
 def read_test(path: Path) -> dict[str, float]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from simgrad.core.console import say
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
@@ -23,7 +24,8 @@ from simgrad.data.batches import Source
 from simgrad.models import Encoded, Inputs, Loaded, RetrievalModel, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.runs.encoding import encode_source
-from simgrad.runs.prepare import building, source_of
+from simgrad.runs.foreign import foreign_captions
+from simgrad.runs.prepare import building, require_fitting, source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RECIPE, Run
 
@@ -65,18 +67,7 @@ class Trained:
 
     def fitting(self, split: Split) -> Split:
         """A split of any data, or an error where the model cannot read it."""
-        wanted = self.model.inputs
-        if wanted.images != "pixels":
-            has = None if split.features is None else tuple(split.features.shape)
-            if has is None or has[-1] != wanted.image_dimension or len(has) != _AXES[wanted.images]:
-                given = "has no features" if has is None else f"has features of shape {has}"
-                raise InputError(
-                    f"{self.path}: the model reads {wanted.images} of shape {wanted.image_shape}, "
-                    f"but {split.dataset} {given}. Give the data it was made for, or its features "
-                    "with --features."
-                )
-        elif split.pictures is None and split.features is None:
-            raise InputError(f"{self.path}: the model reads pictures; {split.dataset} has none.")
+        require_fitting(split, self.model, str(self.path))
         return split
 
     def source(self, split: Split) -> Source:
@@ -86,9 +77,6 @@ class Trained:
     def encode(self, split: Split) -> tuple[Encoded, Encoded]:
         """Every image and caption of a split, encoded once, in the order of their rows."""
         return encode_source(self.model, self.source(split))
-
-
-_AXES = {"features": 1, "regions": 2}
 
 
 def open_trained(
@@ -170,7 +158,11 @@ def open_pretrained(
     loaded = load_pretrained(spec, place)
     elsewhere = {"data": data, "features": features, "skip": skip}
     recipe = Recipe(model=spec, data=data, features=features, skip=skip)
-    return Trained(Path("."), loaded, place, recipe, None, elsewhere, str(loaded.model.config))
+    opened = Trained(Path("."), loaded, place, recipe, None, elsewhere, str(loaded.model.config))
+    told = foreign_captions(loaded.model, loaded.tokenizer, opened.dataset)
+    if told is not None:
+        say(told, stderr=True)
+    return opened
 
 
 def open_either(folder: "str | Path | Run | None", model: str | None, **options: Any) -> Trained:

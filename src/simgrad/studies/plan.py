@@ -226,7 +226,10 @@ class Plan:
             model = self.model(row).offline()
             changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
             changes |= {"features": None, "skip": None, "vocabulary": None, "start_from": None}
+            changes["also"] = None
             changes |= {"protocol": "all", "test_split": None}
+            if model.reads != "pixels":  # nothing to vary
+                changes["augment"] = None
             if not model.ready:  # nothing is pretrained: it has to be trained, from one end alone
                 changes |= {"wise": 0, "epochs": max(1, self.recipe(row, 0).epochs)}
             if not model.trains_backbone:  # nothing to freeze or to fine-tune later
@@ -254,7 +257,7 @@ class Plan:
                 # At least one epoch with the objective that the row is about.
                 "epochs": max(first + 1, recipe.epochs // 10), "decay_every": share,
                 "first_objective": recipe.first_objective or "triplet", "first_epochs": first,
-                "wise": 0,
+                "wise": 0, "also": None,
             }  # fmt: skip
             if recipe.second_round:
                 second = dict(recipe.second_round)

@@ -53,7 +53,7 @@ class Display:
             self.bar.update(self.task, completed=epoch + part, description=text)
 
     def speed(self) -> float:
-        """Captions per second since the last evaluation."""
+        """Captions trained on per second since the last evaluation."""
         return self.samples / max(1e-6, time.monotonic() - self.since)
 
     def evaluated(self, entry: dict[str, Any], on_cpu: bool) -> None:

@@ -27,6 +27,8 @@ from simgrad.objectives import Objective, objective
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.encoding import encode_source, evaluate_encoded
+from simgrad.runs.foreign import foreign_captions
+from simgrad.runs.forgetting import other_data, score_other
 from simgrad.runs.known import KnownPairs, known_pairs
 from simgrad.runs.outside import draw_of
 from simgrad.runs.prepare import Prepared, building, prepare
@@ -213,6 +215,7 @@ class Training:
         found = known_pairs(recipe, self.split)
         if found is not None and distributed.size() > 1:
             raise InputError("recipe: positives: found pairs are not for several processes yet.")
+        other_data(recipe, self.model)  # refused now, and not at the end
         self.step = Step(self.model, recipe, self.device, found)
         self.sampler = Sampler(
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
@@ -239,6 +242,7 @@ class Training:
         self._describe("running")
         for text in self.step.scales if self.progress.step == 0 else ():
             self.display.say(text)
+        self._say_what_is_foreign()
         epochs = total_epochs(self.recipe)
         with self.display.showing(epochs):
             if self.progress.evaluations == 0 and (self.model.config.ready or not epochs):
@@ -249,6 +253,15 @@ class Training:
                     self._describe("stopped")
                     return
         self._finish()
+
+    def _say_what_is_foreign(self) -> None:
+        """Captions in a language that a pretrained text network seems not to know."""
+        at, prepared = self.progress, self.prepared
+        if at.step == 0 and self.recipe.start_from is None and not at.warnings:
+            text = foreign_captions(self.model, prepared.tokenizer, prepared.dataset)
+            if text is not None:
+                at.warnings.append({"step": 0, "text": text})
+                self.display.say(text)
 
     def _evaluate_first(self) -> None:
         """What a pretrained model can do before the first step."""
@@ -293,6 +306,7 @@ class Training:
             loss = take(batch, now.objective)  # encode, weigh, backward, update
             self.kept.total += loss
             at.losses, at.step, at.place = at.losses + 1, at.step + 1, place + 1
+            self.display.step(epoch, (place + 1) / steps, loss, len(plan[place].captions))
             # Watch.
             if self.device.type == "cpu" or at.step % 50 == 0:  # asking a GPU means waiting for it
                 self._check(loss, plan[place])
@@ -306,7 +320,6 @@ class Training:
                 self.model.train()
             if last:
                 at.epoch, at.place = epoch + 1, 0
-            self.display.step(epoch, (place + 1) / steps, loss, len(plan[place].captions))
             if at.over:
                 break
             if time.monotonic() - self.saved > recipe.checkpoint_seconds:
@@ -335,6 +348,8 @@ class Training:
     def _evaluate(self, index: IndexBatch, steps: int) -> None:
         """Validate, note what the objective attends to in a full batch, keep the best weights."""
         model, recipe, at = self.model, self.recipe, self.progress
+        loss = float(self.kept.total)  # waits for the device, so that
+        speed = self.display.speed()  # is that of training alone
         self._require_finite_weights()
         model.eval()
         val = self.prepared.val
@@ -345,10 +360,10 @@ class Training:
         entry: dict[str, Any] = {
             "step": at.step,
             "epoch": at.epoch + at.place / steps,
-            "loss": float(self.kept.total) / max(1, at.losses),
+            "loss": loss / max(1, at.losses),
             "lr": recipe.lr * now.lr_factor,
             "seconds": self._seconds(),
-            "samples_per_second": round(self.display.speed(), 1),
+            "samples_per_second": round(speed, 1),
             "val": {k: round(v, 4) for k, v in metrics.to_dict().items()},
             "attention": self._observe(index, chosen),
         }
@@ -432,6 +447,7 @@ class Training:
             tokenizer = self.prepared.tokenizer
             metrics = measure(self.recipe, asked, best.model, tokenizer, self.device)
             run.write_test(self.folder, metrics)
+        score_other(self.recipe, self.folder, self.prepared, best.model)
         self._describe("finished")
         state.forget(self.folder / run.LAST)
 

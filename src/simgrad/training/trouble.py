@@ -47,7 +47,7 @@ class Watch:
                 f"{spread:.2g}): training has collapsed to one point, or is about to. {cures()}"
             )
             warnings.append(("collapse", text))
-        if entry["lr"] == 0:
+        if entry["lr"] == 0 and entry["step"] > 0:  # before the first step a warm-up begins
             warnings.append(("lr", "the learning rate is 0: nothing is learned any more."))
         self.falling = self.falling + 1 if score < self.best else 0
         if self.falling >= 5 and entry["loss"] < self.lowest_loss:

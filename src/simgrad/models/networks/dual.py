@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from simgrad.core.files import read_json
 from simgrad.models.inputs import Scale
 from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.layers import valid
+from simgrad.models.networks.open_clip import is_open_clip, read_config, read_state
 from simgrad.models.networks.parts import WITH_TOKENIZER, pretrained_folder, quiet, stored
 from simgrad.models.networks.pixels import HALF, Standardise
 from simgrad.models.networks.processing import Reading, read_processing
@@ -164,6 +166,8 @@ def _empty(settings: dict[str, Any]) -> Any:
 
 def _pretrained(source: str) -> tuple[Any, Reading]:
     folder = pretrained_folder(source, "source", WITH_TOKENIZER)
+    if is_open_clip(folder):
+        return _of_open_clip(folder)
     _, model = _classes(str(read_json(folder / "config.json").get("model_type")))
     try:
         with quiet():
@@ -177,6 +181,19 @@ def _pretrained(source: str) -> tuple[Any, Reading]:
     if missing:
         raise InputError(f"{folder}: not whole weights; {missing[0]} and others are missing.")
     return net, read_processing(folder, _usual(net.config))
+
+
+def _of_open_clip(folder: Path) -> tuple[Any, Reading]:
+    settings, reading = read_config(folder)
+    net, state = _empty(settings), read_state(folder)
+    try:
+        told = net.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1].strip()[:160]
+        raise InputError(f"{folder}: its weights are not of its config ({reason}).") from None
+    if told.missing_keys:
+        raise InputError(f"{folder}: not whole weights; {told.missing_keys[0]} is missing.")
+    return net.eval(), read_processing(folder, reading)
 
 
 def _stored_reading(kept: dict[str, Any]) -> Reading:

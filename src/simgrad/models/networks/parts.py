@@ -71,6 +71,10 @@ _FILES = (
 )
 
 
+# The same of open_clip: settings, weights, older weights.
+OPEN_CLIP = ("open_clip_config.json", "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+
+
 # What a person has to put into the folder of a network that reads captions.
 WITH_TOKENIZER = "config.json, model.safetensors and tokenizer.json"
 
@@ -82,7 +86,8 @@ def here(source: str | None) -> bool:
     try:
         from huggingface_hub import try_to_load_from_cache
 
-        return isinstance(try_to_load_from_cache(source, "config.json"), str)
+        names = ("config.json", OPEN_CLIP[0])
+        return any(isinstance(try_to_load_from_cache(source, name), str) for name in names)
     except (ImportError, ValueError):  # no package; a name that the hub cannot have
         return False
 
@@ -95,7 +100,7 @@ def pretrained_folder(source: str, option: str, wanted: str = "") -> Path:
     folder = Path(source).expanduser()
     if not folder.is_dir():
         folder = _from_hub(source, option, wanted)
-    if not (folder / "config.json").is_file():
+    if not any((folder / name).is_file() for name in ("config.json", OPEN_CLIP[0])):
         raise InputError(f"{option}={source}: no config.json in {folder}.")
     return folder
 
@@ -109,7 +114,10 @@ def _from_hub(source: str, option: str, wanted: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(source, allow_patterns=list(_FILES)))
+        folder = Path(snapshot_download(source, allow_patterns=list(_FILES)))
+        if not (folder / "config.json").is_file():
+            folder = Path(snapshot_download(source, allow_patterns=[*_FILES, *OPEN_CLIP]))
+        return folder
     except Exception as error:  # no package, no network, no such name: one answer serves all
         raise InputError(f"{message} ({type(error).__name__})") from None
 

@@ -8,7 +8,12 @@ import torch
 from simgrad.core.files import write_json
 from simgrad.models.networks.parts import quiet
 from simgrad.models.networks.zoo import TransformersNetwork
-from simgrad.models.published.transformers import plain_network, write_network
+from simgrad.models.published.transformers import (
+    add_modules,
+    plain_network,
+    require_sentence_transformers,
+    write_network,
+)
 
 
 def exports_as_pair(model: Any) -> str:
@@ -41,6 +46,17 @@ def write_pair(model: Any, tokenizer: Any, folder: Path) -> None:
         pair.text_projection.weight.copy_(model.text_projection.weight)
     write_network(pair, folder)
     _write_processing(model, tokenizer, folder)
+    transformers.VisionTextDualEncoderProcessor(
+        transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True),
+        transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True),
+    ).save_pretrained(folder)
+
+
+def write_pair_modules(model: Any, tokenizer: Any, folder: Path) -> None:
+    """The same, with the modules that sentence-transformers runs."""
+    require_sentence_transformers()
+    write_pair(model, tokenizer, folder)
+    add_modules(folder, {"text": {"max_length": model.longest, "truncation": True}})
 
 
 def _write_processing(model: Any, tokenizer: Any, folder: Path) -> None:

@@ -45,15 +45,8 @@ def write_adapter(dual: Dual, config: Any, source: str | None, folder: Path) -> 
 
 
 def write_sentence_transformers(dual: Dual, tokenizer: Any, folder: Path) -> None:
-    """The same, with the modules that sentence-transformers runs: the model, and unit length."""
-    try:
-        from sentence_transformers import SentenceTransformer
-        from sentence_transformers.models import Normalize, Transformer
-    except ImportError:
-        raise InputError(
-            "the format sentence-transformers needs that package, version 5.4 or later: "
-            "`pip install 'sentence-transformers>=5.4'`."
-        ) from None
+    """The same, with the modules that sentence-transformers runs."""
+    require_sentence_transformers()
     write_transformers(dual, tokenizer, folder)
     words: dict[str, Any] = {"max_length": dual.longest, "truncation": True}
     if dual.family != "clip":  # it learnt captions filled up to their full length
@@ -64,6 +57,28 @@ def write_sentence_transformers(dual: Dual, tokenizer: Any, folder: Path) -> Non
             "max_num_patches": dual.reading.patches,
             "patch_size": dual.reading.patch,
         }
+    add_modules(folder, how)
+
+
+def require_sentence_transformers() -> None:
+    """Before anything is written."""
+    try:
+        import sentence_transformers  # noqa: F401
+    except ImportError:
+        raise InputError(
+            "the format sentence-transformers needs that package, version 5.4 or later: "
+            "`pip install 'sentence-transformers>=5.4'`."
+        ) from None
+
+
+def add_modules(folder: Path, how: dict[str, Any]) -> None:
+    """To a folder of transformers, what sentence-transformers runs: the model, and unit length.
+
+    `how`: settings of the processor for texts and for images.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Transformer
+
     with quiet():
         network = Transformer(str(folder), processing_kwargs=how)
         SentenceTransformer(modules=[network, Normalize()]).save(
@@ -96,13 +111,20 @@ def write_processing(reading: Reading, family: str, tokenizer: Any, folder: Path
             "its captions are words as simgrad cuts them, which no tokenizer of transformers does."
         )
     write_json(folder / "tokenizer.json", told["tokenizer"])
-    beside = reading.beside or _made(reading, family, told["tokenizer"])
+    made = _made(reading, family, told["tokenizer"]) if family in _PROCESSORS else {}
+    if any("processor_config" in name for name in reading.beside):
+        made.pop("preprocessor_config.json", None)
+    beside = {**made, **reading.beside}
     for name, content in beside.items():
         write_json(folder / name, content)
 
 
+_PROCESSORS = {"clip": "CLIPProcessor", "siglip": "SiglipProcessor"}
+
+
 def _made(reading: Reading, family: str, tokenizer: dict[str, Any]) -> dict[str, Any]:
     kind, *_, smooth = reading.transform.split(":")
+    kind = "crop" if kind == "centre" else kind
     size: dict[str, Any] = {"height": reading.size, "width": reading.size}
     pictures = {
         "image_processor_type": "CLIPImageProcessor" if kind == "crop" else "SiglipImageProcessor",
@@ -121,7 +143,7 @@ def _made(reading: Reading, family: str, tokenizer: dict[str, Any]) -> dict[str,
     }
     known = json.dumps(tokenizer.get("added_tokens", []))
     words = {k: v for k, v in words.items() if not str(v).startswith("[") or str(v) in known}
-    processor = {"clip": "CLIPProcessor", "siglip": "SiglipProcessor"}[family]
+    processor = _PROCESSORS[family]
     return {
         "preprocessor_config.json": pictures | {"processor_class": processor},
         "tokenizer_config.json": words | {"processor_class": processor},
