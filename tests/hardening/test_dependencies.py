@@ -91,7 +91,9 @@ def test_every_version_that_make_installs_is_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     pinned = {name_of(name) for name in pins}
-    installed = CORE | {name_of(r) for extra in ("serve", "test", "dev", "docs") for r in EXTRAS[extra]}
+    installed = CORE | {
+        name_of(r) for extra in ("serve", "test", "dev", "docs") for r in EXTRAS[extra]
+    }
     assert installed <= pinned, sorted(installed - pinned)
 
 
