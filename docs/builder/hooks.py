@@ -52,5 +52,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Links as they are in the repository -> links as they are in the site."""
-    known = {file.src_uri for file in files}
-    return repository.relink(markdown, Path(page.file.src_uri), known)
+    place = Path(page.file.src_uri)
+    turned = repository.relink(markdown, place, {file.src_uri for file in files})
+    names = [entry.name for entry in objective_pages.declared()]
+    return (
+        turned
+        if place.parts[0] == "objectives"
+        else repository.name_objectives(turned, place, names)
+    )

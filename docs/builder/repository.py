@@ -2,11 +2,13 @@
 
 A page is written for those who read it in the repository: `../results/flickr8k/README.md`. In the
 site docs/ is the root and the rest lies beside it, so links are turned. A link to a file that the
-site does not show (source code) becomes plain text.
+site does not show (source code) becomes plain text. Where a page first names an objective as code,
+it is linked to that objective's page.
 """
 
 import os
 import re
+from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
@@ -14,6 +16,13 @@ _NAMED = {
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contribute.md",
     "CHANGELOG.md": "changelog.md",
+}
+# A folder of source code stands in the repository where the site has pages made from it.
+_MADE = {
+    "src/simgrad": "reference/index.md",
+    "src/simgrad/cli": "commands.md",
+    "src/simgrad/integrations": "reference/integrations.md",
+    "src/simgrad/objectives": "objectives/index.md",
 }
 _SHOWN = ("results/**/*", "recipes/*.yaml", "benchmarks/*.md")
 _KINDS = {".md", ".csv", ".json", ".png", ".py", ".yaml"}
@@ -47,8 +56,25 @@ def relink(markdown: str, place: Path, known: set[str]) -> str:
             text if (ROOT / wanted).exists() else match[0]
         )  # a dead link stays: strict mode tells
 
+    return _outside_code(markdown, lambda text: _LINK.sub(turn, text))
+
+
+def name_objectives(markdown: str, place: Path, names: Collection[str]) -> str:
+    """Where a page first names each of these as `name`, a link to its page."""
+    left = set(names)
+
+    def link(match: re.Match[str]) -> str:
+        if match[1] not in left:
+            return match[0]
+        left.discard(match[1])
+        return f"[{match[0]}]({os.path.relpath(f'objectives/{match[1]}.md', place.parent)})"
+
+    return _outside_code(markdown, lambda text: re.sub(r"(?<!\[)`([a-z-]+)`(?!\])", link, text))
+
+
+def _outside_code(markdown: str, change: Callable[[str], str]) -> str:
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("```") else _LINK.sub(turn, part) for part in parts)
+    return "".join(part if part.startswith("```") else change(part) for part in parts)
 
 
 def _in_repository(place: str) -> PurePosixPath:
@@ -62,4 +88,4 @@ def _in_repository(place: str) -> PurePosixPath:
 def _in_site(path: PurePosixPath) -> str:
     if path.parts[:1] == ("docs",):
         return PurePosixPath(*path.parts[1:]).as_posix()
-    return _NAMED.get(path.as_posix(), path.as_posix())
+    return (_NAMED | _MADE).get(path.as_posix(), path.as_posix())
