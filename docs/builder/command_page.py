@@ -66,7 +66,7 @@ def _section(text: str) -> str:
             rows.append((option, [meaning.strip()] if meaning else []))
     parts = [f"```text\n{usage}\n```", "\n".join(told).strip()]
     for heading, rows in tables:
-        parts.append(f"| {heading} | |\n|---|---|\n" + "\n".join(map(_row, rows)))
+        parts.append(f"| {heading} | meaning |\n|---|---|\n" + "\n".join(map(_row, rows)))
     return "\n\n".join(parts)
 
 

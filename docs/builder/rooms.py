@@ -26,8 +26,8 @@ def layers() -> list[list[str]]:
 def purpose(room: str) -> str:
     """The first sentence of what a room says of itself, without its name."""
     text = importlib.import_module(f"simgrad.{room}").__doc__ or ""
-    first = re.split(r"[.\n]", text.strip(), maxsplit=1)[0]
-    return re.sub(rf"^{room}:\s*", "", first, flags=re.IGNORECASE)
+    first = re.split(r"[.;](?:\s|$)|\n", text.strip(), maxsplit=1)[0]
+    return re.sub(rf"^{room}s?:\s*", "", first, flags=re.IGNORECASE)
 
 
 def draw() -> str:
