@@ -13,21 +13,28 @@ from simgrad.objectives import objective
 POSITIVE, OTHER, MINED = 0.5, 0.4, 0.45  # similarities that stay where they are
 
 
+MOVING = torch.linspace(0, 1, 161, dtype=torch.float64)
+
+
+def weights(spec: str) -> torch.Tensor:
+    """(161, 3): of the positive, of the negative that moves, of the other one."""
+    fixed = [torch.full_like(MOVING, value) for value in (POSITIVE, OTHER)]
+    similarities = torch.stack([fixed[0], MOVING, fixed[1]], 1)
+    return weigh_situations(objective(spec), similarities, outside=MINED).weights
+
+
 def over_negative(spec: str) -> str:
     """Pull and push of a query while one of its two negatives moves from 0 to 1."""
-    moving = torch.linspace(0, 1, 161, dtype=torch.float64)
-    fixed = [torch.full_like(moving, value) for value in (POSITIVE, OTHER)]
-    similarities = torch.stack([fixed[0], moving, fixed[1]], 1)
-    weights = weigh_situations(objective(spec), similarities, outside=MINED).weights
+    found = weights(spec)
 
     def curve(label: str, colour: int, values: torch.Tensor) -> Curve:
-        points = list(zip(moving.tolist(), (values + 0.0).tolist(), strict=True))
+        points = list(zip(MOVING.tolist(), (values + 0.0).tolist(), strict=True))
         return Curve(label, colour, [], points)
 
     curves = [
-        curve("pull", 0, -weights[:, 0]),
-        curve("push", 1, weights[:, 1]),
-        curve("other", 3, weights[:, 2]),
+        curve("pull", 0, -found[:, 0]),
+        curve("push", 1, found[:, 1]),
+        curve("other", 3, found[:, 2]),
     ]
     chart = line_chart(curves, "weight", "similarity of the negative")
     about = (
@@ -40,10 +47,10 @@ def over_negative(spec: str) -> str:
 def field(spec: str) -> str:
     """How hard the positive is pulled, over the similarities of the positive and the negative."""
     found = triplet_field(spec, 96, outside=MINED)
-    weights = np.asarray(found.pull, dtype=float)
-    chart = field_chart(weights, (0.0, 1.0), "how hard the positive is pulled")
+    pull = np.asarray(found.pull, dtype=float)
+    chart = field_chart(pull, (0.0, 1.0), "how hard the positive is pulled")
     about = (
         "One positive and one negative. Across: similarity of the positive; upwards: of the "
-        f"negative. Dark: pulled hard. From {weights.min():.3g} to {weights.max():.3g}."
+        f"negative. Dark: pulled hard. From {pull.min():.3g} to {pull.max():.3g}."
     )
     return described(chart, "field", f"{spec}: weight of a triplet", about)

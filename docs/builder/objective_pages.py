@@ -39,7 +39,7 @@ def declared() -> list[Any]:
 def navigation() -> list[Any]:
     """The section of the navigation."""
     pages = [{entry.name: f"objectives/{entry.name}.md"} for entry in declared()]
-    return ["objectives/index.md", *pages]
+    return [{"All of them": "objectives/index.md"}, *pages]
 
 
 def pages() -> dict[str, str]:

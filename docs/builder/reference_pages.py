@@ -30,7 +30,7 @@ def rooms() -> dict[str, types.ModuleType]:
 def navigation() -> list[Any]:
     """The section of the navigation."""
     return [
-        "reference/index.md",
+        {"simgrad": "reference/index.md"},
         *({f"simgrad.{name}": f"reference/{name}.md"} for name in rooms()),
     ]
 
