@@ -41,7 +41,7 @@ soak: .venv/ready-all
 
 # The site, into site/. To read it with its search: python -m http.server -d site
 docs: .venv/ready-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 setup: .venv/ready-all
