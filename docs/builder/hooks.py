@@ -54,12 +54,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Links as they are in the repository -> links as they are in the site."""
     place = Path(page.file.src_uri)
     turned = repository.relink(markdown, place, {file.src_uri for file in files})
+    if place.parts[0] == "objectives":
+        return turned
     names = [entry.name for entry in objective_pages.declared()]
-    return (
-        turned
-        if place.parts[0] == "objectives"
-        else repository.name_objectives(turned, place, names)
-    )
+    return repository.name_objectives(turned, place, names)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
