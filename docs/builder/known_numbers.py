@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from repository import ROOT
 
@@ -68,17 +69,39 @@ def ours() -> list[Line]:
 
 
 def _tuned() -> Iterator[Line]:
-    rows: dict[str, dict[str, dict[str, str]]] = {}
-    with (ROOT / "results/flickr8k/tuned/table.csv").open(encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            rows.setdefault(line["label"], {})[line["metric"]] = line
-    for label, metrics in rows.items():
-        cells = {
-            name: _with_spread(float(metrics[name]["mean"]), float(metrics[name]["std"]))
-            for name in SHOWN
-        }
-        link = "[tuned, same budget](../results/flickr8k/tuned/README.md)"
-        yield Line(objective(label), link, label, "VSE++", cells, metrics["rsum"]["seeds"])
+    """Folders of results/ that hold the table of a tuned study, each with its page."""
+    for path in sorted((ROOT / "results").glob("*/*/table.csv")):
+        used = _recipe_beside(path.parent)
+        rows: dict[str, dict[str, dict[str, str]]] = {}
+        with path.open(encoding="utf-8") as file:
+            for line in csv.DictReader(file):
+                rows.setdefault(line["label"], {})[line["metric"]] = line
+        link = f"[{path.parent.name}, same budget](../{_place(path.parent)}/README.md)"
+        for label, metrics in rows.items():
+            rsum = metrics["rsum"]
+            cells = {
+                name: _with_spread(float(metrics[name]["mean"]), _number(metrics[name]["std"]))
+                for name in SHOWN
+            }
+            rule = objective(used.get(label, label))
+            yield Line(rule, link, label, rsum["group"], cells, rsum["seeds"])
+
+
+def _recipe_beside(folder: Path) -> dict[str, str]:
+    """Of results/flickr8k/vse: label -> objective, as recipes/flickr8k-vse.yaml has them."""
+    path = ROOT / "recipes" / f"{folder.parent.name}-{folder.name}.yaml"
+    if not path.is_file():
+        return {}  # its rows are called by their objective
+    plan = read_plan(path)
+    return {row.label: _last(plan.recipe(row, 0)) for row in plan.rows}
+
+
+def _place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
 
 
 def _untuned() -> Iterator[Line]:
