@@ -30,6 +30,20 @@ _MINED = """\
 mined = simgrad.objectives.Offline(*torch.rand(4, 8))  # four similarities of each pair
 loss = objective(images, texts, offline=mined)"""
 
+# What a formula may hold -> what it means.
+_SYMBOLS = {
+    "s^{+}": "s⁺: similarity of the query and its positive.",
+    "s_n": "sₙ: of the query and a negative n.",
+    "s^{-}": "s⁻: of the query and its hardest negative.",
+    r"\hat{s}": "ŝ: of a mined negative.",
+    r"\tilde{s}": "s̃: of a mined pair that shares no anchor.",
+    "s_i": "P: the query's positives; sᵢ: its similarity to one of them, sⱼ: to any candidate.",
+    " N ": "N: how many negatives there are.",
+    r"\sigma": "σ: the logistic sigmoid.",
+    "m^{": "m⁺, m⁻: how the pair stands among the batch's others (1 in sig-ms and 0 in lin-ms "
+    "where there are none).",
+}
+
 
 def declared() -> list[Any]:
     """Those that come with simgrad; names of another's cases last."""
@@ -57,11 +71,12 @@ def example(rule: Objective) -> str:
 
 def _facts(entry: Any) -> dict[str, Any]:
     rule = objective(entry.name)
-    code = example(rule)
+    code, formulas = example(rule), _formulas(entry)
     return {
         "entry": entry,
         "rule": rule,
-        "formulas": [convert(line, display="block") for line in _formulas(entry)],
+        "formulas": [convert(line, display="block") for line in formulas],
+        "symbols": [text for mark, text in _SYMBOLS.items() if mark in " ".join(formulas)],
         "positive": drawings.POSITIVE,
         "other": drawings.OTHER,
         "mined": drawings.MINED,
