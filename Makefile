@@ -1,4 +1,4 @@
-# make demo | test | check | bench: each does the set-up it needs, once, in .venv.
+# make demo | test | check | bench | docs: each does the set-up it needs, once, in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 # Byte code is made of what is used, when it is used: half the processor time, and 300 MB less.
@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 # One thread per test process: the suite runs one process per core.
 WORKERS ?= auto
 
-.PHONY: demo test test-slow test-cuda check format bench soak setup clean
+.PHONY: demo test test-slow test-cuda check format bench soak docs setup clean
 
 demo: .venv/ready
 	$(BIN)/simgrad demo
@@ -39,6 +39,11 @@ bench: .venv/ready-all
 soak: .venv/ready-all
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hardening.soak $(SOAK)
 
+# The site, into site/. To read it with its search: python -m http.server -d site
+docs: .venv/ready-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html"
+
 setup: .venv/ready-all
 
 # Set up again only when what is installed changes. The demo needs neither tests nor tools.
@@ -52,5 +57,9 @@ setup: .venv/ready-all
 	$(INSTALL) -c constraints.txt -e ".[serve,test,dev]"
 	touch $@
 
+.venv/ready-docs: .venv/ready
+	$(INSTALL) -c constraints.txt -e ".[docs,serve]"
+	touch $@
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf site .venv .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""A study file that goes on in a folder finds the user's own file that the folder was begun with."""
+"""A study file finds the user's own file that the folder it goes on in was begun with."""
 
 import os
 import subprocess

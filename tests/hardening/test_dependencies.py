@@ -30,6 +30,10 @@ ELSEWHERE = {
     "mypy": "make check",
     "import-linter": "make check",
     "types-pyyaml": "mypy reads it",
+    "build": "python -m build makes the wheel (CONTRIBUTING.md)",
+    "hatchling": "pyproject.toml names it as what builds the wheel",
+    "mkdocs-material": "the theme that mkdocs.yml names",
+    "mkdocstrings": "a plugin that mkdocs.yml names",
 }
 
 
@@ -69,7 +73,7 @@ def imported_below(*folders: str) -> set[str]:
 
 @pytest.mark.parametrize("distribution", sorted(DECLARED - ELSEWHERE.keys()))
 def test_what_is_declared_is_used(distribution: str) -> None:
-    folders = ["src"] if distribution in CORE else ["src", "tests", "benchmarks"]
+    folders = ["src"] if distribution in CORE else ["src", "tests", "benchmarks", "docs"]
     assert module_of(distribution) in imported_below(*folders), distribution
 
 
@@ -81,7 +85,7 @@ def test_what_is_used_is_declared() -> None:
 
 def test_exceptions_are_still_needed() -> None:
     assert ELSEWHERE.keys() <= DECLARED
-    imported = imported_below("src", "tests", "benchmarks")
+    imported = imported_below("src", "tests", "benchmarks", "docs")
     assert not [name for name in ELSEWHERE if module_of(name) in imported]
 
 
@@ -89,7 +93,9 @@ def test_every_version_that_make_installs_is_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     pinned = {name_of(name) for name in pins}
-    installed = CORE | {name_of(r) for extra in ("serve", "test", "dev") for r in EXTRAS[extra]}
+    installed = CORE | {
+        name_of(r) for extra in ("serve", "test", "dev", "docs") for r in EXTRAS[extra]
+    }
     assert installed <= pinned, sorted(installed - pinned)
 
 

@@ -1,4 +1,11 @@
-"""Analysis: what an objective does to a batch, from arrays. Drawing loads matplotlib when used."""
+"""Analysis: what an objective does to a batch, from arrays. Drawing loads matplotlib when used.
+
+Examples:
+    >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+    >>> both = simgrad.analysis.compare("triplet-sh", "nt-xent", S)
+    >>> 0 < both.overlap["i2t"] < 1  # share of the gradient that both put on the same pairs
+    True
+"""
 
 from simgrad.core.lazy import lazy
 

@@ -98,6 +98,12 @@ def cocos(
     `offline`: for the objectives that weigh mined negatives; their in-batch part is counted.
     `truth` (images, captions) marks pairs that belong together whatever `positives` says; where
     only some pairs have been judged, `known` marks those.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> counts = simgrad.cocos("triplet-sh", S)
+        >>> counts.i2t.paper  # per query with any, in the batch, queries with none
+        {'C_q': 1.0, 'C_B': 2.0, 'C_0': 1.0}
     """
 
     rule = read(objective)

@@ -70,6 +70,7 @@ class Declaration(Generic[T]):
     description: str
     parameters: tuple[Parameter, ...]
     preset: tuple[tuple[str, Any], ...] = ()  # what an alias fixes
+    formula: str = ""  # LaTeX, one formula a line, for the documents
 
 
 def setting(
@@ -110,12 +111,16 @@ class Registry(Generic[T]):
         return self._declared[name]
 
     def declare(
-        self, name: str, *, paper: str, description: str
+        self, name: str, *, paper: str, description: str, formula: str = ""
     ) -> Callable[[type[Any]], type[Any]]:
-        """Class decorator: declare a dataclass, whose fields are its parameters."""
+        """Class decorator: declare a dataclass, whose fields are its parameters.
+
+        `formula` is LaTeX, one formula a line, for the documents.
+        """
 
         def add(cls: type[Any]) -> type[Any]:
-            self.add(Declaration(name, cls, paper, description, _parameters(cls)))
+            parameters = _parameters(cls)
+            self.add(Declaration(name, cls, paper, description, parameters, formula=formula))
             cls.name = name
             return cls
 
@@ -125,7 +130,8 @@ class Registry(Generic[T]):
         """Another name for a declared thing with some parameters fixed."""
         base = self[of]
         rest = tuple(p for p in base.parameters if p.name not in preset)
-        self.add(Declaration(name, base.factory, paper, description, rest, tuple(preset.items())))
+        fixed = tuple(preset.items())
+        self.add(Declaration(name, base.factory, paper, description, rest, fixed, base.formula))
 
     def add(self, declaration: Declaration[T]) -> None:
         """Add a declaration."""

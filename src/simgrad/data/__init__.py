@@ -1,4 +1,15 @@
-"""Data: every layout of the field read into one shape, vocabularies, and batches."""
+"""Data: every layout of the field read into one shape, vocabularies, and batches.
+
+Examples:
+    >>> dataset = simgrad.data.open_dataset("scenes(train=40, val=10, test=10)")  # or a folder
+    >>> dataset
+    <Dataset scenes(train=40, val=10, test=10), layout scenes
+      train: 40 images, 200 captions, pictures
+      val: 10 images, 50 captions, pictures
+      test: 10 images, 50 captions, pictures>
+    >>> dataset.split("test").image_of_caption[:6]
+    array([0, 0, 0, 0, 0, 1])
+"""
 
 from simgrad.core.lazy import lazy
 

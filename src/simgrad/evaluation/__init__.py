@@ -2,6 +2,12 @@
 
 `evaluate`, `evaluate_similarities` and `rank_blocks` are for models of any origin, `compare` for
 what they return; the modules beside them hold one idea each. This room knows arrays alone.
+
+Examples:
+    >>> metrics = simgrad.evaluate(torch.eye(3), torch.eye(3), [0, 1, 2])
+    >>> low, high = simgrad.evaluation.intervals(metrics)["rsum"]
+    >>> print(simgrad.evaluation.PROTOCOLS["flickr30k-1k"].images)
+    1000
 """
 
 from simgrad.evaluation.comparing import (

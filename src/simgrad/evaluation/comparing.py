@@ -38,6 +38,14 @@ def compare(
     """Every metric of two systems on the same queries: difference, interval, p.
 
     Each is a `Metrics` (or its `ranks`), or a list of them, one for each seed.
+
+    Examples:
+        >>> images, texts = torch.eye(20), torch.eye(20)
+        >>> first = simgrad.evaluate(images, texts, range(20))
+        >>> second = simgrad.evaluate(images, texts.roll(1, 0), range(20))  # all captions wrong
+        >>> result = simgrad.compare(first, second)
+        >>> result["i2t_r1"].difference, result["i2t_r1"].p < 0.001
+        (-100.0, True)
     """
     a, b = _ranks(first), _ranks(second)
     tails_of(level)

@@ -39,6 +39,12 @@ def evaluate(
     out, caption j belongs to image j.
     Half precision is computed in float32, float64 stays. `device` moves the work, for example
     to "cuda".
+
+    Examples:
+        >>> images, texts = torch.eye(3), torch.eye(3).repeat_interleave(2, 0)
+        >>> metrics = simgrad.evaluate(images, texts, [0, 0, 1, 1, 2, 2])  # two captions each
+        >>> metrics.i2t_r1, metrics.rsum
+        (100.0, 600.0)
     """
     scores = embedding_scores(images, texts, normalise=normalise, device=device)
     return evaluate_scores(
@@ -63,6 +69,12 @@ def evaluate_similarities(
     """Metrics of a similarity matrix (images, captions), torch or numpy, which is not changed.
 
     `image_of_caption` as in `evaluate`: left out, the diagonal holds the true pairs.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> metrics = simgrad.evaluate_similarities(S, image_of_caption=[0, 1, 2])
+        >>> round(metrics.i2t_r1, 1), metrics.i2t_r5
+        (66.7, 100.0)
     """
     matrix = similarities if isinstance(similarities, Tensor) else np.asarray(similarities)
     if matrix.ndim != 2 or 0 in matrix.shape:

@@ -1,6 +1,13 @@
 """simgrad's objectives in other people's training loops, and theirs in ours.
 
 Each module needs its library only where its objects are used; importing this package needs none.
+
+Examples:
+    >>> criterion = simgrad.integrations.ClipLoss("nt-xent(learned=true)")  # open_clip's signature
+    >>> images, texts = torch.randn(4, 8), torch.randn(4, 8)
+    >>> loss = criterion(images, texts, logit_scale=torch.tensor(10.0))
+    >>> loss.shape
+    torch.Size([])
 """
 
 from simgrad.integrations.metric_learning import MetricLearningLoss, from_metric_learning

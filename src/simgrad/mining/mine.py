@@ -57,6 +57,12 @@ def mine(
         range_max: look at so many of the hardest candidates only, before any filter.
         scores: also keep how similar each candidate is.
         half: products in half precision with float32 re-scoring; default: on a GPU.
+
+    Examples:
+        >>> images = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> candidates = simgrad.mine(images, images, image_of_caption=[0, 1, 2], depth=1)
+        >>> candidates.i2t.tolist()  # the hardest caption of each image
+        [[1], [0], [1]]
     """
     if images.dim() != 2 or texts.dim() != 2 or images.shape[1] != texts.shape[1]:
         raise InputError(

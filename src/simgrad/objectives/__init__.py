@@ -1,4 +1,12 @@
-"""Objectives: rules from similarities to weights. One family per file; `base.py` is the frame."""
+"""Objectives: rules from similarities to weights. One family per file; `base.py` is the frame.
+
+Examples:
+    >>> objective = simgrad.objectives.Goal(triplet="con", pair="sig")
+    >>> objective
+    goal(triplet=con, pair=sig)
+    >>> [entry.name for entry in simgrad.objectives.objectives if entry.paper.startswith("Zhai")]
+    ['siglip']
+"""
 
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import Objective, Weights, objectives
@@ -44,5 +52,16 @@ __all__ = [
 
 
 def objective(spec: "str | Objective") -> Objective:
-    """The objective that a spec names, e.g. `goal(triplet=cir, pair=sig-ms)`."""
+    """The objective that a spec names, e.g. `goal(triplet=cir, pair=sig-ms)`.
+
+    Examples:
+        >>> objective = simgrad.objective("triplet-sh(margin=0.3)")
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> objective.weigh(S).i2t  # minus: pulled together; plus: pushed apart
+        tensor([[-1.,  1.,  0.],
+                [ 0.,  0.,  0.],
+                [ 0.,  1., -1.]])
+        >>> objective.on(S)  # the loss, both directions
+        tensor(1.0000)
+    """
     return spec if isinstance(spec, Objective) else objectives.parse(spec)

@@ -28,6 +28,9 @@ from simgrad.objectives.pairs import Pairs
     "debiased-nt-xent",
     paper="Chuang et al., NeurIPS 2020",
     description="NT-Xent that takes a share of its negatives for positives nobody marked",
+    formula=r"-\log \frac{e^{s^{+}/\tau}}{e^{s^{+}/\tau} + N g},\quad "
+    r"g = \max\left(\frac{\frac{1}{N} \sum_{n} e^{s_n/\tau} - \text{prior}\ e^{s^{+}/\tau}}"
+    r"{1 - \text{prior}},\ e^{-1/\tau}\right)",
 )
 @dataclass(eq=False, repr=False)
 class DebiasedNTXent(NTXent):

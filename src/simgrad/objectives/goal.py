@@ -50,6 +50,20 @@ TripletWeight = Callable[[Tensor, Tensor], Tensor]
 PairWeight = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
+# For the documents: what is weighed, then T and P by their names.
+_FORMULA = r"""
+\frac{\partial L}{\partial s^{+}} = -T\,P^{+},\quad \frac{\partial L}{\partial s^{-}} = T\,P^{-}
+T_{\text{con}} = 1\ \text{where}\ \text{margin} + s^{-} > s^{+},\ \text{else}\ 0
+T_{\text{nca}} = \sigma(\tau (s^{-} - s^{+}))
+T_{\text{cir}} = \sigma(\tau ((s^{-})^2 - s^{+}(2 - s^{+})))
+P_{\text{con}}^{+} = 1,\quad P_{\text{con}}^{-} = 1
+P_{\text{lin}}^{+} = 1 - s^{+},\quad P_{\text{lin}}^{-} = s^{-}
+P_{\text{sig}}^{+} = \sigma(-\alpha (s^{+} - \lambda)),\quad P_{\text{sig}}^{-} = \sigma(\beta (s^{-} - \lambda))
+P_{\text{lin-ms}}^{+} = (1 - m^{+})(1 - s^{+}),\quad P_{\text{lin-ms}}^{-} = (1 + m^{-})\,s^{-}
+P_{\text{sig-ms}}^{+} = \frac{1}{m^{+} + e^{\alpha (s^{+} - \lambda)}},\quad P_{\text{sig-ms}}^{-} = \frac{1}{m^{-} + e^{-\beta (s^{-} - \lambda)}}
+"""  # noqa: E501
+
+
 class Relative(NamedTuple):
     """How a triplet stands among the batch's others (section 3.3)."""
 
@@ -61,6 +75,7 @@ class Relative(NamedTuple):
     "goal",
     paper="Xuan & Chen, WACV 2023",
     description="weighs the hardest triplet by T(s+, s-) and its two pairs by P+ and P-",
+    formula=_FORMULA,
 )
 @dataclass(eq=False, repr=False)
 class Goal(Family):

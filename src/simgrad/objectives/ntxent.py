@@ -27,6 +27,7 @@ _LARGEST_SCALE = 100.0
     "nt-xent",
     paper="Bleeker & de Rijke, ECIR 2022",
     description="pushes every negative by its softmax probability: the closer, the harder",
+    formula=r"-\log \frac{e^{s^{+}/\tau}}{e^{s^{+}/\tau} + \sum_{n} e^{s_n/\tau}}",
 )
 @dataclass(eq=False, repr=False)
 class NTXent(Family):

@@ -24,6 +24,10 @@ from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
 
 _PAPER = "Chen, Deng & Luo, ECCV 2020"
+# The terms: the hardest of the batch, a mined negative, a mined pair that shares no anchor.
+_ONLINE = r"\max(0,\ \text{online} + \max_{n} s_n - s^{+})"
+_MINED = r"\max(0,\ \text{offline} + \hat{s} - s^{+})"
+_UNANCHORED = r"\max(0,\ \text{offline} + \tilde{s} - s^{+})"
 
 
 @dataclass(eq=False, repr=False)
@@ -77,6 +81,7 @@ class _Offline(Family):
     "off-tri",
     paper=_PAPER,
     description="adds one mined negative per query to the hardest of the batch",
+    formula=_ONLINE + r" + " + _MINED,
 )
 @dataclass(eq=False, repr=False)
 class OffTri(_Offline):
@@ -89,6 +94,7 @@ class OffTri(_Offline):
     "off-quin",
     paper=_PAPER,
     description="adds a mined negative and a mined pair that shares no anchor",
+    formula=_ONLINE + r" + " + _MINED + r" + " + _UNANCHORED,
 )
 @dataclass(eq=False, repr=False)
 class OffQuin(_Offline):
@@ -99,6 +105,8 @@ class OffQuin(_Offline):
     "adap-off-quin",
     paper=_PAPER,
     description="off-quin, the online part weighed by how the mined negative compares with it",
+    formula=r"w\," + _ONLINE + r" + " + _MINED + r" + " + _UNANCHORED + r",\quad "
+    r"w = \beta - \frac{\hat{s} - \max_{n} s_n}{\alpha}",
 )
 @dataclass(eq=False, repr=False)
 class AdapOffQuin(_Offline):

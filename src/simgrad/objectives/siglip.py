@@ -23,6 +23,8 @@ from simgrad.objectives.pairs import Pairs
     "siglip",
     paper="Zhai et al., ICCV 2023",
     description="pushes each negative by a sigmoid of its own similarity, whatever the others do",
+    formula=r"-\log \sigma(\text{scale} \cdot s^{+} + \text{offset}) "
+    r"- \sum_{n} \log \sigma(-\text{scale} \cdot s_n - \text{offset})",
 )
 @dataclass(eq=False, repr=False)
 class SigLIP(Family):

@@ -38,6 +38,13 @@ def distributed(
     """The objective of a batch that lies on several processes; None: on all there are.
 
     `check`: compare the first batch, if it is small, with one process that sees all of it.
+
+    Examples:
+        >>> images, texts = torch.randn(4, 8), torch.randn(4, 8)  # this process's share
+        >>> spread = simgrad.distributed("nt-xent")
+        >>> loss = spread(images, texts)  # of the whole batch
+        >>> bool(loss == simgrad.objective("nt-xent")(images, texts))  # here one process has it all
+        True
     """
     found = objective if isinstance(objective, Objective) else objectives.parse(objective)
     return Distributed(found, group, gradients, check)

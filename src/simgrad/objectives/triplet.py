@@ -22,6 +22,7 @@ _BLEEKER = "Bleeker & de Rijke, ECIR 2022"
     "triplet",
     paper=_BLEEKER,
     description="pushes every negative within the margin, all with weight 1",
+    formula=r"\sum_{n} \max(0,\ \text{margin} + s_n - s^{+})",
 )
 @dataclass(eq=False, repr=False)
 class Triplet(Family):
@@ -54,6 +55,7 @@ class Triplet(Family):
     "triplet-sh",
     paper=_BLEEKER,
     description="pushes the hardest negative alone, with weight 1, if it is within the margin",
+    formula=r"\max(0,\ \text{margin} + \max_{n} s_n - s^{+})",
 )
 @dataclass(eq=False, repr=False)
 class TripletSH(Family):

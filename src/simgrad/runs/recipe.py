@@ -34,7 +34,13 @@ def of_fields(schema: dict[str, Any]) -> None:
 
 
 class Recipe(Typed):
-    """What to train, on what, and how."""
+    """What to train, on what, and how.
+
+    Examples:
+        >>> recipe = simgrad.Recipe(objective="nt-xent(tau=0.05)", epochs=10, lr=1e-3)
+        >>> recipe.model, recipe.batch
+        ('vse++', 128)
+    """
 
     # What
     data: Text = Field(

@@ -57,7 +57,16 @@ _KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged o
 
 @dataclass(frozen=True)
 class Run:
-    """One training run on disk."""
+    """One training run on disk.
+
+    Examples:
+        >>> run = simgrad.Run.open("runs/first")  # as `simgrad.train` left it
+        >>> run.recipe.objective
+        'nt-xent'
+        >>> metrics = simgrad.evaluation.metrics_of(run.ranks())  # of its test
+        >>> metrics.rsum == run.test["rsum"]
+        True
+    """
 
     path: Path
 

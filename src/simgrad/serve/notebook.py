@@ -33,10 +33,13 @@ def show(
 ) -> Shown:
     """What a run finds: pictures for a sentence, captions for a picture.
 
-        simgrad.show("runs/nt-xent", "a dog on grass")
-        simgrad.show("runs/nt-xent", "photo.jpg", top=3)
-
     `run` may also be a checkpoint that `simgrad import` wrote, with the `data` to search.
+
+    Examples:
+        >>> shown = simgrad.show("runs/first", "a red heart", top=2)  # or the path of a picture
+        >>> print(shown)
+        a red heart: found
+          1  ...
     """
     path = run.path if isinstance(run, Run) else Path(run)
     searcher = _searcher(path, split, data, device, _stamp(path))

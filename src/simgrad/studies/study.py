@@ -28,7 +28,15 @@ SEAL = "study.json"  # the plan's hash, and files of one's own that the study wa
 
 @dataclass(frozen=True)
 class Study:
-    """A study on disk."""
+    """A study on disk.
+
+    Examples:
+        >>> study = simgrad.Study.open("studies/mine")  # made by `simgrad study FILE --output ...`
+        >>> [row.label for row in study.plan.rows]
+        ['triplet-sh', 'nt-xent']
+        >>> study.complete, len(study.runs)
+        (False, 0)
+    """
 
     path: Path
 

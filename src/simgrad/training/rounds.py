@@ -39,6 +39,20 @@ def train(
         round_one: of a recipe of two rounds, where the first is trained; other runs may share it.
             `folder/round1` if left out.
         log: called with a step and figures by name at every evaluation; not in a first round.
+
+    Examples:
+        >>> recipe = simgrad.Recipe(
+        ...     data="scenes(train=40, val=10, test=10, features=global)",
+        ...     model="vse++(dimension=16, word_dimension=8)",
+        ...     objective="nt-xent",
+        ...     batch=16,
+        ...     epochs=1,
+        ... )
+        >>> run = simgrad.train(recipe, "runs/first", quiet=True)
+        >>> run
+        <run first: nt-xent, seed 0, finished>
+        >>> 0 <= run.test["rsum"] <= 600
+        True
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
     recipe = trained_on(recipe.settled(), dataset)

@@ -1,0 +1,124 @@
+"""Published numbers and ours, by objective: from recipes/, which know both, and from results/."""
+
+import csv
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from repository import ROOT
+
+from simgrad.objectives import Objective, objective
+from simgrad.runs.recipe import Recipe
+from simgrad.studies.papers import beside
+from simgrad.studies.plan import Plan, Row, read_plan
+
+SHOWN = ("i2t_r1", "t2i_r1", "rsum")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table."""
+
+    objective: Objective
+    source: str  # a link, in Markdown, as seen from objectives/
+    label: str
+    data: str
+    cells: dict[str, str]
+    seeds: str = ""
+
+
+@cache
+def published() -> list[Line]:
+    """What the papers print, as far as a recipe says which objective a row of theirs is."""
+    found = []
+    for path in sorted((ROOT / "recipes").glob("*.yaml")):
+        for dataset in read_plan(path).offers:
+            plan = read_plan(path, dataset)
+            for row in plan.rows:
+                row_beside = beside(plan.published, row)
+                if not set(SHOWN) & set(row_beside.cells):
+                    continue
+                cells = dict.fromkeys(SHOWN, "") | {
+                    m: _with_spread(*c) for m, c in row_beside.cells.items() if m in SHOWN
+                }
+                link = f"[{path.stem}](../recipes/{path.name})"
+                for used in _objectives(plan, row):
+                    protocol = row_beside.protocol or dataset
+                    found.append(Line(used, link, row.label, protocol, cells))
+    return found
+
+
+def _objectives(plan: Plan, row: Row) -> list[Objective]:
+    """What a row was trained with last; of an ensemble, what its rows were."""
+    by_label = {each.label: each for each in plan.rows}
+    rows = [by_label[label] for label in dict.fromkeys(row.ensemble)] or [row]
+    specs = dict.fromkeys(_last(plan.recipe(each, 0)) for each in rows)
+    return [objective(spec) for spec in specs]
+
+
+def _last(recipe: Recipe) -> str:
+    return str((recipe.second_round or {}).get("objective", recipe.objective))
+
+
+@cache
+def ours() -> list[Line]:
+    """Means over seeds of the runs that results/ keeps: first the tuned study, then the others."""
+    return [*_tuned(), *_untuned()]
+
+
+def _tuned() -> Iterator[Line]:
+    """Folders of results/ that hold the table of a tuned study, each with its page."""
+    for path in sorted((ROOT / "results").glob("*/*/table.csv")):
+        used = _recipe_beside(path.parent)
+        rows: dict[str, dict[str, dict[str, str]]] = {}
+        with path.open(encoding="utf-8") as file:
+            for line in csv.DictReader(file):
+                rows.setdefault(line["label"], {})[line["metric"]] = line
+        link = f"[{path.parent.name}, same budget](../{_place(path.parent)}/README.md)"
+        for label, metrics in rows.items():
+            rsum = metrics["rsum"]
+            cells = {
+                name: _with_spread(float(metrics[name]["mean"]), _number(metrics[name]["std"]))
+                for name in SHOWN
+            }
+            rule = objective(used.get(label, label))
+            yield Line(rule, link, label, rsum["group"], cells, rsum["seeds"])
+
+
+def _recipe_beside(folder: Path) -> dict[str, str]:
+    """Of results/flickr8k/vse: label -> objective, as recipes/flickr8k-vse.yaml has them."""
+    path = ROOT / "recipes" / f"{folder.parent.name}-{folder.name}.yaml"
+    if not path.is_file():
+        return {}  # its rows are called by their objective
+    plan = read_plan(path)
+    return {row.label: _last(plan.recipe(row, 0)) for row in plan.rows}
+
+
+def _place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _untuned() -> Iterator[Line]:
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    with (ROOT / "results/flickr8k/runs.csv").open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            groups.setdefault((line["study"], line["label"]), []).append(line)
+    for (study, label), lines in groups.items():
+        cells = {}
+        for name in SHOWN:
+            values = [float(line[name]) for line in lines]
+            spread = statistics.stdev(values) if len(values) > 1 else None
+            cells[name] = _with_spread(statistics.mean(values), spread)
+        link = f"[{study}](../results/flickr8k/table-{study}.md)"
+        used, model = objective(lines[0]["objective"]), lines[0]["model"].partition("(")[0]
+        yield Line(used, link, label, model, cells, str(len(lines)))
+
+
+def _with_spread(mean: float, spread: float | None) -> str:
+    return f"{mean:.1f}" if spread is None else f"{mean:.1f} ± {spread:.1f}"

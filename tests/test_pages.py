@@ -1,0 +1,215 @@
+"""README and docs/: code blocks run as they stand; commands and options that they name exist."""
+
+import functools
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import tyro
+from PIL import Image
+
+import simgrad
+from simgrad.cli.options import complete_flags, registry
+from simgrad.cli.program import COMMANDS
+from simgrad.studies.plan import plan_from_dict
+from tests.test_contributing import PAGES as DECLARED_ELSEWHERE
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    )
+}
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+# -- Python
+
+
+def python_blocks(text: str) -> list[str]:
+    """Those that declare something of one's own run in a process of their own, elsewhere:
+    tests/test_contributing.py and tests/test_readme.py."""
+    blocks = [code for language, code in FENCE.findall(text) if language == "python"]
+    return [
+        code for code in blocks if not re.search(r"^@.*\b(declare|metric)\(", code, re.MULTILINE)
+    ]
+
+
+WITH_PYTHON = [name for name, text in PAGES.items() if python_blocks(text)]
+GRID = {
+    "recipe": {
+        "data": "scenes(train=40, val=10, test=10, features=global)",
+        "model": "vse++(dimension=16, word_dimension=8)",
+        "batch": 16,
+        "epochs": 1,
+    },
+    "grid": {"objective": ["triplet-sh", "nt-xent"]},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with what the pages name: a study, runs, a data set."""
+    folder, before = tmp_path_factory.mktemp("pages"), Path.cwd()
+    os.chdir(folder)
+    try:
+        study = simgrad.Study.create(plan_from_dict(GRID, "grid"), "my-study")
+        for path, recipe in study.jobs():
+            simgrad.train(recipe, path, quiet=True)
+        shutil.copytree("my-study", "studies/mine")
+        for name, run in zip("ab", sorted(Path("my-study/runs").iterdir()), strict=True):
+            shutil.copytree(run, f"runs/{name}")
+        flickr8k(Path("flickr8k"))
+        yield folder
+    finally:
+        os.chdir(before)
+
+
+def flickr8k(folder: Path) -> None:
+    """A tiny data set in Karpathy's layout."""
+    (folder / "images").mkdir(parents=True)
+    listed = []
+    for i in range(20):
+        name = f"{i}.jpg"
+        Image.new("RGB", (16, 16), (12 * i, 90, 255 - 12 * i)).save(folder / "images" / name)
+        said = [f"a picture of shade {i} seen {k} times" for k in range(5)]
+        sentences = [
+            {"raw": raw, "tokens": raw.split(), "sentid": 5 * i + k, "imgid": i}
+            for k, raw in enumerate(said)
+        ]
+        split = "test" if i % 5 == 4 else "val" if i % 5 == 3 else "train"
+        listed.append({"filename": name, "split": split, "imgid": i, "sentences": sentences,
+                       "sentids": [s["sentid"] for s in sentences]})  # fmt: skip
+    text = json.dumps({"images": listed, "dataset": "flickr8k"})
+    (folder / "dataset_flickr8k.json").write_text(text, encoding="utf-8")
+
+
+def given() -> dict[str, Any]:
+    """What the pages take as given: embeddings, similarities, a model, its inputs."""
+    torch.manual_seed(0)
+    images, texts = torch.randn(2, 20, 16, requires_grad=True).unbind()
+    metrics = [simgrad.evaluate(images.detach() + i, texts.detach(), range(20)) for i in range(6)]
+    words = simgrad.data.Vocabulary.build(["a red heart", "a blue star"], min_count=1)
+    model = torch.nn.Module()
+    model.images, model.texts = torch.nn.Linear(8, 16), torch.nn.Linear(6, 16)
+    return {
+        "simgrad": simgrad, "torch": torch, "images": images, "texts": texts,
+        "positives": torch.arange(20), "image_of_caption": list(range(20)),
+        "S": torch.nn.functional.cosine_similarity(images[:, None], texts[None], dim=2),
+        "other": metrics[1], "a": metrics[0], "b": metrics[1],
+        **{f"a{i + 1}": metrics[i] for i in range(3)},
+        **{f"b{i + 1}": metrics[3 + i] for i in range(3)},
+        "tokenizer": words, "features": torch.randn(2, 36, 2048),
+        "tokens": torch.ones(2, 4, dtype=torch.long), "lengths": torch.tensor([4, 3]),
+        "model": model, "pictures": torch.randn(20, 8), "captions": torch.randn(20, 6),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITH_PYTHON)
+def test_code_runs(name: str, place: Path) -> None:
+    """All blocks of a page, one after another."""
+    known = given()
+    for number, code in enumerate(python_blocks(PAGES[name]), 1):
+        exec(compile(code, f"{name}, block {number}", "exec"), known)
+
+
+# -- commands
+
+
+def commands(text: str) -> list[str]:
+    """Lines of code blocks that call simgrad, and code in a sentence that does."""
+    found = []
+    for language, block in FENCE.findall(text):
+        if language in ("", "bash", "sh", "console", "text"):
+            found += re.findall(r"^(?:\$ )?(simgrad .+)$", block.replace("\\\n", " "), re.MULTILINE)
+    plain = FENCE.sub("", text)
+    found += re.findall(r"^ {4}(simgrad .+)$", plain, re.MULTILINE)
+    found += [" ".join(each.split()) for each in re.findall(r"`(simgrad [^`]+)`", plain)]
+    return found
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a command, without what stands for more."""
+    line = re.sub(r"\s[|>]\s.*| #.*", "", line)
+    words = [w for w in shlex.split(line.replace("{split}", "split")) if w not in ("...", "…")]
+    while words[1:2] == ["--with"]:
+        words[1:3] = []
+    return words[1:]
+
+
+def misread(line: str) -> str:
+    """What is wrong with a command; "" if it can be typed so."""
+    words = words_of(line)
+    if not words or words[0] in ("--help", "--version", "COMMAND"):
+        return ""
+    if words[0] not in COMMANDS:
+        return f"there is no command {words[0]}"
+    if len(words) == 1:  # its name
+        return ""
+    module, function, _ = COMMANDS[words[0]]
+    command = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
+
+    @functools.wraps(command)
+    def nothing(*_: Any, **__: Any) -> None:
+        """It is only read."""
+
+    nothing.__doc__ = command.__doc__
+    try:
+        with registry():
+            tyro.cli(
+                nothing,
+                args=complete_flags(command, words[1:]),
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
+                console_outputs=False,
+            )
+    except SystemExit as ended:
+        return f"not understood (exit {ended.code})" if ended.code else ""
+    return ""
+
+
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if commands(text)])
+def test_commands_exist(name: str) -> None:
+    wrong = {line: misread(line) for line in commands(PAGES[name])}
+    assert not {line: why for line, why in wrong.items() if why}
+
+
+@pytest.mark.parametrize(
+    ("line", "is_right"),
+    [
+        ("simgrad mine RUN --depth 5", True),
+        ("simgrad mine RUN --deep 5", False),
+        ("simgrad mien RUN", False),
+        ("simgrad mine RUN --depth many", False),
+        ("simgrad --with own.py objectives # all", True),
+    ],
+)
+def test_a_wrong_command_is_found(line: str, is_right: bool) -> None:
+    assert (misread(line) == "") == is_right
+
+
+def test_make_knows_what_pages_make() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for name, text in PAGES.items():
+        for target in re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text, re.MULTILINE):
+            assert "".join(target) in targets, f"{name}: make {''.join(target)}"
+
+
+def test_what_declares_something_runs_elsewhere() -> None:
+    """No block is left out of both."""
+    elsewhere = Counter(page for page, _ in DECLARED_ELSEWHERE.values())
+    elsewhere["README.md"] = 1  # tests/test_readme.py
+    for name, text in PAGES.items():
+        blocks = [code for language, code in FENCE.findall(text) if language == "python"]
+        assert len(blocks) - len(python_blocks(text)) <= elsewhere[name], name

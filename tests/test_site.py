@@ -1,0 +1,127 @@
+"""The pages that `make docs` makes from the code, without building the site."""
+
+import contextlib
+import csv
+import importlib
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simgrad
+from simgrad.cli.program import COMMANDS
+from simgrad.objectives import objectives
+
+ROOT = Path(__file__).parents[1]
+BUILDER = ROOT / "docs" / "builder"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def builder() -> Iterator[None]:
+    """The builder's files can be imported, as MkDocs does it."""
+    pytest.importorskip("latex2mathml", reason="the extra docs is missing")
+    sys.path.insert(0, str(BUILDER))
+    yield
+    sys.path.remove(str(BUILDER))
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+@pytest.fixture(scope="module")
+def pages(builder: None) -> dict[str, str]:
+    return dict(module("objective_pages").pages())
+
+
+OWN = [entry.name for entry in objectives if entry.paper != "your own"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_an_objective_has_a_page(name: str, pages: dict[str, str]) -> None:
+    text, entry = pages[f"objectives/{name}.md"], objectives[name]
+    assert entry.paper in text
+    assert text.count("<svg") == 2
+    assert "<math" in text
+    for parameter in entry.parameters:
+        assert f"| {parameter.name} |" in text
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_its_example_prints_what_the_page_says(name: str, pages: dict[str, str]) -> None:
+    blocks = re.findall(r"```(python|text)\n(.*?)```", pages[f"objectives/{name}.md"], re.DOTALL)
+    (_, code), (_, printed) = blocks
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code, {})
+    assert out.getvalue() == printed
+
+
+def test_drawn_weights_are_the_objectives_own() -> None:
+    """triplet pushes a negative before it is the hardest, triplet-sh does not."""
+    weights = module("drawings").weights
+    near = 56  # of 160: at 0.35, within the margin, below the other negative
+    assert weights("triplet")[near].tolist() == [-2, 1, 1]
+    assert weights("triplet-sh")[near].tolist() == [-1, 0, 1]
+
+
+def test_published_and_our_numbers_find_their_objective(pages: dict[str, str]) -> None:
+    numbers = module("known_numbers")
+    bleeker = [n for n in numbers.published() if "bleeker-table1" in n.source]
+    found = {str(n.objective): n.cells["i2t_r1"] for n in bleeker if n.data == "flickr30k-1k"}
+    assert found.keys() == {"triplet", "triplet-sh", "nt-xent", "smooth-ap"}
+    assert "30.8 ± 0.7" in pages["objectives/triplet.md"]  # table 1 of the paper
+    tuned = {str(n.objective) for n in numbers.ours() if "same budget" in n.source}
+    assert tuned >= {"triplet", "triplet-sh", "nt-xent", "smooth-ap"}
+    with (ROOT / "results/flickr8k/tuned/table.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["label"] == "nt-xent"]
+    (rsum,) = [float(row["mean"]) for row in rows if row["metric"] == "rsum"]
+    assert f"| {rsum:.1f} ± " in pages["objectives/nt-xent.md"]
+
+
+def test_every_public_name_and_command_is_there() -> None:
+    reference, commands = module("reference_pages").pages(), module("command_page").page()
+    for name in simgrad.__all__:
+        assert f"[simgrad.{name}]" in reference["reference/index.md"]
+    for name in COMMANDS:
+        assert f"## simgrad {name}\n" in commands
+    assert "--absolute-margin X" in commands
+
+
+def test_links_are_turned() -> None:
+    relink = module("repository").relink
+    known = {"results/a/README.md", "contribute.md", "data.md"}
+    turned = relink("[r](../results/a/README.md#x) [d](data.md)", Path("choose.md"), known)
+    assert turned == "[r](results/a/README.md#x) [d](data.md)"
+    assert relink("[d](docs/data.md)", Path("contribute.md"), known) == "[d](data.md)"
+    assert relink("[code](../src/simgrad/core)", Path("data.md"), known) == "code"
+    assert relink("[gone](nowhere.md)", Path("data.md"), known) == "[gone](nowhere.md)"
+    assert relink("```\n[x](../README.md)\n```", Path("data.md"), known).count("../README.md") == 1
+
+
+def test_the_drawing_of_the_rooms_is_current() -> None:
+    kept = (ROOT / "docs" / "images" / "rooms.svg").read_text(encoding="utf-8")
+    assert kept == module("rooms").draw(), "python docs/builder/rooms.py makes it anew"
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_needs_no_network(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra docs is missing")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=.?(https?:[^ >]+)", text)
+        assert not loaded, f"{page.name}: {loaded}"
+
+
+def test_aliases_show_their_own_formulas() -> None:
+    shown = module("objective_pages")._formulas(objectives["circle"])
+    assert any("cir" in line for line in shown)
+    assert not any("con" in line for line in shown)
