@@ -25,7 +25,7 @@ _LARGEST_SCALE = 100.0
 
 @objectives.declare(
     "nt-xent",
-    paper="Bleeker & de Rijke, ECIR 2022",
+    paper="Chen et al., ICML 2020",
     description="pushes every negative by its softmax probability: the closer, the harder",
     formula=r"-\log \frac{e^{s^{+}/\tau}}{e^{s^{+}/\tau} + \sum_{n} e^{s_n/\tau}}",
 )

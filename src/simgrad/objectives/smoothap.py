@@ -23,7 +23,7 @@ from simgrad.objectives.pairs import Pairs
 
 @objectives.declare(
     "smooth-ap",
-    paper="Bleeker & de Rijke, ECIR 2022",
+    paper="Brown et al., ECCV 2020",
     description="pushes negatives ranked next to a positive, the more the better it is ranked",
     formula=r"1 - \frac{1}{|P|} \sum_{i \in P} \frac{1 + \sum_{j \in P, j \neq i} G_{ij}}"
     r"{1 + \sum_{j \neq i} G_{ij}},\quad G_{ij} = \sigma\left(\frac{s_j - s_i}{\tau}\right)",

@@ -15,12 +15,10 @@ from simgrad.objectives.base import objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
 
-_BLEEKER = "Bleeker & de Rijke, ECIR 2022"
-
 
 @objectives.declare(
     "triplet",
-    paper=_BLEEKER,
+    paper="Kiros et al., 2014",
     description="pushes every negative within the margin, all with weight 1",
     formula=r"\sum_{n} \max(0,\ \text{margin} + s_n - s^{+})",
 )
@@ -53,7 +51,7 @@ class Triplet(Family):
 
 @objectives.declare(
     "triplet-sh",
-    paper=_BLEEKER,
+    paper="Faghri et al., BMVC 2018",
     description="pushes the hardest negative alone, with weight 1, if it is within the margin",
     formula=r"\max(0,\ \text{margin} + \max_{n} s_n - s^{+})",
 )
