@@ -61,6 +61,19 @@ def test_eccv_caption_agrees(rankings):
             assert value > 0.02
             compared += 1
     assert compared == 2 * (3 * 3 + 3)
+    # How many first hits that are not the query's own are right by the collections.
+    for name, lists in (("cxc", gold.cxc_gts), ("eccv", gold.eccv_gts)):
+        for direction, ranked in (("i2t", i2t), ("t2i", t2i)):
+            judged = {
+                int(query): {int(c) for c in true} for query, true in lists[direction].items()
+            }
+            own = {int(q): {int(c) for c in t} for q, t in gold.coco_gts[direction].items()}
+            wrong = [q for q in judged if ranked[q][0] not in own[q]]
+            right = sum(ranked[q][0] in judged[q] for q in wrong)
+            assert wrong
+            assert found[f"{name}_{direction}_errors_right"] == pytest.approx(
+                100 * right / len(wrong)
+            )
 
 
 def test_coco_ids_that_are_missing(rankings):

@@ -14,6 +14,7 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.evaluation.evaluator import evaluate_scores
+from simgrad.evaluation.judgments import errors_that_are_right
 from simgrad.evaluation.metrics import metrics_of, summary
 from simgrad.evaluation.pool import Pool
 from simgrad.evaluation.ranks import ranks_from_rivals
@@ -33,7 +34,8 @@ def evaluate_coco(
 
     `image_ids` and `caption_ids` are COCO's own numbers of the rows and columns. Names are
     `coco_5k_i2t_r1`, `cxc_t2i_r5`, `eccv_i2t_map_at_r`, ...: the names of `Metrics` behind the
-    collection's.
+    collection's. `eccv_i2t_errors_right`: of the images that ECCV Caption judged and whose first
+    caption is not their own, the share, in %, for which it is right by ECCV Caption.
     """
     gold = _gold()
     ordered_captions = [int(i) for i in gold.coco_ids]
@@ -65,6 +67,11 @@ def evaluate_coco(
     for (name, direction), truth in truths.items():
         found = summary(pool.positions(truth, direction), recalls)
         values |= {f"{name}_{direction}_{key}": value for key, value in found.items()}
+    own = Truth.of(pairing, np.arange(len(pairing)))
+    sides = {"i2t": (scores, own), "t2i": (scores.transposed(), own.transposed())}
+    for (name, direction), truth in truths.items():
+        share = errors_that_are_right(*sides[direction], truth)
+        values[f"{name}_{direction}_errors_right"] = share
     return values
 
 

@@ -74,26 +74,26 @@ def retrieval_by_found(
     own = Truth.of(image_of_caption, np.arange(len(image_of_caption)))
     truth = own.joined(Truth.of(found[:, 0], found[:, 1]))
     values = {"found_pairs": float(len(truth.query) - len(own.query))}
-    values |= errors_that_are_right(scores, own, truth)
+    values["i2t_errors_right"] = errors_that_are_right(scores, own, truth)
+    values["t2i_errors_right"] = errors_that_are_right(
+        scores.transposed(), own.transposed(), truth.transposed()
+    )
     if len(unsure):
         scores = Without(scores, torch.from_numpy(unsure))
     return values | _both(scores, truth, "found", recalls)
 
 
-def errors_that_are_right(scores: Scores, own: Truth, truth: Truth) -> dict[str, float]:
-    """Of the queries whose first candidate is not their own: the share, in %, where it is true."""
-    values = {}
-    sides = (("i2t", scores, own, truth), ("t2i", scores.transposed(), own.transposed(),
-             truth.transposed()))  # fmt: skip
-    for way, similarities, marked, known in sides:
-        first = np.concatenate(
-            [block.argmax(1).cpu().numpy() for _, _, block in similarities.blocks()]
-        )
-        key = np.arange(len(first)) * similarities.num_captions + first
-        wrong = ~np.isin(key, marked.query * similarities.num_captions + marked.candidate)
-        right = np.isin(key, known.query * similarities.num_captions + known.candidate) & wrong
-        values[f"{way}_errors_right"] = float(100 * right.sum() / max(1, wrong.sum()))
-    return values
+def errors_that_are_right(scores: Scores, own: Truth, truth: Truth) -> float:
+    """Of the rows that somebody judged, and whose first candidate is not their own: the share, in
+    %, where it is true all the same."""
+    first = np.concatenate([block.argmax(1).cpu().numpy() for _, _, block in scores.blocks()])
+    key = np.arange(len(first)) * scores.num_captions + first
+    wrong = ~np.isin(key, own.query * scores.num_captions + own.candidate)
+    wrong &= np.isin(np.arange(len(first)), truth.query)
+    there = truth.candidate >= 0
+    true = truth.query[there] * scores.num_captions + truth.candidate[there]
+    right = np.isin(key, true) & wrong
+    return float(100 * right.sum() / max(1, wrong.sum()))
 
 
 def retrieval_by_meaning(
