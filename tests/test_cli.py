@@ -1,8 +1,6 @@
 """The command line as a stranger meets it: help without riddles, mistakes answered plainly."""
 
 import re
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from simgrad.cli import program as cli
 from simgrad.cli import train as command
 from simgrad.models import models
+from tests.processes import simgrad
 
 
 def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -102,11 +101,7 @@ def test_a_warning_is_told_without_code(
     vectors = np.arange(24.0).reshape(6, 4)
     file = tmp_path / "embeddings.npz"
     np.savez(file, images=vectors, texts=vectors, image_of_caption=np.arange(6))
-    done = subprocess.run(
-        [sys.executable, "-m", "simgrad.cli", "evaluate", str(file)],
-        capture_output=True,
-        text=True,
-    )
+    done = simgrad("evaluate", str(file))
     assert done.returncode == 0
     assert done.stderr.startswith("simgrad: these vectors differ in length")
     assert ".py" not in done.stderr

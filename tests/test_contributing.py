@@ -4,8 +4,6 @@ The examples are those of CONTRIBUTING.md and of the pages it names.
 """
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 from PIL import Image
 
 from simgrad.runs.run import Run
+from tests import processes
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -44,11 +43,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def simgrad(place: Path, *words: str, own: bool = True) -> str:
+def simgrad(place: Path, *words: str) -> str:
     """What a command prints; declarations stay in its process."""
     files = [word for name in PAGES for word in ("--with", str(place / f"{name}.py"))]
-    command = [sys.executable, "-m", "simgrad.cli", *(files if own else []), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = processes.simgrad(*files, *words)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from PIL import Image
 
 import simgrad
 from simgrad.data import open_dataset
+from tests import processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -47,14 +46,7 @@ class Hour:
         assert words[0] == "simgrad"
         unknown = [w for w in words if w.startswith("--") and w not in self.known]
         assert not unknown or unknown == ["--help"], f"{command}: nobody has named {unknown}"
-        done = subprocess.run(
-            [sys.executable, "-m", "simgrad.cli", *words[1:]],
-            cwd=self.folder,
-            env={**os.environ, "COLUMNS": "80"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = processes.simgrad(*words[1:], cwd=self.folder, env={**os.environ, "COLUMNS": "80"})
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         self.known += done.stdout + done.stderr

@@ -1,11 +1,10 @@
 """What the README says is so: its code runs as written, its table is the declarations'."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from simgrad.objectives import objectives
+from tests.processes import script
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
@@ -25,7 +24,7 @@ model, pictures, captions = Model(), torch.randn(16, 20), torch.randn(16, 30)
 def run(code: str, folder: Path) -> str:
     path = folder / "example.py"
     path.write_text(code, encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+    done = script(path)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

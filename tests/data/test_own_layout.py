@@ -1,11 +1,11 @@
 """A layout of one's own, from one file outside: recognised, listed, read (trained on in
 ../test_contributing.py)."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+
+from tests.processes import Told, simgrad
 
 # What docs/data.md shows, with features instead of pictures so that training is quick.
 NOTES = '''
@@ -50,10 +50,9 @@ def _write(folder: Path, ending: str = ".notes") -> Path:
     return folder
 
 
-def _simgrad(tmp_path: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+def _simgrad(tmp_path: Path, *words: str) -> Told:
     (tmp_path / "notes.py").write_text(NOTES)
-    command = [sys.executable, "-m", "simgrad.cli", "--with", str(tmp_path / "notes.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True)
+    return simgrad("--with", str(tmp_path / "notes.py"), *words)
 
 
 def test_it_is_listed_recognised_and_checked(tmp_path: Path) -> None:

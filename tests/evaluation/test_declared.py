@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.evaluation import METRICS, Metric, check_metric, headlines, metric, metric_of
 from simgrad.evaluation.declared import DIRECTIONS, per_query
 from simgrad.evaluation.ranks import Positions
+from tests.processes import script
 
 
 @pytest.mark.parametrize(
@@ -141,9 +140,7 @@ def test_a_metric_of_ones_own_is_everywhere(tmp_path: Path):
         "report|run|--output|report.html",
         "evaluate|run|run",
     ]
-    told = subprocess.run(
-        [sys.executable, "steps.py", *steps], cwd=tmp_path, capture_output=True, text=True
-    )
+    told = script(tmp_path / "steps.py", *steps, cwd=tmp_path)
     assert told.returncode == 0, told.stderr[-2000:]
     listed, evaluated, _, _, compared = told.stdout.split("=====")[:5]
     assert "i2t_precisionK, t2i_precisionK" in listed

@@ -1,22 +1,20 @@
 """A model of one's own, from a file: listed, explained, trained and evaluated like any other."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from simgrad.models import load
 from simgrad.runs.run import Run
+from tests import processes
 
 PAGE = Path(__file__).parents[2] / "docs/models.md"
 
 
 def simgrad(*arguments: str) -> str:
     """What the command line prints, in a process of its own: declarations stay there."""
-    command = [sys.executable, "-m", "simgrad.cli", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = processes.simgrad(*arguments)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

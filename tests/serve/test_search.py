@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from simgrad.serve.gallery import Gallery
 from simgrad.serve.index import place_of
 from simgrad.serve.search import Searcher
 from simgrad.training import train
+from tests.processes import at_once
 from tests.serve.conftest import DATA
 
 
@@ -206,10 +205,8 @@ def test_a_bare_checkpoint_searches_the_data_it_is_given(
 def test_two_processes_at_once(runs: dict[str, Path], tmp_path: Path) -> None:
     run = tmp_path / "copy"
     shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
-    start = "from simgrad.cli.program import main; main()"
-    command = [sys.executable, "-c", start, "search", str(run), "a star", "--json"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
-    answers = [json.loads(process.communicate(timeout=100)[0]) for process in both]
+    command = ("search", str(run), "a star", "--json")
+    answers = [json.loads(told.stdout) for told in at_once(command, command)]
     assert answers[0]["images"] == answers[1]["images"]
     assert not list(run.rglob("*.tmp"))
 

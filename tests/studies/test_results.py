@@ -3,8 +3,6 @@
 import csv
 import importlib
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from simgrad.runs.run import Run, write_info
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
+from tests.processes import script
 
 RESULTS = Path(__file__).parents[2] / "results" / "flickr8k"
 AOQ: dict[str, Any] = {
@@ -76,7 +75,7 @@ def recorded(study: str) -> list[dict[str, str]]:
 
 
 def run(*command: Path | str) -> str:
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True)
+    done = script(*command)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

@@ -3,8 +3,6 @@
 import csv
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from simgrad.studies.table import (
 )
 from simgrad.studies.worker import work
 from simgrad.training import Run
+from tests.processes import simgrad
 
 SMALL: dict[str, Any] = {
     "title": "small",
@@ -262,11 +261,8 @@ def test_a_study_remembers_files_of_one_s_own(own_file: Path, tmp_path: Path) ->
     environment = {k: v for k, v in os.environ.items() if k != "SIMGRAD_WITH"}
 
     def count() -> tuple[int, str]:
-        command = ["simgrad.cli", "cocos", "study/runs/double-s0", "--batches", "1"]
-        done = subprocess.run(
-            [sys.executable, "-m", *command],
-            cwd=tmp_path, env=environment, capture_output=True, text=True,
-        )  # fmt: skip
+        command = ["cocos", "study/runs/double-s0", "--batches", "1"]
+        done = simgrad(*command, cwd=tmp_path, env=environment)
         return done.returncode, done.stdout + done.stderr
 
     code, said = count()
