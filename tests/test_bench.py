@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "benchmarks" / "common.py").write_text("# helpers: no run\n")
     monkeypatch.setattr(bench, "FOLDER", tmp_path / "benchmarks")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(bench.gc, "collect", lambda: 0)  # a second each, for toys
     before = list(sys.path)
     yield tmp_path / "benchmarks"
     sys.path[:] = before

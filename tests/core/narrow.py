@@ -137,7 +137,7 @@ for name in ("arange", "arange.start", "arange.start_step", "linspace", "randper
 # -- what users do
 
 DEVICE = f"{NAME}:0"
-DATA = "scenes(train=24, val=12, test=12, features=global)"
+DATA = "scenes(train=4, val=3, test=5, features=global)"  # every operation is slow here
 
 
 def refusal(_: Path) -> None:
@@ -195,15 +195,16 @@ def evaluation(_: Path) -> None:
 def training(folder: Path) -> None:
     """A run with GradCache, stopped and resumed; evaluated and searched."""
     recipe = simgrad.Recipe(
-        data=DATA, model="vse++(dimension=16, word_dimension=8)", batch=8, micro_batch=3,
-        epochs=2, objective="goal(triplet=cir, pair=sig-ms)", device=DEVICE,
+        data=DATA, model="vse++(dimension=8, word_dimension=4)", batch=8, micro_batch=3,
+        epochs=2, objective="goal(triplet=cir, pair=sig-ms)", device=DEVICE, min_count=1,
+        workers=0,
     )  # fmt: skip
     simgrad.train(recipe, folder / "run", quiet=True, stop_after=0.0)
     run = simgrad.train(recipe, folder / "run", quiet=True)
     assert run.info["status"] == "finished", run.info
     trained = open_trained(folder / "run", device=DEVICE)
     assert next(trained.model.parameters()).device.type == NAME
-    assert len(model_system(trained).scores.same_images or range(12)) == 12
+    assert len(model_system(trained).scores.same_images or range(5)) == 5
     assert "scene-" in str(simgrad.show(run, "a red heart", device=DEVICE))
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,7 @@ def imports(text: str) -> set[str]:
     return found
 
 
+@cache
 def imported_below(*folders: str) -> set[str]:
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     assert files

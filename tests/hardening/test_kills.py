@@ -17,17 +17,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_is_killed_twelve_times(tmp_path: Path) -> None:
+def test_a_run_is_killed_four_times(tmp_path: Path) -> None:
     torment = Torment(run_job(), tmp_path)
-    torment(12)
-    assert torment.kills >= 12
+    torment(4)
+    assert torment.kills >= 4
     assert torment.completed >= 1
 
 
-def test_a_study_is_killed_eight_times(tmp_path: Path) -> None:
+def test_a_study_is_killed_three_times(tmp_path: Path) -> None:
     torment = Torment(study_job(), tmp_path)
-    torment(8)
-    assert torment.kills >= 8
+    torment(3)
+    assert torment.kills >= 3
     assert torment.completed >= 1
 
 

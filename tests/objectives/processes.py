@@ -1,5 +1,6 @@
 """A group of processes that wait for work: starting them takes seconds, so many tests share one."""
 
+import multiprocessing
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+
+from tests.processes import LOADED
 
 PATIENCE = 120  # seconds that a piece of work may take
 
@@ -54,7 +56,8 @@ class Workers:
     def _start(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         meeting = Path(self._folder.name) / "meeting"
-        context = mp.get_context("spawn")
+        context: Any = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(LOADED)
         for rank in range(self.count):
             here, there = context.Pipe()
             given = rank, self.count, meeting.as_uri(), there

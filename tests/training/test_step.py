@@ -1,6 +1,7 @@
 """A step: GradCache, AOQ's draws, schedules and half precision against the plain way."""
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from simgrad.analysis import attention
 from simgrad.core.errors import InputError
-from simgrad.data import Sampler, open_dataset
+from simgrad.data import Sampler, Split, open_dataset
 from simgrad.data.batches import Source
 from simgrad.data.vocabulary import Vocabulary
 from simgrad.mining import Candidates, mine
@@ -31,9 +32,14 @@ DATA = {
 }
 
 
-def make(model: str, recipe: Recipe) -> tuple[Step, Source]:
+@cache
+def read(model: str) -> tuple[Split, Vocabulary]:
     split = open_dataset(DATA[model]).split("train")
-    vocabulary = Vocabulary.build(split.captions, min_count=1)
+    return split, Vocabulary.build(split.captions, min_count=1)
+
+
+def make(model: str, recipe: Recipe) -> tuple[Step, Source]:
+    split, vocabulary = read(model)
     assert split.features is not None
     shape = split.features.shape
     kind: Any = "features" if len(shape) == 1 else "regions"
