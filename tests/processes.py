@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 COMMANDS = ("program", "train", "report", "evaluate", "features", "search", "datasets", "cocos")
 LOADED = ["torch.distributed", "simgrad", "simgrad.training.loop", "pytest"]
 LOADED += [f"simgrad.cli.{name}" for name in COMMANDS]
+LOADED += ["torch._dynamo", "pandas", "pyarrow.dataset"]  # by a first optimizer, and tables
 
 
 class Told(NamedTuple):
@@ -31,62 +32,93 @@ def simgrad(
     *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: float = 300
 ) -> Told:
     """`simgrad WORDS` in a process of its own: what it declares stays there."""
-    return _ended(_begun(None, words, cwd, env), seconds)
+    return _told(_Command("simgrad.cli", words, cwd, env), seconds)
 
 
 def script(*words: Path | str, cwd: Path | None = None, seconds: float = 300) -> Told:
     """`python FILE WORDS` in a process of its own."""
     file, *rest = map(str, words)
-    return _ended(_begun(file, tuple(rest), cwd, None), seconds)
+    return _told(_Command(file, tuple(rest), cwd), seconds)
 
 
 def at_once(*commands: tuple[str, ...], seconds: float = 300) -> list[Told]:
     """Several `simgrad WORDS`, side by side."""
-    begun = [_begun(None, words, None, None) for words in commands]
-    return [_ended(one, seconds) for one in begun]
+    begun = [_Command("simgrad.cli", words) for words in commands]
+    return [_told(one, seconds) for one in begun]
 
 
-def _begun(
-    file: str | None, words: tuple[str, ...], cwd: Path | None, env: Mapping[str, str] | None
-) -> tuple[Any, tempfile.TemporaryDirectory[str]]:
-    folder = tempfile.TemporaryDirectory()
-    given = folder.name, str(cwd or Path.cwd()), dict(os.environ if env is None else env)
-    context: Any = multiprocessing.get_context("forkserver")
+class _Command:
+    """`python -m MODULE WORDS` or `python FILE WORDS`, on its way."""
+
+    def __init__(
+        self, what: str, words: tuple[str, ...], cwd: Path | None = None,
+        env: Mapping[str, str] | None = None, log: str | None = None,
+    ) -> None:  # fmt: skip
+        self.folder = tempfile.TemporaryDirectory()
+        self.out, self.err = (log or f"{self.folder.name}/{name}" for name in ("out", "err"))
+        given = str(cwd or Path.cwd()), dict(os.environ if env is None else env), what, words
+        # Not a daemon: it may have processes of its own that read data.
+        self.process = forking().Process(target=_run, args=(self.out, self.err, *given))
+        self.process.start()
+
+
+class ForkedPopen:
+    """What simgrad.studies.engine asks of subprocess.Popen for its workers."""
+
+    def __init__(
+        self, command: list[str], env: Mapping[str, str], stdout: Any, stderr: Any
+    ) -> None:
+        _, dash, module, *words = command
+        assert dash == "-m"
+        assert stdout is stderr
+        self._command = _Command(module, tuple(words), env=env, log=stdout.name)
+        self._process = self._command.process
+
+    def poll(self) -> int | None:
+        return self._process.exitcode  # type: ignore[no-any-return]
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def wait(self) -> None:
+        self._process.join()
+
+
+def forking() -> Any:
+    """Like the module `multiprocessing`; processes are forked from one that has imported all."""
+    context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LOADED)
-    # Not a daemon: it may have processes of its own that read data.
-    one = context.Process(target=_command, args=(*given, file, words))
-    one.start()
-    return one, folder
+    return context
 
 
-def _ended(begun: tuple[Any, tempfile.TemporaryDirectory[str]], seconds: float) -> Told:
-    one, folder = begun
-    with folder as place:
-        one.join(seconds)
-        late = one.exitcode is None
+def _told(begun: _Command, seconds: float) -> Told:
+    process = begun.process
+    with begun.folder:
+        process.join(seconds)
+        late = process.exitcode is None
         if late:
-            one.kill()
-            one.join()
-        out, err = ((Path(place) / name).read_text("utf-8") for name in ("out", "err"))
+            process.kill()
+            process.join()
+        out, err = (Path(path).read_text("utf-8") for path in (begun.out, begun.err))
         assert not late, f"still at work after {seconds} s\n{out}\n{err}"
-        return Told(one.exitcode, out, err)
+        return Told(process.exitcode, out, err)
 
 
-def _command(
-    folder: str, cwd: str, environment: dict[str, str], file: str | None, words: tuple[str, ...]
+def _run(
+    out: str, err: str, cwd: str, environment: dict[str, str], what: str, words: tuple[str, ...]
 ) -> None:
     """In the child: its output goes to files, as whatever it starts writes there too."""
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(Path(folder) / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
-    sys.argv = [file or "simgrad", *words]
-    if file is None:
-        runpy.run_module("simgrad.cli", run_name="__main__", alter_sys=False)
+    sys.argv = [what, *words]
+    if what.endswith(".py"):
+        sys.path.insert(0, str(Path(what).parent))
+        runpy.run_path(what, run_name="__main__")
     else:
-        sys.path.insert(0, str(Path(file).parent))
-        runpy.run_path(file, run_name="__main__")
+        runpy.run_module(what, run_name="__main__")
 
 
 def together(work: Callable[..., None], world: int, *given: Any, seconds: float = 120) -> None:
@@ -110,9 +142,9 @@ def together(work: Callable[..., None], world: int, *given: Any, seconds: float 
 
 def started(work: Callable[..., None], count: int, *given: Any) -> list[Any]:
     """Processes that do `work(rank, *given)`, on their way."""
-    context: Any = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(LOADED)
-    crew = [context.Process(target=work, args=(rank, *given), daemon=True) for rank in range(count)]
+    crew = [
+        forking().Process(target=work, args=(rank, *given), daemon=True) for rank in range(count)
+    ]
     for one in crew:
         one.start()
     return crew

@@ -26,6 +26,7 @@ from simgrad.studies.study import Study
 from simgrad.studies.verdict import outlook, verdict
 
 pytest.importorskip("optuna")
+pytestmark = pytest.mark.usefixtures("forked_workers")
 
 DATA = "scenes(train=60, val=20, test=20, features=global)"
 TABLE = ("table.csv", "table.json", "table.md", "answer.txt", "full-run.yaml")
@@ -58,7 +59,7 @@ def outcome(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def done(forked_workers: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = small(tmp_path_factory.mktemp("choose") / "whole")
     choose(str(folder))
     return folder

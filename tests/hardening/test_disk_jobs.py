@@ -122,7 +122,7 @@ def test_no_space_in_the_cache(
 def test_no_space_for_the_features_of_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    split = open_dataset("scenes(train=3000, val=5, test=5, size=32)").split("train")
+    split = open_dataset("scenes(train=1000, val=5, test=5, size=32)").split("train")
     with disk(tmp_path / "cache", "size=16k") as one:
         monkeypatch.setenv("SIMGRAD_CACHE", str(one.path))
         with pytest.raises(DiskError, match="no space left"):

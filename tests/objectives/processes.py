@@ -1,6 +1,5 @@
 """A group of processes that wait for work: starting them takes seconds, so many tests share one."""
 
-import multiprocessing
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tests.processes import LOADED
+from tests.processes import forking
 
 PATIENCE = 120  # seconds that a piece of work may take
 
@@ -56,8 +55,7 @@ class Workers:
     def _start(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         meeting = Path(self._folder.name) / "meeting"
-        context: Any = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(LOADED)
+        context = forking()
         for rank in range(self.count):
             here, there = context.Pipe()
             given = rank, self.count, meeting.as_uri(), there

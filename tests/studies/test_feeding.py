@@ -115,7 +115,7 @@ def test_such_rows_train_on_the_embedded_world(tmp_path: Path) -> None:
         batch=64,
         workers=0,
     )
-    small = wanted.fast().on_embedded(train=20, val=5, test=5)
+    small = wanted.fast().on_embedded(train=6, val=3, test=3)
     study = Study.create(dataclasses.replace(small, seeds=(0,)), tmp_path / "study")
     assert work(study, log=print) == 0
     assert all(Run(path).finished for path, _ in study.jobs())

@@ -26,6 +26,7 @@ from tests import trees
 from tests.studies.test_settings import CASES, TABLES
 
 # By table: (images tested, captions tested, folds) on each data set.
+pytestmark = pytest.mark.usefixtures("forked_workers")
 F30K, COCO5K, COCO1K = (1_000, 5_000, 1), (5_000, 25_000, 1), (5_000, 25_000, 5)
 _FLICKR = "region_norm=false, batch_norm=true, published_axis=true"
 VSRN = {

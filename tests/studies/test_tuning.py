@@ -37,6 +37,7 @@ from simgrad.studies.worker import work
 from simgrad.training import Run
 
 pytest.importorskip("optuna")
+pytestmark = pytest.mark.usefixtures("forked_workers")
 
 SMALL: dict[str, Any] = {
     "title": "small",

@@ -20,6 +20,8 @@ from simgrad.training import Run, train
 from simgrad.training.loop import Training
 from tests.studies.test_study import SMALL, plan
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 
 def test_a_first_round_is_trained_once_for_all_rows(tmp_path: Path) -> None:
     second = {"epochs": 1, "depth": 20}

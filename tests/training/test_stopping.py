@@ -2,16 +2,15 @@
 
 import os
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.multiprocessing as mp
 
 from simgrad.runs.recipe import Recipe
 from simgrad.training import Run, distributed, train
 from simgrad.training.loop import Step
+from tests.processes import free_port, started
 from tests.training.conftest import DATA
 
 ASKED_AT = 7
@@ -44,12 +43,10 @@ def work(rank: int, port: int, folder: str) -> None:
 
 
 def test_a_signal_to_one_process_stops_all_at_the_same_step(tmp_path: Path, weights: Any) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.start_processes(  # type: ignore[no-untyped-call]
-        work, (port, str(tmp_path)), nprocs=2, start_method="spawn"
-    )
+    crew = started(work, 2, free_port(), str(tmp_path))
+    for one in crew:
+        one.join(120)
+    assert [one.exitcode for one in crew] == [0, 0]
     whole, parts = Run(tmp_path / "whole"), Run(tmp_path / "parts")
     assert parts.finished
     assert parts.info["steps"] == whole.info["steps"] == 20
