@@ -121,7 +121,7 @@ def test_judging_keeps_other_lines_and_names_runs_without_weights(
 ) -> None:
     output = tmp_path / "judgments.csv"
     output.write_text("study,label\nvsrn,triplet\n")
-    told = run(RESULTS / "judge.py", tmp_path, output, folder / "goal", "--processes", "2")
+    told = run(RESULTS / "judge.py", tmp_path, output, folder / "goal", "--processes", "1")
     assert told.count("it has no weights") == 2
     assert lines(output) == [{"study": "vsrn", "label": "triplet"}]
 

@@ -301,7 +301,13 @@ class Double(Objective):
 """
 
 
-def test_two_processes_share_the_work(tmp_path: Path) -> None:
+def test_a_worker_is_started_as_users_start_it(tmp_path: Path) -> None:
+    study = Study.create(plan(grid={"objective": ["triplet"]}, seeds=1), tmp_path / "study")
+    run_local(study, processes=1, quiet=True)
+    assert [run.finished for run in study.runs] == [True], failures(study)
+
+
+def test_two_processes_share_the_work(forked_workers: None, tmp_path: Path) -> None:
     study = Study.create(plan(), tmp_path / "study")
     run_local(study, processes=2, quiet=True)
     assert all(Run(path).finished for path, _ in study.jobs())
