@@ -112,8 +112,12 @@ def learn(spec: str, features: str, lr: float, steps: int, objective: str) -> fl
     return float((found.argmax(1) == torch.arange(IMAGES)).float().mean())
 
 
-@pytest.mark.parametrize("objective", ["triplet-sh", "goal(triplet=cir, pair=sig-ms)"])
-@pytest.mark.parametrize("name", MODELS)
+# Models see similarities' gradients alone: one shows that both kinds of objective reach it.
+OBJECTIVES = ("triplet-sh", "goal(triplet=cir, pair=sig-ms)")
+CASES = [("vse++", OBJECTIVES[1]), *((name, OBJECTIVES[i % 2]) for i, name in enumerate(MODELS))]
+
+
+@pytest.mark.parametrize(("name", "objective"), CASES)
 def test_every_model_learns(name: str, objective: str) -> None:
     """Chance is 1 in 64."""
     assert learn(*MODELS[name], objective) > 0.2

@@ -92,10 +92,11 @@ def test_search_mine_and_count_without_training(clip: Path, tmp_path: Path, caps
 def test_a_stopped_run_ends_as_one_that_was_not(
     clip: Path, tmp_path: Path, weights: Any, settings: str
 ) -> None:
-    whole = train(recipe(clip, settings), tmp_path / "whole", quiet=True)
-    stopped = train(recipe(clip, settings), tmp_path / "stopped", quiet=True, stop_after=0)
+    wanted = recipe(clip, settings, data="scenes(train=12, val=5, test=5)")  # three steps an epoch
+    whole = train(wanted, tmp_path / "whole", quiet=True)
+    stopped = train(wanted, tmp_path / "stopped", quiet=True, stop_after=0)
     assert not stopped.finished
-    again = train(recipe(clip, settings), tmp_path / "stopped", quiet=True)
+    again = train(wanted, tmp_path / "stopped", quiet=True)
     assert again.finished
     one, other = weights(whole.path), weights(again.path)
     assert one.keys() == other.keys()
