@@ -58,7 +58,7 @@ def test_so_many_threads_for_a_while() -> None:
 def test_a_resumed_run_computes_with_as_many_threads_as_it_began_with(
     small: Any, scenes: Any, tmp_path: Path
 ) -> None:
-    recipe, before = small(), torch.get_num_threads()
+    recipe, before = small(epochs=1, batch=150), torch.get_num_threads()  # two steps
     with threads(before + 1):
         train(recipe, tmp_path / "run", dataset=scenes, quiet=True, stop_after=0.0)
     assert Run(tmp_path / "run").info["threads"] == before + 1
