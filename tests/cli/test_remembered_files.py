@@ -1,9 +1,9 @@
 """A study file finds the user's own file that the folder it goes on in was begun with."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.processes import simgrad
 
 OWN = """
 import simgrad
@@ -27,11 +27,8 @@ def test_it_need_not_be_named_again(tmp_path: Path) -> None:
     environment = {**os.environ, "SIMGRAD_CACHE": str(tmp_path / "cache")}
 
     def study(*words: str) -> str:
-        command = [sys.executable, "-m", "simgrad.cli", *words, "study", "plan.yaml"]
-        command += ["--output", "study", "--processes", "1"]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-        )
+        command = (*words, "study", "plan.yaml", "--output", "study", "--processes", "1")
+        done = simgrad(*command, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stderr
 
