@@ -31,7 +31,7 @@ def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
     with building:
         dataset, asked = begin_data(recipe, None, shared)
         seen = Look(
-            data=repr(dataset).strip("<>").removeprefix("data set "),
+            data=repr(dataset).strip("<>").removeprefix("Dataset "),
             tested=str(asked or "nothing: the data have no test split"),
         )
         try:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.models.networks.backbone_weights import read
-from simgrad.models.networks.parts import pretrained_folder, weights_place, where_to_put
+from simgrad.models.networks.parts import pretrained_folder, quiet, weights_place, where_to_put
 from simgrad.models.networks.processing import read_pictures
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
@@ -116,9 +116,10 @@ def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
             model = transformers.AutoModel.from_config(config)
         else:
-            model = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32
-            )
+            with quiet():
+                model = transformers.AutoModel.from_pretrained(
+                    folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32
+                )
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0][:160]
         raise InputError(f"{folder}: not a vision model of transformers ({reason}).") from None
@@ -181,7 +182,9 @@ def from_timm(name: str, weights: str | Path | None, untrained: bool) -> TimmNet
             "and give weights=FILE."
         ) from None
     if weights is not None:
-        _, unknown = model.load_state_dict(read(Path(weights)), strict=False)
-        if len(unknown) > 4:  # more than a classifier's
-            raise InputError(f"{weights}: not the weights of timm:{name} ('{unknown[0]}').")
+        missing, unknown = model.load_state_dict(read(Path(weights)), strict=False)
+        missing = [key for key in missing if not key.endswith("num_batches_tracked")]
+        if missing or len(unknown) > 4:  # more than a classifier's
+            wrong = f"'{missing[0]}' is missing" if missing else f"'{unknown[0]}' is unknown"
+            raise InputError(f"{weights}: not the weights of timm:{name}: {wrong}.")
     return TimmNetwork(model)
