@@ -13,10 +13,10 @@ from tests.studies.world import World
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Everything but training images is of full size."""
+    """Tests are of full size; there are few images to train on and to choose by."""
     root = tmp_path_factory.mktemp("small")
-    trees.flickr30k(root, train=40, pictures=40 + 1_014 + 1_000)
-    trees.coco(root, train=30, restval=20)
+    trees.flickr30k(root, train=40, val=20, pictures=40 + 20 + 1_000)
+    trees.coco(root, train=30, restval=20, val=20)
     trees.vocabularies(root)
     with pytest.MonkeyPatch.context() as patch:
         for name, train in (("f30k", 40), ("coco", 50)):

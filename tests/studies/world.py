@@ -7,11 +7,11 @@ from typing import Any
 
 from simgrad.data import open_dataset
 from simgrad.data.base import Dataset
-from simgrad.studies.engine import run_local
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, Row
 from simgrad.studies.study import Study
+from simgrad.studies.worker import work
 from tests.studies.test_settings import TABLES
 
 
@@ -70,6 +70,6 @@ def run_short(
     changes = {"epochs": 1, "device": "cpu", "workers": 0, **more}
     plan = narrow(dataclasses.replace(plan, rows=rows, seeds=seeds), model or {}, **changes)
     study = Study.create(plan, folder)
-    run_local(study, processes=1, quiet=True)
+    assert work(study) == 0
     assert complete_ensembles(study, "cpu") == []
     return study
