@@ -143,7 +143,7 @@ def test_every_recipe_opens_data_and_model_on_whole_trees(
     assert told.count("NOT like ours") == 0
     if BESIDE[path.stem]:
         assert f"{name}, " in told
-        assert f"(beside {BESIDE[path.stem]} rows)" in told
+        assert f"(rows with them: {BESIDE[path.stem]})" in told
     labels = [row.label for row in read_plan(path, name).rows]
     assert all(label in told for label in labels)
     weights = re.findall(r"(?:pictures|regions) [\dx ]+?  +([\d,]+) ", told)
@@ -173,7 +173,7 @@ def test_missing_weights_are_named_and_all_else_is_opened(
     assert "test: 1,000 images, 5,000 captions, pictures" in told.out
     assert "test: 1,000 images, 5,000 captions, features 36 x 4" in told.out
     assert "published vocabulary f30k_vocab.pkl" in told.out
-    assert "(beside 8 rows)" in told.out
+    assert "(rows with them: 8)" in told.out
     assert "30 + 15" in told.out
 
 

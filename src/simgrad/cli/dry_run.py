@@ -1,6 +1,7 @@
 """What a study would do, without training: both rounds of every row, its test, whose settings."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
@@ -115,7 +116,8 @@ def _averages(plan: Plan) -> None:
     for row in plan.rows:
         if row.ensemble:
             same = len(set(row.ensemble)) == 1
-            of = f"{row.ensemble[0]}, other seeds" if same else ", ".join(row.ensemble)
+            several = f"{row.ensemble[0]}, {len(row.ensemble)} seeds"
+            of = several if same else ", ".join(row.ensemble)
             rows.append((row.label, of, str(row.ensembles(len(plan.seeds)))))
     if rows:
         say("")
@@ -176,32 +178,54 @@ def _published(plan: Plan) -> list[str]:
             told = f"{found.dataset}, {test}{'' if fits else ': NOT like ours'}"
             kinds[told] = kinds.get(told, 0) + 1
     table = plan.published["table"]
-    return [f"published: {table}, {told} (beside {count} rows)" for told, count in kinds.items()]
+    return [
+        f"published: {table}, {told} (rows with them: {count})" for told, count in kinds.items()
+    ]
 
 
 def _sources(plan: Plan) -> None:
     """Where every setting is from, once for rows that share them."""
-    told: dict[tuple[str, str], list[str]] = {}
+    told: dict[_Told, list[Row]] = {}
     for row in plan.rows:
         if row.ensemble or not row.source:
             continue
         for number, recipe in enumerate(_rounds(plan, row), 1):
-            for setting in published_settings(row.source, plan.dataset, recipe, number).values():
-                if setting.system:  # what holds for all of them is in the file
-                    when = f" ({setting.when})" if setting.when else ""
-                    text = f"{setting.field}{when}: {print_value(setting.value)}"
-                    told.setdefault((text, setting.source), []).append(row.group or row.label)
+            for each in published_settings(row.source, plan.dataset, recipe, number).values():
+                if each.system:  # what holds for all of them is in the file
+                    value = str(print_value(each.value))
+                    key = _Told(each.field, each.when, value, each.source)
+                    told.setdefault(key, []).append(row)
     if not told:
         return
-    by_groups: dict[str, list[tuple[str, str]]] = {}
-    for (text, source), groups in told.items():
-        by_groups.setdefault(", ".join(dict.fromkeys(groups)), []).append((f"  {text}", source))
+    by_names: dict[str, list[tuple[str, str]]] = {}
+    for one, rows in told.items():
+        when = f" ({one.when})" if one.when else ""
+        line = (f"  {one.field}{when}: {one.value}", one.source)
+        by_names.setdefault(", ".join(_names(one, rows, told)), []).append(line)
     say("", "Settings, and where each is from:")
-    for groups, lines in by_groups.items():
+    for names, lines in by_names.items():
         say("")
-        print_table((groups, "from"), sorted(lines))
+        print_table((names, "from"), sorted(lines))
     say("")
     say_wrapped("All else: the lines without a system of simgrad/studies/published/settings.csv.")
+
+
+class _Told(NamedTuple):
+    field: str
+    when: str
+    value: str
+    source: str
+
+
+def _names(one: _Told, rows: list[Row], told: dict[_Told, list[Row]]) -> list[str]:
+    """Groups, where all their rows that a setting can be about have it, else single rows."""
+    about: dict[str, set[str]] = {}  # group -> rows with some setting of that round or objective
+    for other, having in told.items():
+        for row in having if other.when == one.when else ():
+            about.setdefault(row.group, set()).add(row.label)
+    have = {row.label for row in rows}
+    whole = {group for group, labels in about.items() if group and labels <= have}
+    return list(dict.fromkeys(row.group if row.group in whole else row.label for row in rows))
 
 
 def _rounds(plan: Plan, row: Row) -> list[Recipe]:
