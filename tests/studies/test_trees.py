@@ -196,7 +196,18 @@ def test_whole_trees_are_known_and_looked_at(
     told = capsys.readouterr().out
     assert "31,783" in told
     assert "123,287" in told
-    assert "x-vlm-4m" in told  # the one thing that is missing
+    tables = told.split("missing\n")[1].split("Pretrained")[0].splitlines()
+    assert {line.split()[-1] for line in tables if line} == {"nothing"}
+    assert "--dry-run" in told
+
+
+def test_what_a_tree_lacks_is_named_by_table(
+    small: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets(str(small.root))
+    told = capsys.readouterr().out
+    lacking = [line.split()[0] for line in told.splitlines() if line.endswith("x-vlm-4m")]
+    assert lacking == ["goal-table6"] * 2
 
 
 @pytest.mark.slow
