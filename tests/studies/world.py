@@ -41,6 +41,8 @@ def narrow(plan: Plan, model: dict[str, Any], **changes: Any) -> Plan:
         config = plan.model(row)
         known = {each.name for each in dataclasses.fields(config)}
         tiny: Any = {name: value for name, value in _TINY.items() if name in known} | model
+        if plan.recipe(row, 0).start_from is not None:
+            tiny = {}  # the checkpoint's are small
         found = {"model": str(dataclasses.replace(config, **tiny)), **changes}
         again = plan.recipe(row, 0).second_round
         if again is not None:

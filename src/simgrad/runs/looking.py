@@ -9,7 +9,7 @@ from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
 from simgrad.models import RetrievalModel
 from simgrad.runs.outside import draw_of
-from simgrad.runs.prepare import begin_data, building, first_model, require_fitting
+from simgrad.runs.prepare import begin_data, building, first_model, require_together
 from simgrad.runs.recipe import Recipe
 
 
@@ -36,7 +36,7 @@ def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
         )
         try:
             tokenizer, model = _model_once(recipe, dataset, shared)
-            require_fitting(recipe, dataset, asked, model)
+            require_together(recipe, dataset, asked, model)
         except InputError as error:
             return dataclasses.replace(seen, problem=str(error))
     if recipe.candidates is not None:

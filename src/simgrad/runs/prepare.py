@@ -106,7 +106,7 @@ def _begin(
     """Data, tokenizer and model, refused where they do not go together."""
     dataset, asked = begin_data(recipe, dataset, kept)
     tokenizer, model = first_model(recipe, dataset, kept)
-    require_fitting(recipe, dataset, asked, model)
+    require_together(recipe, dataset, asked, model)
     return dataset, tokenizer, model
 
 
@@ -123,7 +123,7 @@ def begin_data(
     return dataset, what_is_tested(recipe, dataset)
 
 
-def require_fitting(
+def require_together(
     recipe: Recipe, dataset: Dataset, asked: Tested | None, model: RetrievalModel
 ) -> None:
     """Refuse a model that cannot read the data or do what the recipe asks of it."""

@@ -126,6 +126,8 @@ def pretrained_folder(source: str, option: str, wanted: str = "") -> Path:
 
 
 def _from_hub(source: str, option: str, wanted: str) -> Path:
+    if source.startswith((".", "/", "~")):
+        raise InputError(f"{option}={source}: there is no such folder.")
     todo = where_to_put(source, wanted or "config.json and model.safetensors")
     message = (
         f"{option}={source}: neither a folder here nor to be had from the hub. {todo}, or into "
