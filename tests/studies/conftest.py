@@ -11,18 +11,22 @@ from tests import standins, trees
 from tests.studies.world import World
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Tests are of full size; there are few images to train on and to choose by."""
+@pytest.fixture(scope="session")
+def small_tree(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("small")
     trees.flickr30k(root, train=40, val=20, pictures=40 + 20 + 1_000)
     trees.coco(root, train=30, restval=20, val=20)
     trees.vocabularies(root)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, train in (("f30k", 40), ("coco", 50)):
-            few = dataclasses.replace(BENCHMARKS[name], train=(train,))
-            patch.setitem(BENCHMARKS, name, few)
-        yield World(root)
+    return World(root)
+
+
+@pytest.fixture
+def small(small_tree: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Tests are of full size; there are few images to train on and to choose by."""
+    for name, train in (("f30k", 40), ("coco", 50)):
+        few = dataclasses.replace(BENCHMARKS[name], train=(train,))
+        monkeypatch.setitem(BENCHMARKS, name, few)
+    return small_tree
 
 
 @pytest.fixture(scope="session")
