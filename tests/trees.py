@@ -31,26 +31,36 @@ def caption(image: int, k: int) -> str:
     return f"a {' '.join(words)}"
 
 
-def flickr30k(root: Path, train: int = F30K["train"], pictures: int = F30K_PICTURES) -> Path:
+def flickr30k(
+    root: Path,
+    train: int = F30K["train"],
+    val: int = F30K["val"],
+    pictures: int = F30K_PICTURES,
+) -> Path:
     """ROOT/f30k with pictures, ROOT/f30k_precomp with regions; fewer where tests must be fast."""
     names = [f"{1_000_000 + 7 * i}.jpg" for i in range(F30K_PICTURES)]
     _pictures(root / "f30k" / "flickr30k-images", names[:pictures])
     images, row = [], 0
-    for split, count in {**F30K, "train": train}.items():
+    for split, count in {**F30K, "train": train, "val": val}.items():
         for _ in range(count):
             images.append(_karpathy(row, names[row], split, 5))
             row += 1
     _json(root / "f30k" / "dataset_flickr30k.json", images, "flickr30k")
     precomputed = root / "f30k_precomp"
-    for split, count in (("train", train), ("dev", 1_014), ("test", 1_000)):
+    for split, count in (("train", train), ("dev", val), ("test", 1_000)):
         _precomputed(precomputed, split, count)
     return root
 
 
-def coco(root: Path, train: int = COCO["train"], restval: int = COCO["restval"]) -> Path:
+def coco(
+    root: Path,
+    train: int = COCO["train"],
+    restval: int = COCO["restval"],
+    val: int = COCO["val"],
+) -> Path:
     """ROOT/coco with pictures, ROOT/coco_precomp with regions; fewer where tests must be fast."""
     images, files, row = [], [], 0
-    for split, count in {**COCO, "train": train, "restval": restval}.items():
+    for split, count in {**COCO, "train": train, "restval": restval, "val": val}.items():
         folder = "train2014" if split == "train" else "val2014"
         for _ in range(count):
             name = f"COCO_{folder}_{row:012d}.jpg"
@@ -63,7 +73,7 @@ def coco(root: Path, train: int = COCO["train"], restval: int = COCO["restval"])
     _json(root / "coco" / "dataset_coco.json", images, "coco")
     precomputed = root / "coco_precomp"
     whole = train + restval
-    for split, count in (("train", whole), ("dev", 5_000), ("test", 1_000), ("testall", 5_000)):
+    for split, count in (("train", whole), ("dev", val), ("test", 1_000), ("testall", 5_000)):
         _precomputed(precomputed, split, count)
     return root
 

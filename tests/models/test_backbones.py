@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from simgrad.core.errors import InputError
@@ -315,6 +316,14 @@ def test_timm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         backbone("timm:other")
     torch.save(FakeTimm().state_dict(), tmp_path / "w.pth")
     assert isinstance(backbone("timm:net", tmp_path / "w.pth"), Backbone)
+    torch.save({"conv.bias": torch.zeros(4)}, tmp_path / "half.pth")
+    with pytest.raises(InputError, match=r"'conv\.weight' is missing"):
+        backbone("timm:net", tmp_path / "half.pth")
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path))
+    put = tmp_path / "weights" / "timm--net.safetensors"
+    put.parent.mkdir()
+    save_file({**FakeTimm().state_dict(), "conv.bias": torch.full((4,), 7.0)}, put)
+    assert backbone("timm:net").state_dict()["network.model.conv.bias"].tolist() == [7.0] * 4
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(InputError, match=r"simgrad\[timm\]"):
         backbone("timm:net")

@@ -1,29 +1,23 @@
 """Recipes on trees with the names and numbers of Flickr30k and COCO: what is tested, beside which
 published numbers, with which form of VSRN and which schedule."""
 
-import dataclasses
-from collections.abc import Iterator
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simgrad.cli.datasets import datasets
 from simgrad.cli.study import study as command
 from simgrad.core.errors import InputError
-from simgrad.data import open_dataset
-from simgrad.data.base import Dataset
 from simgrad.data.benchmarks import BENCHMARKS, benchmark_of, find_tree
 from simgrad.runs.tested import what_is_tested
-from simgrad.studies.engine import run_local
-from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.papers import beside
 from simgrad.studies.placing import placed, places
-from simgrad.studies.plan import Plan, read_plan
-from simgrad.studies.study import Study
+from simgrad.studies.plan import Plan, Row, read_plan
 from simgrad.studies.table import build_table, printed
 from tests import trees
 from tests.studies.test_settings import CASES, TABLES
+from tests.studies.world import World, run_short
 
 # By table: (images tested, captions tested, folds) on each data set.
 pytestmark = pytest.mark.usefixtures("forked_workers")
@@ -59,42 +53,27 @@ SCHEDULES = {
 }
 
 
+VOCABULARIES: dict[str, str | None] = {
+    "vse++": "_vocab.pkl",
+    "vsrn": "_precomp_vocab.pkl",
+    "bfan": "_precomp_vocab.json",
+    "scan": "_precomp_vocab.json",
+    "vse-infinity": None,
+    "x-vlm": None,
+}
+SEEDS = {"bleeker": 5, "goal": 3, "aoq": 2, "aoq-supplement3": 1}
+# Rows that stand beside published ones; of AOQ's normal draws nothing is published.
+BESIDE = {
+    "aoq-main-coco": 12, "aoq-main-f30k": 6, "aoq-supplement-draws": 0, "aoq-supplement1": 1,
+    "aoq-supplement2": 5, "aoq-supplement3": 4, "bleeker-table1": 8, "bleeker-table2": 4,
+    "bleeker-table3": 2, "bleeker-table4": 2, "goal-appendix1": 6, "goal-appendix2": 30,
+    "goal-appendix3": 30, "goal-table2": 6, "goal-table3": 30, "goal-table4": 30,
+    "goal-table5": 30, "goal-table6": 8,
+}  # fmt: skip
+
+
 def expected(stem: str, name: str) -> tuple[int, int, int]:
     return F30K if name == "f30k" else COCO1K if stem.startswith("aoq") else COCO5K
-
-
-@dataclasses.dataclass
-class World:
-    root: Path
-    opened: dict[str, Dataset] = dataclasses.field(default_factory=dict)
-
-    def dataset(self, path: str) -> Dataset:
-        if path not in self.opened:
-            self.opened[path] = open_dataset(path)
-        return self.opened[path]
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Everything but training images is of full size."""
-    root = tmp_path_factory.mktemp("small")
-    trees.flickr30k(root, train=40, pictures=20)
-    trees.coco(root, train=30, restval=20)
-    trees.vocabularies(root)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, train in (("f30k", 40), ("coco", 50)):
-            few = dataclasses.replace(BENCHMARKS[name], train=(train,))
-            patch.setitem(BENCHMARKS, name, few)
-        yield World(root)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> World:
-    root = tmp_path_factory.mktemp("whole")
-    trees.flickr30k(root)
-    trees.coco(root)
-    trees.vocabularies(root)
-    return World(root)
 
 
 def check(world: World, path: Path, name: str) -> None:
@@ -102,32 +81,44 @@ def check(world: World, path: Path, name: str) -> None:
     plan = placed(path, place)
     paper = path.stem.split("-")[0]
     assert (plan.dataset, place.known) == (name, BENCHMARKS[name])
+    assert len(plan.seeds) == SEEDS.get(path.stem, SEEDS[paper])
+    assert sum(bool(row.published) for row in plan.rows) == BESIDE[path.stem]
     for row in plan.rows:
         recipe = plan.recipe(row, 0)
         paper_row = beside(plan.published, row)
         if row.published:
             assert paper_row.comparable(recipe), row.label
             assert paper_row.dataset == name
-        if row.ensemble:
-            continue
-        asked = what_is_tested(recipe, world.dataset(recipe.data))
-        assert asked is not None
-        found = asked.to_dict()
-        assert (found["images"], found["captions"], found["folds"]) == expected(path.stem, name)
-        assert benchmark_of(world.dataset(recipe.data)) == BENCHMARKS[name]
-        config = plan.model(row)
-        if config.name == "vsrn":
-            assert str(config) == VSRN[paper, name]
-        schedule = (recipe.epochs, recipe.decay_every, recipe.lr)
-        if not recipe.objective.startswith("smooth-ap"):
-            assert schedule == SCHEDULES[paper, config.name, name], row.label
-        if recipe.vocabulary is not None:
-            assert Path(recipe.vocabulary).is_file(), recipe.vocabulary
-            assert Path(recipe.vocabulary).name.startswith(name)
-        if config.reads == "regions":
-            assert recipe.data == str(world.root / f"{name}_precomp")
-        else:
-            assert recipe.data.endswith(BENCHMARKS[name].splits)
+        if not row.ensemble:
+            check_row(world, plan, row, paper, name)
+
+
+def check_row(world: World, plan: Plan, row: Row, paper: str, name: str) -> None:
+    recipe, config = plan.recipe(row, 0), plan.model(row)
+    data = world.dataset(recipe.data)
+    asked = what_is_tested(recipe, data)
+    assert asked is not None
+    found = asked.to_dict()
+    assert (found["images"], found["captions"], found["folds"]) == expected(paper, name)
+    assert benchmark_of(data) == BENCHMARKS[name]
+    if config.name == "vsrn":
+        assert str(config) == VSRN[paper, name]
+    schedule = SCHEDULES[paper, config.name, name]
+    if recipe.objective.startswith("smooth-ap"):  # five times as many epochs of a fifth
+        schedule = (5 * schedule[0], 5 * schedule[1], schedule[2])
+    assert (recipe.epochs, recipe.decay_every, recipe.lr) == schedule, row.label
+    if recipe.second_round is not None:
+        again = recipe.round_two()
+        epochs = 20 if config.name == "vsrn" else 15
+        assert (again.epochs, again.decay_every, again.lr, again.depth) == (epochs, 10, 2e-4, 300)
+    words = VOCABULARIES[config.name]
+    assert recipe.vocabulary == (words and str(world.root / "vocab" / f"{name}{words}"))
+    assert words is None or Path(str(recipe.vocabulary)).is_file()
+    assert recipe.rerank == ({"f30k": 128, "coco": 256}[name] if config.name == "x-vlm" else None)
+    if config.reads == "regions":
+        assert recipe.data == str(world.root / f"{name}_precomp")
+    else:
+        assert recipe.data.endswith(BENCHMARKS[name].splits)
 
 
 @pytest.mark.parametrize(("path", "name"), CASES, ids=lambda x: getattr(x, "stem", x))
@@ -137,8 +128,53 @@ def test_every_recipe_on_small_trees(small: World, path: Path, name: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "name"), CASES, ids=lambda x: getattr(x, "stem", x))
-def test_every_recipe_on_whole_trees(whole: World, path: Path, name: str) -> None:
+def test_every_recipe_opens_data_and_model_on_whole_trees(
+    whole: World, pretrained: Path, path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the command: it fails where a row cannot be run."""
     check(whole, path, name)
+    command(str(path), data=str(whole.root), only=name, dry_run=True)
+    told = capsys.readouterr().out
+    images, captions, folds = expected(path.stem, name)
+    assert f"{images:,} images, {captions:,} captions" in told
+    assert ("mean over 5 folds" in told) == (folds == 5)
+    train = {"f30k": "train: 29,000 images", "coco": "train: 113,287 images"}[name]
+    assert train in told
+    assert told.count("NOT like ours") == 0
+    if BESIDE[path.stem]:
+        assert f"{name}, " in told
+        assert f"(rows with them: {BESIDE[path.stem]})" in told
+    labels = [row.label for row in read_plan(path, name).rows]
+    assert all(label in told for label in labels)
+    weights = re.findall(r"(?:pictures|regions) [\dx ]+?  +([\d,]+) ", told)
+    assert weights  # of models that were built
+    assert "–" not in told
+
+
+def test_missing_weights_are_named_and_all_else_is_opened(
+    small: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
+    path = next(p for p in TABLES if p.stem == "goal-table6")
+    with pytest.raises(InputError, match="8 of 8 rows"):
+        command(str(path), data=str(small.root), only="f30k", dry_run=True)
+    told = capsys.readouterr()
+    for place in ("resnet152.pth", "bert-base-uncased", "weights/x-vlm-4m", "simgrad import"):
+        assert place in told.err
+    assert str(tmp_path / "weights") in told.err
+    assert "test: 1,000 images, 5,000 captions, pictures" in told.out
+    assert "test: 1,000 images, 5,000 captions, features 36 x 4" in told.out
+    assert "published vocabulary f30k_vocab.pkl" in told.out
+    assert "(rows with them: 8)" in told.out
+    assert "30 + 15" in told.out
 
 
 @pytest.mark.slow
@@ -160,45 +196,18 @@ def test_whole_trees_are_known_and_looked_at(
     told = capsys.readouterr().out
     assert "31,783" in told
     assert "123,287" in told
-    assert "x-vlm-4m" in told  # the one thing that is missing
+    tables = told.split("missing\n")[1].split("Pretrained")[0].splitlines()
+    assert {line.split()[-1] for line in tables if line} == {"nothing"}
+    assert "--dry-run" in told
 
 
-_TINY = {"dimension": 4, "word_dimension": 4, "captioner_dimension": 4, "layers": 1}
-
-
-def narrow(plan: Plan, **changes: Any) -> Plan:
-    """With models so small that a CPU goes through all training captions in a minute."""
-    rows = []
-    for row in plan.rows:
-        config = plan.model(row)
-        known = {field.name for field in dataclasses.fields(config)}
-        tiny: Any = {name: value for name, value in _TINY.items() if name in known}
-        made = dataclasses.replace(config, **tiny)
-        rows.append(row.with_changes(model=str(made), **changes))
-    return dataclasses.replace(plan, rows=tuple(rows))
-
-
-def only_rows(plan: Plan, *labels: str) -> Plan:
-    return dataclasses.replace(plan, rows=tuple(r for r in plan.rows if r.label in labels))
-
-
-def run_short(
-    world: World,
-    stem: str,
-    name: str,
-    folder: Path,
-    *labels: str,
-    seeds: tuple[int, ...] = (0, 1),
-    **more: Any,
-) -> Study:
-    """A few steps of some rows of a table on a tree, and their tests."""
-    path = next(p for p in TABLES if p.stem == stem)
-    (place,) = places((name,), str(world.root), only=name)
-    plan = narrow(only_rows(placed(path, place), *labels), epochs=1, device="cpu", **more)
-    study = Study.create(dataclasses.replace(plan, seeds=seeds), folder)
-    run_local(study, processes=1, quiet=True)
-    assert complete_ensembles(study, "cpu") == []
-    return study
+def test_what_a_tree_lacks_is_named_by_table(
+    small: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets(str(small.root))
+    told = capsys.readouterr().out
+    lacking = [line.split()[0] for line in told.splitlines() if line.endswith("x-vlm-4m")]
+    assert lacking == ["goal-table6"] * 2
 
 
 @pytest.mark.slow

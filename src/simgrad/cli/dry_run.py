@@ -1,12 +1,13 @@
 """What a study would do, without training: both rounds of every row, its test, whose settings."""
 
-import sys
 from pathlib import Path
+from typing import NamedTuple
 
-from simgrad.core.console import print_table, say
+from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, print_value
 from simgrad.evaluation.protocols import find_protocol
+from simgrad.runs.looking import Look
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.looking import look_at, told_once
 from simgrad.studies.papers import beside
@@ -21,43 +22,106 @@ def dry_run(plan: Plan, opened: bool = True) -> None:
     Not `opened`: no data were given, so that it says what the file says.
     """
     seen = look_at(plan) if opened else [(row, None) for row in plan.rows if not row.ensemble]
-    rows, data, tests, words, broken = [], [], [], [], []
+    trained, data, tests, words, broken = [], [], [], [], []
     for row, found in seen:
         if isinstance(found, InputError):
-            broken.append((row.label, str(found)))
+            broken.append((row, str(found)))
             continue
         recipe = plan.recipe(row, plan.seeds[0])
-        sizes, test = (_READS[plan.model(row).reads], "", ""), _defined(recipe)
-        if found is not None:
-            sizes = (found.images, f"{found.parameters:,}", f"{found.words:,}")
-            test = found.tested
-            data.append((row.label, found.data))
-        rows.append((row.label, *sizes, *_schedule(recipe)))
+        trained.append((row, 1, (*_read(plan, row, found), *_schedule(recipe))))
         if recipe.second_round is not None:
-            rows.append(("  second round", "", "", "", *_schedule(recipe.round_two())))
-        tests.append((row.label, _test(recipe, test)))
-        words.append((row.label, _words(recipe)))
-    for row in plan.rows:
-        if row.ensemble:
-            count = row.ensembles(len(plan.seeds))
-            line = f"mean of {', '.join(row.ensemble)} ({count})"
-            rows.append((row.label, line, *[""] * (len(rows[0]) - 2 if rows else 0)))
+            again = _schedule(recipe.round_two())
+            trained.append((row, 2, (*[""] * len(_COLUMNS[opened]), *again)))
+        tests.append((row, _test(recipe, _defined(recipe) if found is None else found.tested)))
+        words.append((row, _words(plan, row, recipe)))
+        if found is not None:
+            data.append((row, found.data))
+            if found.problem is not None:
+                broken.append((row, found.problem))
+    say_wrapped(_title(plan))
     if plan.tune is not None:
         _show_space(plan)
-    if rows:
-        head = ("row", "reads", "weights", "words", "objective", "epochs", "batch", "lr", "decay")
-        print_table(head, rows, title=_title(plan))
+    _objectives(plan)
+    if trained:
+        say("")
+        head = ("", *_COLUMNS[opened], "epochs", "batch", "lr", "lr/10 every")
+        print_table(head, _by_groups(trained))
+    _averages(plan)
+    say("")
     for name, told in (("data", data), ("test", tests), ("words", words)):
-        same = len({text for _, text in told}) == 1
-        for line in [told[0][1]] if same else told_once(told):
-            print(f"{name}: {line}")
+        for line in _by_rows(told):
+            say_wrapped(f"{name}: {line}")
     for line in _published(plan):
-        print(line)
+        say_wrapped(line)
     _sources(plan)
-    for line in told_once(broken):
-        print(line, file=sys.stderr)
+    for line in _by_rows(broken, always=True):
+        say_wrapped(line, stderr=True)
     if broken:
         raise InputError(f"{len(broken)} of {len(seen)} rows cannot be run.")
+
+
+_COLUMNS = {True: ("reads", "weights", "words"), False: ("reads",)}
+
+
+def _objectives(plan: Plan) -> None:
+    """What each row is trained with."""
+    rows = []
+    for row in plan.rows:
+        if not row.ensemble:
+            recipes = _rounds(plan, row)
+            rows.append((row.label, ", then ".join(recipe.objective for recipe in recipes)))
+    say("")
+    print_table(("row", "objective"), rows)
+
+
+def _by_groups(trained: list[tuple[Row, int, tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    """One line for a group whose rows are all trained alike in a round, else one for each row."""
+    kinds: dict[tuple[str, int], set[tuple[str, ...]]] = {}
+    for row, round, cells in trained:
+        kinds.setdefault((row.group, round), set()).add(cells)
+    lines = []
+    for row, round, cells in trained:
+        alike = row.group and len(kinds[row.group, round]) == 1
+        name = row.group if alike else row.label
+        lines.append((name if round == 1 else f"{name}, second round", *cells))
+    return list(dict.fromkeys(lines))
+
+
+def _read(plan: Plan, row: Row, found: Look | None) -> tuple[str, ...]:
+    """What a row's model sees of an image, its size, and the words that it knows."""
+    kind = _READS[plan.model(row).reads]
+    if plan.recipe(row, plan.seeds[0]).augment is not None:
+        kind = "pictures"  # features cannot be cropped
+    if found is None:
+        return (kind,)
+    if found.problem is not None:
+        return kind, "–", "–"
+    return found.images, f"{found.parameters:,}", f"{found.words:,}"
+
+
+def _by_rows(told: list[tuple[Row, str]], always: bool = False) -> list[str]:
+    """Each text once, with the groups or rows that it is about, unless it is about all."""
+    if not always and len({text for _, text in told}) == 1:
+        return [told[0][1]]
+    texts: dict[str, set[str]] = {}
+    for row, text in told:
+        texts.setdefault(row.group, set()).add(text)
+    named = [(r.group if r.group and len(texts[r.group]) == 1 else r.label, t) for r, t in told]
+    return told_once(list(dict.fromkeys(named)))
+
+
+def _averages(plan: Plan) -> None:
+    """Rows that are means of other rows' similarities."""
+    rows = []
+    for row in plan.rows:
+        if row.ensemble:
+            same = len(set(row.ensemble)) == 1
+            several = f"{row.ensemble[0]}, {len(row.ensemble)} seeds"
+            of = several if same else ", ".join(row.ensemble)
+            rows.append((row.label, of, str(row.ensembles(len(plan.seeds)))))
+    if rows:
+        say("")
+        print_table(("mean similarities", "of", "how many"), rows)
 
 
 _READS = {"global": "pictures or features", "regions": "regions", "pixels": "pictures"}
@@ -75,13 +139,13 @@ def _title(plan: Plan) -> str:
 
 
 def _schedule(recipe: Recipe) -> tuple[str, ...]:
-    """Objective, epochs, batch, rate and when it falls."""
+    """Epochs, batch, rate and when it falls."""
     epochs, rate = str(recipe.epochs), print_value(recipe.lr)
     if recipe.finetune_epochs:
         epochs += f" + {recipe.finetune_epochs}"
         rate += f", {print_value(recipe.finetune_lr)}"
-    decay = f"/10 every {recipe.decay_every}" if recipe.decay == "step" else recipe.decay
-    return recipe.objective, epochs, str(recipe.batch), rate, decay
+    decay = str(recipe.decay_every) if recipe.decay == "step" else recipe.decay
+    return epochs, str(recipe.batch), rate, decay
 
 
 def _test(recipe: Recipe, tested: str) -> str:
@@ -90,12 +154,15 @@ def _test(recipe: Recipe, tested: str) -> str:
     return f"{tested}, first {recipe.rerank or 'candidates'} of a query ranked again"
 
 
-def _words(recipe: Recipe) -> str:
+def _words(plan: Plan, row: Row, recipe: Recipe) -> str:
     if recipe.start_from is not None:
         return f"those of {Path(recipe.start_from).name}, whose weights it starts from"
-    if recipe.vocabulary is None:
-        return "from the training captions, or the model's own word pieces"
-    return f"published vocabulary {Path(recipe.vocabulary).name}"
+    if recipe.vocabulary is not None:
+        return f"published vocabulary {Path(recipe.vocabulary).name}"
+    own = plan.model(row).tokenizer_needs
+    if own.network is not None:
+        return f"word pieces of {own.network[1]}"
+    return "made from the training captions"
 
 
 def _published(plan: Plan) -> list[str]:
@@ -111,27 +178,54 @@ def _published(plan: Plan) -> list[str]:
             told = f"{found.dataset}, {test}{'' if fits else ': NOT like ours'}"
             kinds[told] = kinds.get(told, 0) + 1
     table = plan.published["table"]
-    return [f"published: {table}, {told} (beside {count} rows)" for told, count in kinds.items()]
+    return [
+        f"published: {table}, {told} (rows with them: {count})" for told, count in kinds.items()
+    ]
 
 
 def _sources(plan: Plan) -> None:
     """Where every setting is from, once for rows that share them."""
-    told: dict[tuple[str, str, str], list[str]] = {}
+    told: dict[_Told, list[Row]] = {}
     for row in plan.rows:
         if row.ensemble or not row.source:
             continue
         for number, recipe in enumerate(_rounds(plan, row), 1):
-            found = published_settings(row.source, plan.dataset, recipe, number)
-            for setting in found.values():
-                if setting.system:  # what holds for all of them is in the file
-                    value = print_value(setting.value)
-                    key = (setting.field, str(value), setting.source)
-                    told.setdefault(key, []).append(row.group or row.label)
-    if told:
-        rows = [(", ".join(dict.fromkeys(groups)), *key) for key, groups in told.items()]
+            for each in published_settings(row.source, plan.dataset, recipe, number).values():
+                if each.system:  # what holds for all of them is in the file
+                    value = str(print_value(each.value))
+                    key = _Told(each.field, each.when, value, each.source)
+                    told.setdefault(key, []).append(row)
+    if not told:
+        return
+    by_names: dict[str, list[tuple[str, str]]] = {}
+    for one, rows in told.items():
+        when = f" ({one.when})" if one.when else ""
+        line = (f"  {one.field}{when}: {one.value}", one.source)
+        by_names.setdefault(", ".join(_names(one, rows, told)), []).append(line)
+    say("", "Settings, and where each is from:")
+    for names, lines in by_names.items():
         say("")
-        print_table(("rows", "setting", "value", "from"), sorted(rows), title="Sources")
-        say("All else: the lines without a system of simgrad/studies/published/settings.csv.")
+        print_table((names, "from"), sorted(lines))
+    say("")
+    say_wrapped("All else: the lines without a system of simgrad/studies/published/settings.csv.")
+
+
+class _Told(NamedTuple):
+    field: str
+    when: str
+    value: str
+    source: str
+
+
+def _names(one: _Told, rows: list[Row], told: dict[_Told, list[Row]]) -> list[str]:
+    """Groups, where all their rows that a setting can be about have it, else single rows."""
+    about: dict[str, set[str]] = {}  # group -> rows with some setting of that round or objective
+    for other, having in told.items():
+        for row in having if other.when == one.when else ():
+            about.setdefault(row.group, set()).add(row.label)
+    have = {row.label for row in rows}
+    whole = {group for group, labels in about.items() if group and labels <= have}
+    return list(dict.fromkeys(row.group if row.group in whole else row.label for row in rows))
 
 
 def _rounds(plan: Plan, row: Row) -> list[Recipe]:

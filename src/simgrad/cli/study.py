@@ -101,12 +101,16 @@ def study(
                 f"{path} is about {about}: give the data with --data (docs/reproduce.md), or "
                 "`--data scenes` to try it on the embedded world."
             )
-        for name in [only] if only else several[0][0].offers:
+        for number, name in enumerate([only] if only else several[0][0].offers):
+            if number:
+                say("")
             look(adapt(read_plan(path, name), fast=fast, seeds=seeds, trials=trials), opened=False)
         return
-    for chosen, folder in several:
+    for number, (chosen, folder) in enumerate(several):
         chosen = adapt(chosen, fast=fast, seeds=seeds, device=device, trials=trials)
         if dry_run:
+            if number:
+                say("")
             look(chosen)
             continue
         made = Study.create(chosen, folder)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from simgrad.core.console import print_table, say
+from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.data.arrays import open_features
 from simgrad.data.benchmarks import BENCHMARKS, IN_TREES, Benchmark, Tree
 from simgrad.studies.plan import Plan, Row, read_plan
@@ -32,6 +32,10 @@ def print_tree(told: dict[str, Any], recipes: Path) -> None:
     say("")
     lines = [(name, "; ".join(gone) or "nothing") for name, gone in told["tables"].items()]
     print_table(("table", "missing"), lines)
+    say_wrapped(
+        "\nPretrained networks (ResNet, ViT, BERT, WSL) lie elsewhere: `simgrad study RECIPE --data"
+        f" {told['root']} --dry-run` names those that are missing, and where to put them."
+    )
 
 
 def _forms(tree: Tree, name: str) -> list[dict[str, str]]:

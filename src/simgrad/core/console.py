@@ -5,6 +5,7 @@ through here is read as markup, and no character in it steers the terminal.
 """
 
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -49,6 +50,18 @@ def say(*lines: str, stderr: bool = False) -> None:
     stream = sys.stderr if stderr else sys.stdout
     for line in lines:
         print(plain(line), file=stream, flush=stderr)
+
+
+def say_wrapped(text: str, stderr: bool = False) -> None:
+    """Print lines that may be long: on a terminal broken at words, further lines set in."""
+    out = console(stderr)
+    for line in text.split("\n"):
+        start = line[: len(line) - len(line.lstrip())] + "  "
+        broken = textwrap.wrap(
+            plain(line), min(out.width, _WHOLE), subsequent_indent=start, break_on_hyphens=False,
+            break_long_words=False,
+        )  # fmt: skip
+        say(*(broken or [""]), stderr=stderr)
 
 
 def print_table(

@@ -102,7 +102,10 @@ def _state(model: torch.nn.Module) -> dict[str, Tensor]:
 
 def _description(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise InputError(f"{folder}: there is no such checkpoint folder.")
+        raise InputError(
+            f"{folder}: there is no such checkpoint folder. Training makes one; `simgrad import "
+            f"FILE --to {folder}` makes one of a published file."
+        )
     path = folder / DESCRIPTION
     if not path.is_file():
         raise InputError(f"{folder}: no {DESCRIPTION} in it, so it is not a finished checkpoint.")

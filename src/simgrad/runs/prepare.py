@@ -25,9 +25,8 @@ from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, mod
 from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
 from simgrad.runs.honouring import require_honoured, require_same_model
-from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.tested import what_is_tested
+from simgrad.runs.tested import Tested, what_is_tested
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
 _RESIDENT = {"cpu": 2 * 2**30, "cuda": 16 * 2**30}
@@ -105,46 +104,32 @@ def _begin(
     recipe: Recipe, dataset: Dataset | None, kept: dict[Any, Any]
 ) -> tuple[Dataset, Any, RetrievalModel]:
     """Data, tokenizer and model, refused where they do not go together."""
+    dataset, asked = begin_data(recipe, dataset, kept)
+    tokenizer, model = first_model(recipe, dataset, kept)
+    require_together(recipe, dataset, asked, model)
+    return dataset, tokenizer, model
+
+
+def begin_data(
+    recipe: Recipe, dataset: Dataset | None, kept: dict[Any, Any]
+) -> tuple[Dataset, Tested | None]:
+    """The data and what is tested of them, refused where they cannot be trained or tested on."""
     _check_candidates(recipe)
     _check_select(recipe)
     dataset = opened(recipe, kept, dataset)
     train, val = dataset.split("train"), dataset.split("val")
     if not len(train.captions) or not len(val.captions):
         raise InputError(f"{recipe.data}: the train and val splits must not be empty.")
-    tokenizer, model = _model(recipe, dataset, train, kept)
-    asked = what_is_tested(recipe, dataset)
-    for split in (train, val, *([asked.split] if asked else [])):
+    return dataset, what_is_tested(recipe, dataset)
+
+
+def require_together(
+    recipe: Recipe, dataset: Dataset, asked: Tested | None, model: RetrievalModel
+) -> None:
+    """Refuse a model that cannot read the data or do what the recipe asks of it."""
+    for split in (*map(dataset.split, ("train", "val")), *([asked.split] if asked else [])):
         _require_readable(split, model)
     require_honoured(recipe, model)
-    return dataset, tokenizer, model
-
-
-@dataclass(frozen=True)
-class Look:
-    """What a run would work with."""
-
-    data: str  # images and captions of each split
-    images: str  # what its model sees of an image
-    words: int  # that it knows
-    parameters: int
-    tested: str  # what the test ranks
-
-
-def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
-    """Open a run's data and build its model, as training would, without reading all of it."""
-    pick_device(recipe.device)
-    with building:
-        dataset, tokenizer, model = _begin(recipe, None, shared)
-    if recipe.candidates is not None:
-        draw_of(recipe, dataset.split("train"), None, dataset)
-    kind, shape = model.inputs.images, " x ".join(map(str, model.inputs.image_shape))
-    return Look(
-        data=repr(dataset).strip("<>").removeprefix("data set "),
-        images=f"{'pictures' if kind == 'pixels' else kind} {shape}",
-        words=len(tokenizer),
-        parameters=sum(p.numel() for p in model.parameters()),
-        tested=str(what_is_tested(recipe, dataset) or "nothing: the data have no test split"),
-    )
 
 
 def opened(recipe: Recipe, kept: dict[Any, Any], given: Dataset | None = None) -> Dataset:
@@ -155,9 +140,10 @@ def opened(recipe: Recipe, kept: dict[Any, Any], given: Dataset | None = None) -
     return dataset
 
 
-def _model(
-    recipe: Recipe, dataset: Dataset, train: Split, kept: dict[Any, Any]
+def first_model(
+    recipe: Recipe, dataset: Dataset, kept: dict[Any, Any]
 ) -> tuple[Any, RetrievalModel]:
+    """The tokenizer, and the model as it is before the first step."""
     if recipe.start_from is not None:
         loaded = load(recipe.start_from)
         require_same_model(recipe, loaded.model.config)
@@ -185,14 +171,14 @@ def _model(
         kept[key] = needs.tokenizer(captions, recipe.vocabulary, recipe.min_count)
     tokenizer = kept[key]
     torch.manual_seed(recipe.seed)
-    model = build(config, inputs_of(train, tokenizer, config, recipe))
+    model = build(config, inputs_of(dataset.split("train"), tokenizer, config, recipe))
     return tokenizer.cut(model.longest), model
 
 
 def begin_model(recipe: Recipe, dataset: Dataset) -> RetrievalModel:
     """The model as it was before the first step."""
     with building:
-        return _model(recipe, dataset, dataset.split("train"), {})[1]
+        return first_model(recipe, dataset, {})[1]
 
 
 def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:

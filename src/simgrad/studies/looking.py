@@ -3,7 +3,7 @@
 from typing import Any
 
 from simgrad.core.errors import InputError
-from simgrad.runs.prepare import Look, look
+from simgrad.runs.looking import Look, look
 from simgrad.studies.plan import Plan, Row
 
 Seen = list[tuple[Row, Look | InputError]]

@@ -212,6 +212,8 @@ class Plan:
                 place = {"data": data, **place}
             elif reads == "pixels":
                 place["features"] = None
+            elif reads == "global" and features is not None:
+                place["augment"] = None  # features are of the pictures as they are
             rows.append(row.with_changes(**place))
         return dataclasses.replace(self, rows=tuple(rows))
 

@@ -29,6 +29,7 @@ class Setting:
     value: Any
     source: str
     system: str  # "": of all
+    when: str = ""  # the objective or round that it is of; "": every one of its system
 
 
 @cache
@@ -60,7 +61,11 @@ def published_settings(
 
     return {
         line["field"]: Setting(
-            line["field"], yaml.safe_load(line["value"]), line["source"], line["system"]
+            line["field"],
+            yaml.safe_load(line["value"]),
+            line["source"],
+            line["system"],
+            " ".join(filter(None, (line["objective"], line["round"] and f"round {line['round']}"))),
         )
         for line in sorted(lines, key=weight)
     }

@@ -99,9 +99,7 @@ def read(path: Path) -> State:
 
 def cached_file(name: str) -> Path:
     """Where a user may put the weights of a network."""
-    cache = os.environ.get("SIMGRAD_CACHE")
-    folder = Path(cache) if cache else Path.home() / ".cache" / "simgrad"
-    return folder / "weights" / f"{name}.pth"
+    return parts.weights_place() / f"{name}.pth"
 
 
 def _in_folder(folder: Path) -> Path:

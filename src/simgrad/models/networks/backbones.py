@@ -176,7 +176,8 @@ def here(name: str, weights: str | Path | None = None) -> bool:
     if name in KNOWN:
         return backbone_weights.here(name, KNOWN[name].weights)
     if name.startswith("timm:"):
-        return parts.here(name.replace("timm:", "timm/"))
+        timm = name.removeprefix("timm:")
+        return zoo.timm_file(timm).is_file() or parts.here(f"timm/{timm}")
     return parts.here(_TRANSFORMERS.get(name, (name.removeprefix("transformers:"), None))[0])
 
 

@@ -6,6 +6,7 @@ is loaded, parts are built from what it stored and their weights are left to the
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -79,9 +80,25 @@ OPEN_CLIP = ("open_clip_config.json", "open_clip_model.safetensors", "open_clip_
 WITH_TOKENIZER = "config.json, model.safetensors and tokenizer.json"
 
 
+def weights_place() -> Path:
+    """Where a user may put pretrained weights, so that every model finds them by their name."""
+    cache = os.environ.get("SIMGRAD_CACHE")
+    return (Path(cache) if cache else Path.home() / ".cache" / "simgrad") / "weights"
+
+
+def _cached_folder(source: str) -> Path:
+    """The place of a part by its name on the hub: google/vit-b16 lies in google--vit-b16."""
+    return weights_place() / source.replace("/", "--")
+
+
+def _local(source: str) -> Path | None:
+    places = (Path(source).expanduser(), _cached_folder(source))
+    return next((folder for folder in places if folder.is_dir()), None)
+
+
 def here(source: str | None) -> bool:
     """Whether a pretrained part can be had without a network: no part always can."""
-    if source is None or Path(source).expanduser().is_dir():
+    if source is None or _local(source) is not None:
         return True
     try:
         from huggingface_hub import try_to_load_from_cache
@@ -92,24 +109,29 @@ def here(source: str | None) -> bool:
         return False
 
 
+def where_to_put(source: str, files: str) -> str:
+    """What a person does who has no network: which files of the hub, and where to."""
+    return f"Put {files} of https://huggingface.co/{source} into {_cached_folder(source)}"
+
+
 def pretrained_folder(source: str, option: str, wanted: str = "") -> Path:
-    """The folder of a pretrained part: a local one, or the hub's by that name.
+    """The folder of a pretrained part: a local one, the cache's, or the hub's by that name.
 
     `wanted` names the files that a person has to put there, where it is not the usual ones.
     """
-    folder = Path(source).expanduser()
-    if not folder.is_dir():
-        folder = _from_hub(source, option, wanted)
+    folder = _local(source) or _from_hub(source, option, wanted)
     if not any((folder / name).is_file() for name in ("config.json", OPEN_CLIP[0])):
         raise InputError(f"{option}={source}: no config.json in {folder}.")
     return folder
 
 
 def _from_hub(source: str, option: str, wanted: str) -> Path:
+    if source.startswith((".", "/", "~")):
+        raise InputError(f"{option}={source}: there is no such folder.")
+    todo = where_to_put(source, wanted or "config.json and model.safetensors")
     message = (
-        f"{option}={source}: neither a folder here nor to be had from the hub. Put "
-        f"{wanted or 'config.json and model.safetensors'} of https://huggingface.co/{source} into "
-        f"a folder and give {option}=FOLDER, or {option}=none to start untrained."
+        f"{option}={source}: neither a folder here nor to be had from the hub. {todo}, or into "
+        f"another folder and give {option}=FOLDER, or {option}=none to start untrained."
     )
     try:
         from huggingface_hub import snapshot_download

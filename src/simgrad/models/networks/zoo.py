@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.models.networks.backbone_weights import read
-from simgrad.models.networks.parts import pretrained_folder
+from simgrad.models.networks.parts import pretrained_folder, quiet, weights_place, where_to_put
 from simgrad.models.networks.processing import read_pictures
 
 MeanStd = tuple[tuple[float, ...], tuple[float, ...]]
+_FILES = "config.json, preprocessor_config.json and model.safetensors"
 _IMAGENET: MeanStd = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -108,17 +109,17 @@ def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
     except InputError:
         raise InputError(
             f"the image network {name}: '{source}' is neither a folder here nor to be had from the "
-            f"hub. Put config.json, preprocessor_config.json and model.safetensors of "
-            f"https://huggingface.co/{source} into a folder and give weights=FOLDER."
+            f"hub. {where_to_put(source, _FILES)}, or into another folder and give weights=FOLDER."
         ) from None
     try:
         if untrained:
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
             model = transformers.AutoModel.from_config(config)
         else:
-            model = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32
-            )
+            with quiet():
+                model = transformers.AutoModel.from_pretrained(
+                    folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32
+                )
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0][:160]
         raise InputError(f"{folder}: not a vision model of transformers ({reason}).") from None
@@ -152,6 +153,11 @@ class TimmNetwork(nn.Module):
         return out.flatten(1)
 
 
+def timm_file(name: str) -> Path:
+    """Where a user may put the weights of a network of `timm`."""
+    return weights_place() / f"timm--{name}.safetensors"
+
+
 def from_timm(name: str, weights: str | Path | None, untrained: bool) -> TimmNetwork:
     """A network of `timm` by its name."""
     try:
@@ -163,16 +169,22 @@ def from_timm(name: str, weights: str | Path | None, untrained: bool) -> TimmNet
 
     if name not in timm.list_models(pretrained=False) and not timm.is_model(name):
         raise InputError(f"timm has no network '{name[:80]}'.")
+    cached = timm_file(name)
+    if not untrained and weights is None and cached.is_file():
+        weights = cached
     fetch = not untrained and weights is None
     try:
         model = timm.create_model(name, pretrained=fetch, num_classes=0)
     except Exception as error:  # no network, no such weights: one answer serves all
         raise InputError(
-            f"timm:{name}: its weights could not be fetched ({type(error).__name__}); put its "
-            "model.safetensors anywhere and give weights=FILE."
+            f"timm:{name}: its weights could not be fetched ({type(error).__name__}). Put "
+            f"model.safetensors of https://huggingface.co/timm/{name} at {cached}, or anywhere "
+            "and give weights=FILE."
         ) from None
     if weights is not None:
-        _, unknown = model.load_state_dict(read(Path(weights)), strict=False)
-        if len(unknown) > 4:  # more than a classifier's
-            raise InputError(f"{weights}: not the weights of timm:{name} ('{unknown[0]}').")
+        missing, unknown = model.load_state_dict(read(Path(weights)), strict=False)
+        missing = [key for key in missing if not key.endswith("num_batches_tracked")]
+        if missing or len(unknown) > 4:  # more than a classifier's
+            wrong = f"'{missing[0]}' is missing" if missing else f"'{unknown[0]}' is unknown"
+            raise InputError(f"{weights}: not the weights of timm:{name}: {wrong}.")
     return TimmNetwork(model)
