@@ -66,7 +66,7 @@ def test_a_script_sees_that_training_was_stopped(
         code, text = said(words, capsys)
     assert code == 130
     assert "stopped at step" in text
-    assert "the same command goes on" in text
+    assert "run the same command again" in text
     assert said(words, capsys)[0] == 0
     monkeypatch.setenv("RANK", "1")  # the second of torchrun's processes says nothing
     assert said(words, capsys) == (0, "")

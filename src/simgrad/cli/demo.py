@@ -59,12 +59,12 @@ ABOUT = (
 
 
 def demo(*, output: str = "demo", seeds: int | None = None, report: bool = True) -> None:
-    """Compare six objectives on the embedded world; a second call continues.
+    """Compare six objectives on the built-in data. To resume, run it again.
 
     Args:
-        output: folder of the study.
-        seeds: how many seeds; 2 if left out.
-        report: write the HTML report too.
+        output: folder of the study
+        seeds: number of seeds (default: 2)
+        report: also write the HTML report
     """
     plan = adapt(plan_from_dict(DEMO, "demo"), seeds=seeds)
     made = Study.create(plan, output)
