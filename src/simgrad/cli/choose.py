@@ -287,7 +287,7 @@ def _caveats(choice: Choice) -> list[str]:
     return [
         (
             f"This is about {size.epochs} of {size.full_epochs} epochs. A longer training may "
-            "order them otherwise: rules that look at the hardest negative alone begin slowly."
+            "order them differently: rules that use only the hardest negative start slowly."
         )
     ]
 

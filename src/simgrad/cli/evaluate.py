@@ -190,7 +190,7 @@ def _measure(
 ) -> Metrics:
     if system.ranks is not None:
         if protocol not in (None, "all"):
-            raise InputError(f"{system.name}: kept ranks cannot be ranked anew by a protocol.")
+            raise InputError(f"{system.name}: stored ranks cannot be ranked again by a protocol.")
         number = f"{len(system.ranks.i2t):,} images, {len(system.ranks.t2i):,} captions"
         return metrics_of(system.ranks, recalls, f"ranks kept by the run: {number}.")
     scores = _scores(system)

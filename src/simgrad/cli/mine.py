@@ -196,7 +196,7 @@ def _tell(found: Candidates, left_out: bool) -> None:
         print()
     share = found.info.get("false_negatives")
     if share is not None:
-        end = ", left out" if left_out else ""
+        end = ", omitted" if left_out else ""
         print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
 
 

@@ -94,7 +94,7 @@ def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: flo
         out.print(f"({note})", style="dim")
     if searcher.folder is not None and searcher.folder.skipped:
         names = ", ".join(list(searcher.folder.skipped)[:3])
-        left = f"({len(searcher.folder.skipped)} unreadable pictures left out: {names})"
+        left = f"({len(searcher.folder.skipped)} unreadable pictures skipped: {names})"
         out.print(left)
     verdict = results.verdict(sure)
     if verdict:

@@ -188,7 +188,9 @@ def _check(path: Path) -> None:
     for line in done.problems:
         say(line, stderr=True)
     if done.problems:
-        raise InputError(f"{path}: {len(done.problems)} of {done.compared:,} numbers do not hold.")
+        raise InputError(
+            f"{path}: {len(done.problems)} of {done.compared:,} numbers differ when computed again."
+        )
     say(f"{path}: {done.compared:,} numbers of {done.runs} runs computed again: all the same.")
 
 
@@ -204,8 +206,8 @@ def conclude(made: Study, device: str = "auto") -> None:
         say(f"not finished: {line}", stderr=True)
     if broken:
         raise InputError(
-            f"{len(broken)} runs are not finished; the same command goes on. A corrected study "
-            "file may go on in the same folder."
+            f"{len(broken)} runs did not finish; run the same command again to retry them. You may "
+            "correct the study file first."
         )
 
 

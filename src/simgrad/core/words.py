@@ -23,7 +23,7 @@ MEANINGS = {
     "validation": "images kept out of training, on which the best moment of a run is chosen",
     "cross-retrieval rank": (
         "the worse of two ranks: of the text when searched from its image, and of the image when "
-        "searched from its text. The image's other captions are left out; as there are fewer "
+        "searched from its text. The image's other captions do not count; as there are fewer "
         "images than texts, a place among images counts as several"
     ),
 }

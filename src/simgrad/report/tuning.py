@@ -47,7 +47,7 @@ def tuning(material: Material) -> Section | None:
     charts = [
         _chart(
             material, shown, "expected-best", f"expected best {select}", _independent,
-            expected_best, "What to expect of so many settings tried at random.",
+            expected_best, "The best score to expect after trying N random settings.",
         ),
         _chart(
             material, shown, "best-so-far", f"best {select} so far", _scores, best_so_far,

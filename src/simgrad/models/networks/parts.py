@@ -107,7 +107,7 @@ def pretrained_folder(source: str, option: str, wanted: str = "") -> Path:
 
 def _from_hub(source: str, option: str, wanted: str) -> Path:
     message = (
-        f"{option}={source}: neither a folder here nor to be had from the hub. Put "
+        f"{option}={source}: neither a folder here nor available from the hub. Put "
         f"{wanted or 'config.json and model.safetensors'} of https://huggingface.co/{source} into "
         f"a folder and give {option}=FOLDER, or {option}=none to start untrained."
     )

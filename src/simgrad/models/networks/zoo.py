@@ -107,7 +107,7 @@ def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
         folder = pretrained_folder(source, "weights")
     except InputError:
         raise InputError(
-            f"the image network {name}: '{source}' is neither a folder here nor to be had from the "
+            f"the image network {name}: '{source}' is neither a folder here nor available from the "
             f"hub. Put config.json, preprocessor_config.json and model.safetensors of "
             f"https://huggingface.co/{source} into a folder and give weights=FOLDER."
         ) from None
