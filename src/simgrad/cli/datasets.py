@@ -240,7 +240,7 @@ def _holds(split: Split) -> str:
     parts = ["pictures"] if split.pictures is not None else []
     if split.features is not None:
         parts.append("x".join(str(n) for n in split.features.shape))
-    return ", ".join(parts) or "captions alone"
+    return ", ".join(parts) or "only captions"
 
 
 def _vocabulary(train: Split) -> str:

@@ -15,7 +15,7 @@ from simgrad.studies.study import Study
 # Rate and first epochs of each as a tuned study chose them (results/scenes); all as means, so that
 # one rate means the same for all.
 DEMO: dict[str, Any] = {
-    "title": "Which objective? Six of them on the embedded world",
+    "title": "Which objective? Six of them on the built-in data",
     "recipe": {
         "data": "scenes(features=global)",
         "model": "vse++(dimension=128, word_dimension=64)",

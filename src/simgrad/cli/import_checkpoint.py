@@ -37,7 +37,7 @@ def import_checkpoint(
         ("written to", str(to)),
     ]
     if imported.left_out:
-        rows.append(("left out", imported.left_out))
+        rows.append(("not imported", imported.left_out))
     if imported.tokenizer is None:
         rows.append(("no vocabulary", "it cannot read captions; import again with --vocabulary"))
     print_table(("imported", file.name), rows)

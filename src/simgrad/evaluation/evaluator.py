@@ -126,7 +126,7 @@ def evaluate_scores(
     rows: int | None = None,
     rank: "RankFold | None" = None,
 ) -> Metrics:
-    """What all of the above end in; `rank` ranks one fold, by counting if left out."""
+    """What all of the above end in; `rank` ranks one fold, by default by counting."""
     if image_of_caption is None:
         if scores.num_images != scores.num_captions:
             raise InputError(

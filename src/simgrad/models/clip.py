@@ -183,8 +183,8 @@ class ClipModel(RetrievalModel):
             write_adapter(self.body, self.lora, self.config.source, folder)
         elif adapter:
             raise InputError(
-                f"model '{self.config}': an adapter is of format transformers, and of low-rank "
-                "changes alone (train_image and train_text are lora or none)."
+                f"model '{self.config}': an adapter needs the format transformers and a model of "
+                "which only LoRA is trained (train_image and train_text are lora or none)."
             )
         elif format == "transformers":
             write_transformers(self.body, tokenizer, folder)

@@ -172,8 +172,8 @@ class TowersModel(RetrievalModel):
     def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
         if adapter:
             raise InputError(
-                f"model '{self.config}': its projections are new, so low-rank changes alone would "
-                "not be the model."
+                f"model '{self.config}': its projections are new, so a LoRA adapter is not the "
+                "whole model."
             )
         if format == "transformers":
             write_pair(self, tokenizer, folder)

@@ -51,7 +51,7 @@ def tuning(material: Material) -> Section | None:
         ),
         _chart(
             material, shown, "best-so-far", f"best {select} so far", _scores, best_so_far,
-            "What this search had found by then; a line that still rises could have gone on.",
+            "What this search had found by then; a line that still rises might rise further.",
         ),
     ]  # fmt: skip
     blocks: list[Block] = [Paragraph(explained(words)), Figures(charts, keys)]

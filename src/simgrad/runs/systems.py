@@ -141,7 +141,7 @@ def open_pair(
 
 
 def model_system(trained: Trained, split: str | None = None) -> System:
-    """A model's similarities on a split of its data, the one that its recipe tests if left out."""
+    """A model's similarities on a split of its data, by default the one that its recipe tests."""
     chosen = trained.split(split or trained.recipe.tested_split(trained.dataset))
     images, captions = trained.encode(chosen)
     return System(

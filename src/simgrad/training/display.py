@@ -30,7 +30,7 @@ class Display:
 
     @contextmanager
     def showing(self, epochs: int) -> Iterator[None]:
-        """The bar, while training goes on."""
+        """The bar, during training."""
         self.epochs = epochs
         self.since, self.worked = time.monotonic(), time.process_time()
         if self.quiet or not sys.stderr.isatty():
