@@ -9,6 +9,12 @@ from simgrad.core.spec import Declaration, Registry, print_value
 T = TypeVar("T")
 
 
+def _place(declared: Declaration[T]) -> tuple[str, bool, str]:
+    """By name; an alias follows what it is an alias of."""
+    whole = str(getattr(declared.factory, "name", declared.name))
+    return whole, bool(declared.preset), declared.name
+
+
 def print_declared(
     registry: Registry[T],
     name: str | None,
@@ -28,9 +34,3 @@ def print_declared(
         for p in entry.parameters
     ]
     print_table(("parameter", "default", "one of", "meaning"), fixed + rows)
-
-
-def _place(declared: Declaration[T]) -> tuple[str, bool, str]:
-    """By name; an alias follows what it is an alias of."""
-    whole = str(getattr(declared.factory, "name", declared.name))
-    return whole, bool(declared.preset), declared.name
