@@ -66,7 +66,7 @@ def choose(
     device: str = "auto",
     dry_run: bool = False,
 ) -> None:
-    """Find the objective that suits your data best. If interrupted, run it again.
+    """Compare objectives on your data and recommend one. To resume, run it again.
 
     The command looks at the data, computes features if the data are pictures, and times a few steps
     of each objective. From that it makes a plan: how long to train, how many settings to try for

@@ -22,7 +22,7 @@ from simgrad.core.threads import settle
 # name -> (module, function, one line)
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": ("demo", "demo", "compare six objectives on the built-in data"),
-    "choose": ("choose", "choose", "find the best objective for your data"),
+    "choose": ("choose", "choose", "compare objectives on your data and recommend one"),
     "train": ("train", "train", "train one model with one objective"),
     "study": ("study", "study", "train a grid of runs and print one table"),
     "evaluate": ("evaluate", "evaluate", "print the metrics of a run, or compare several"),
@@ -32,21 +32,21 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "false-negatives": (
         "false_negatives",
         "false_negatives",
-        "unlabelled pairs that are probably correct",
+        "find unlabelled pairs that are probably correct",
     ),
     "features": ("features", "features", "compute image features once"),
     "import": ("import_checkpoint", "import_checkpoint", "read a published checkpoint"),
     "export": ("export", "export", "write a trained model for other programs"),
     "report": ("report", "report", "write one HTML file about a study or some runs"),
     "search": ("search", "search", "find pictures by a sentence, or captions by a picture"),
-    "serve": ("serve", "serve", "open the lab page in a browser"),
+    "serve": ("serve", "serve", "serve the lab page to a browser"),
     "objectives": ("objectives", "objectives", "list objectives"),
     "models": ("models", "models", "list models"),
     "datasets": ("datasets", "datasets", "show what a data set holds and what is wrong with it"),
 }
 
 _HEAD = """\
-simgrad {version}: train, compare and explain objectives for image-caption retrieval.
+simgrad {version}: train, compare and explain objectives for image-caption retrieval
 
 usage: simgrad [--with FILE.py] COMMAND [OPTIONS]
        simgrad COMMAND --help         explains a command and its options

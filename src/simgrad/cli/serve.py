@@ -29,7 +29,7 @@ def serve(
     token: str | None = None,
     device: str = "auto",
 ) -> None:
-    """Open the lab page: runs and studies, search, and the objective bench.
+    """Serve the lab page: runs and studies, search, and the objective bench.
 
     Args:
         paths: run and study folders (default: runs/ and studies/ here)

@@ -53,7 +53,7 @@ class Recipe(Typed):
         description="Folder written by `simgrad features`, used instead of the pictures",
     )
     skip: Text | None = Field(
-        default=None, description="List of items to omit, written by `simgrad datasets --fix`"
+        default=None, description="List of items to omit, from `simgrad datasets --fix`"
     )
     model: Text = Field(
         default="vse++",
