@@ -15,7 +15,7 @@ from simgrad.studies.study import Study
 # Rate and first epochs of each as a tuned study chose them (results/scenes); all as means, so that
 # one rate means the same for all.
 DEMO: dict[str, Any] = {
-    "title": "Which objective? Six of them on the built-in data",
+    "title": "Which objective? Six of them on drawn scenes",
     "recipe": {
         "data": "scenes(features=global)",
         "model": "vse++(dimension=128, word_dimension=64)",
@@ -59,7 +59,7 @@ ABOUT = (
 
 
 def demo(*, output: str = "demo", seeds: int | None = None, report: bool = True) -> None:
-    """Compare six objectives on the built-in data. To resume, run it again.
+    """Compare six objectives on drawn scenes. To resume, run it again.
 
     Args:
         output: folder of the study

@@ -21,7 +21,7 @@ from simgrad.core.threads import settle
 
 # name -> (module, function, one line)
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "demo", "compare six objectives on the built-in data"),
+    "demo": ("demo", "demo", "compare six objectives on drawn scenes"),
     "choose": ("choose", "choose", "compare objectives on your data and recommend one"),
     "train": ("train", "train", "train one model with one objective"),
     "study": ("study", "study", "train a grid of runs and print one table"),

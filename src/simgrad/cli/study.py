@@ -99,7 +99,7 @@ def study(
             about = ", ".join(BENCHMARKS[name].title for name in several[0][0].offers)
             raise InputError(
                 f"{path} is about {about}: give the data with --data (docs/reproduce.md), or "
-                "`--data scenes` to try it on the built-in data."
+                "`--data scenes` to try it on drawn scenes."
             )
         for name in [only] if only else several[0][0].offers:
             look(adapt(read_plan(path, name), fast=fast, seeds=seeds, trials=trials), opened=False)
