@@ -2,7 +2,7 @@
 
     python examples/sentence_transformers_loop.py
 
-The first column may hold pictures where the model takes them; here both hold captions of one
+The first column may hold pictures if the model takes them; here both hold captions of one
 scene, so that nothing must be downloaded. `label` says which scene a row is of: two captions of
 one scene never push each other away. What to see: the loss falls.
 """

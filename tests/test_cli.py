@@ -21,10 +21,22 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_help_has_no_types_of_python(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_for_people(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     code, text = said([command, "--help"], capsys)
     assert code == 0
     assert not re.search(r"\{None|None\}|\bSTR\b|\bINT\b|\bFLOAT\b|\[\[", text)
+    assert not re.search(r"\(default:\s*(none)?\)|\(default: \(", re.sub(r"\s*│\s*", " ", text))
+    assert all(len(line) <= 80 or line.startswith("usage:") for line in text.splitlines())
+
+
+def test_help_of_train_is_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = said(["train", "--help"], capsys)
+    assert text.index("schedule options") < text.index("--epochs") < text.index("machine options")
+    assert "second_round" in text  # in a file only, but told
+    assert "--trial" not in text  # a switch for searches
 
 
 def test_a_value_of_the_wrong_kind_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +78,7 @@ def test_a_script_sees_that_training_was_stopped(
         code, text = said(words, capsys)
     assert code == 130
     assert "stopped at step" in text
-    assert "the same command goes on" in text
+    assert "run the same command again" in text
     assert said(words, capsys)[0] == 0
     monkeypatch.setenv("RANK", "1")  # the second of torchrun's processes says nothing
     assert said(words, capsys) == (0, "")

@@ -106,7 +106,12 @@ def test_links_are_turned() -> None:
 
 def test_the_drawing_of_the_rooms_is_current() -> None:
     kept = (ROOT / "docs" / "images" / "rooms.svg").read_text(encoding="utf-8")
-    assert kept == module("rooms").draw(), "python docs/builder/rooms.py makes it anew"
+    assert kept == module("rooms").draw(), "python docs/builder/rooms.py draws it again"
+
+
+def test_the_glossary_is_current() -> None:
+    kept = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    assert kept == module("glossary").page(), "python docs/builder/glossary.py writes it again"
 
 
 @pytest.mark.slow

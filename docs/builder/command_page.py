@@ -37,7 +37,7 @@ def said(name: str) -> str:
 
 @contextlib.contextmanager
 def _columns(width: str):
-    """A terminal that is so wide: no line of a docstring is broken twice."""
+    """A terminal of this width."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = width
     try:
@@ -53,11 +53,11 @@ def _section(text: str) -> str:
     usage, _, rest = text.partition("\n\n")
     told, tables, rows = [], [], []
     for line in rest.splitlines():
-        heading = re.fullmatch(r"[\s─]*([a-z ]+(?:arguments|options)|options)[\s─]*", line)
+        heading = re.fullmatch(r"[\s─]*([a-z, ]+(?:arguments|options)|options)[\s─]*", line)
         if heading:
             rows = []
             tables.append((heading[1], rows))
-        elif not tables:
+        elif not tables or line[:1] not in (" ", "─"):  # prose, before and after
             told.append(line)
         elif line.startswith(" " * 10) and rows:
             rows[-1][1].append(line.strip())

@@ -16,7 +16,7 @@ from tests.evaluation.commands import run
 def test_embeddings(files, capsys):
     table, ranks = files / "m.json", files / "r.parquet"
     printed = run(capsys, files / "a.npz", "--recalls", "3", "--output", table, "--ranks", ranks)
-    assert "protocol all: images 0-39 (40), captions 0-199 (200)." in printed
+    assert "protocol all: all 40 images and 200 captions." in printed
     assert "R@3" in printed
     assert "cross-retrieval rank" in printed
     archive = np.load(files / "a.npz")
@@ -108,7 +108,7 @@ def test_mistakes(files, capsys, monkeypatch, arguments, message):
 def test_kept_ranks_cannot_be_ranked_anew(files, capsys):
     ranks = files / "r.parquet"
     run(capsys, files / "a.npz", "--ranks", ranks)
-    assert "cannot be ranked anew" in run(capsys, ranks, "--protocol", "coco-5k", status=2)
+    assert "cannot be ranked again" in run(capsys, ranks, "--protocol", "coco-5k", status=2)
     assert "no similarities" in run(capsys, ranks, "--ensemble", "True", status=2)
 
 

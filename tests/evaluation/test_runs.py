@@ -48,7 +48,7 @@ def test_a_run_evaluated_anew_agrees_with_what_it_kept(runs, capsys, tmp_path, n
     output, ranks = tmp_path / "m.json", tmp_path / "r.parquet"
     options = ("--protocol", "all", "--device", "cpu", "--output", output, "--ranks", ranks)
     printed = run(capsys, runs / name, *options)
-    assert "protocol all: images 0-19" in printed
+    assert "protocol all: all 20 images" in printed
     kept = Run.open(runs / name).test
     again = json.loads(output.read_text())
     assert {key: again[key] for key in kept} == pytest.approx(kept)
@@ -92,7 +92,7 @@ def test_a_checkpoint_is_evaluated_like_a_run(runs, checkpoint, capsys, tmp_path
 
 def test_a_run_on_other_data(runs, capsys):
     other = DATA.replace("test=20", "test=12")
-    assert "images 0-11 (12)" in run(capsys, runs / "a", "--data", other, "--device", "cpu")
+    assert "all 12 images" in run(capsys, runs / "a", "--data", other, "--device", "cpu")
 
 
 def test_a_checkpoint_mines_and_counts_like_a_run(runs, checkpoint, capsys, tmp_path):

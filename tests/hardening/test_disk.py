@@ -219,7 +219,7 @@ def test_no_checkpoint_holds_a_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return value
 
     monkeypatch.setattr(Step, "update", update)
-    with pytest.raises(InputError, match=r"step 4 .*no number in weight"):
+    with pytest.raises(InputError, match=r"step 4 .*weight .* contains NaN"):
         go(tmp_path / "run")
     assert Run(tmp_path / "run").info["status"] == "failed"
     found = load_state(tmp_path / "run" / "last")

@@ -120,6 +120,6 @@ def test_a_study_says_what_is_not_finished(
     assert failures(study) == []
     run = Run(study.jobs()[1][0])
     write_info(run.path, {**run.info, "status": "running"})
-    with pytest.raises(InputError, match="1 runs are not finished"):
+    with pytest.raises(InputError, match="1 runs did not finish"):
         conclude(study)
     assert "nobody works on it" in capsys.readouterr().err

@@ -133,7 +133,7 @@ def test_what_is_not_covered_is_refused_by_name(
 def test_weights_that_do_not_fit_are_refused(written: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not of its config"):
         made(changed(written[0], tmp_path / "narrow", embed_dim=5))
-    with pytest.raises(InputError, match="not whole weights"):
+    with pytest.raises(InputError, match="incomplete weights"):
         made(changed(written[0], tmp_path / "deep", vision_cfg__layers=3))
     (changed(written[0], tmp_path / "none") / WEIGHTS).unlink()
     with pytest.raises(InputError, match="nor open_clip_pytorch_model"):

@@ -67,7 +67,7 @@ def test_bert_of_a_folder_that_lacks_weights(bert_folder: Path) -> None:
     path = bert_folder / "model.safetensors"
     state = {k: v for k, v in load_file(path).items() if "layer.3" not in k}
     save_file(state, path)
-    with pytest.raises(InputError, match="not a whole BERT"):
+    with pytest.raises(InputError, match="not a complete BERT"):
         bert(str(bert_folder), BertSettings(30))
     path.unlink()
     with pytest.raises(InputError, match="neither model"):

@@ -179,7 +179,7 @@ def test_what_is_observed_has_the_pairing_of_the_run() -> None:
 def test_one_image_has_no_negatives_to_draw() -> None:
     split = open_dataset("scenes(train=1, val=1, test=1, features=global)").split("train")
     lists = Candidates(np.full((1, 5), -1, np.int32), np.full((5, 1), -1, np.int32), {})
-    with pytest.raises(InputError, match="captions of one image alone"):
+    with pytest.raises(InputError, match="captions of one image only"):
         draw_of(Recipe(objective="off-tri"), split, lists)
 
 

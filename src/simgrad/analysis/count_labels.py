@@ -33,14 +33,14 @@ COUNT_LABELS = {
         True,
     ),
     "zero_share": CountLabel(
-        "queries without push", "share of queries that the objective leaves alone", True
+        "queries without push", "share of queries that the objective does not push", True
     ),
     "faint_share": CountLabel(
         "with a faint push", "share of queries with less than 1% of the batch's mean push", True
     ),
     "false_share": CountLabel(
         "push on false negatives",
-        "share of all push that falls on items that are right answers, although nobody marked them",
+        "share of all push that falls on items that are right answers without a label",
         True,
     ),
 }

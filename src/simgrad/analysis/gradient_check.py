@@ -71,7 +71,7 @@ class Check:
             return "a loss: its weights are the derivative of its value"
         return (
             "written weights: consistent, but NOT the derivative of the value returned. Fine for "
-            "weights that are written down on purpose (most cells of GOAL); a mistake otherwise"
+            "weights that are written down on purpose (most cells of GOAL), a mistake for a loss"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -66,31 +66,34 @@ def choose(
     device: str = "auto",
     dry_run: bool = False,
 ) -> None:
-    """Which objective should these data be trained with? One command, one sentence.
+    """Compare objectives on your data and recommend one. To resume, run it again.
 
-    It looks at the data, computes features of pictures, and times a few steps of each objective.
-    From that it makes a plan: how long to train, how many settings to try for each objective, how
-    many seeds. Every objective gets the same; settings are chosen on the validation split, and what
-    was chosen is tested once for each seed. At the end: a recommendation with how sure it is, a
-    report, a recipe for a training of full length (full-run.yaml) and the best model (model/),
-    ready for `simgrad search`. "Not told apart" is an answer: then take whichever you like.
+    The command looks at the data, computes features if the data are pictures, and times a few steps
+    of each objective. From that it makes a plan: how long to train, how many settings to try for
+    each objective, how many seeds. Every objective gets the same budget. Settings are chosen on the
+    validation split, and each chosen setting is tested once per seed.
 
-    Stop it whenever you like; the same command goes on and ends with the same table. The plan is in
-    choose.json: --minutes only sizes it when it is made, and is not looked at afterwards.
+    The output folder then holds a recommendation that says how sure it is, a report, a recipe for a
+    full-length training (full-run.yaml) and the best model (model/), ready for `simgrad search`.
+    "Not told apart" is an answer too: then take whichever objective you like.
+
+    You may stop at any time. The same command resumes and ends with the same table. The plan is
+    kept in choose.json; --minutes is used only when the plan is made.
 
     Args:
-        data: a folder or file in any known layout, or a spec such as 'scenes(train=1000)'; or the
-            folder of a choice that was begun, to go on with it
-        minutes: about how long it may take, features included
-        objectives: what to compare, two or more; if left out triplet-sh, nt-xent, siglip and two of
-            GOAL's cells, as many of them as the time allows
-        model: the model to train; if left out VSE++, on a machine without a GPU a narrow one
-        features: a folder written by `simgrad features`; if left out, and the data hold pictures
-            alone, they are computed into the output folder
+        data: a folder or file in a known layout, or a spec such as 'scenes(train=1000)'; or the
+            output folder of an earlier `simgrad choose`, to resume it
+        minutes: about how long it may take, computing features included
+        objectives: two or more objectives to compare; by default triplet-sh, nt-xent, siglip and
+            two cells of goal, as many as the time allows
+        model: the model to train; by default vse++, or a narrow vse++ on a machine without a GPU
+        features: a folder written by `simgrad features`; by default features of pictures are
+            computed into the output folder
         skip: a list written by `simgrad datasets --fix`
-        output: the folder to write; choose/DATA if left out
-        device: auto, cpu, cuda, ...
-        dry_run: make the plan, write it and print it; the same command without this goes on
+        output: the folder to write (default: choose/DATA)
+        device: auto, cpu, cuda, cuda:N or mps
+        dry_run: make the plan, write it, print it and stop; the same command without this option
+            carries it out
     """
     if (Path(data) / CHOICE).is_file():
         output, data = Path(data), ""
@@ -284,7 +287,7 @@ def _caveats(choice: Choice) -> list[str]:
     return [
         (
             f"This is about {size.epochs} of {size.full_epochs} epochs. A longer training may "
-            "order them otherwise: rules that look at the hardest negative alone begin slowly."
+            "order them differently: rules that use only the hardest negative start slowly."
         )
     ]
 

@@ -36,30 +36,30 @@ def cocos(
     output: Path | None = None,
     device: str = "auto",
 ) -> None:
-    """Count what contributes to the gradient: COCOS over a run's training set.
+    """Count the samples that contribute to the gradient (COCOS) in a training set.
 
-    The best checkpoint, without dropout, in batches as in training. Prints the paper's counts for
-    its four losses beside the published rows, counted as defined and as published, and general
-    counts for every objective.
+    The counts are of the best checkpoint, without dropout, in batches as in training. For the
+    paper's four losses the table shows the paper's counts beside the published rows, counted as
+    defined and as published; for every objective it shows general counts.
 
     Args:
-        runs: run folders, or imported checkpoints (with --data and --objective).
-        epsilon: weights above this count (paper: 0.01); with several, the table shows how much the
-            counts depend on it.
-        released: only the published way of counting, indexing artefacts included.
-        compare: an objective; instead of counting, show the pairs of one batch that it and the
-            run's objective weigh most differently.
-        objective: count this objective instead of the run's own.
+        runs: run folders, or imported checkpoints (with --data and --objective)
+        epsilon: count weights above this (paper: 0.01); several values show how much the counts
+            depend on it
+        released: show only the published way of counting, with its indexing errors
+        compare: another objective: instead of counting, show the pairs of one batch that it and the
+            run's objective weigh most differently
+        objective: count this objective instead of the run's
         model: pretrained models as they are, on --data and with --objective:
-            "clip(source=FOLDER_OR_HUB_NAME)".
-        data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
-        features: folder written by `simgrad features` for that data.
-        batch: pairs in a batch; as the run was trained, or 128 for a checkpoint, if left out.
-        split: which split of the data.
-        batches: only so many batches; all if left out.
-        top: with --compare, how many pairs.
-        output: write the figures to this .json, .csv or .parquet file.
-        device: auto, cpu, cuda, cuda:N or mps.
+            "clip(source=FOLDER_OR_HUB_NAME)"
+        data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`
+        features: folder written by `simgrad features` for that data
+        batch: pairs in a batch; by default as in the run's training, or 128 for a checkpoint
+        split: split of the data
+        batches: number of batches to count; by default all
+        top: number of pairs that --compare shows
+        output: write the counts to this .json, .csv or .parquet file
+        device: auto, cpu, cuda, cuda:N or mps
     """
     if not runs and not model:
         raise InputError("name at least one run folder, or a pretrained model with --model.")

@@ -43,21 +43,21 @@ def datasets(
     json: bool = False,
     recipes: Path = Path("recipes"),
 ) -> None:
-    """Print what a data set holds and everything that is wrong with it.
+    """Print what a data set holds and every problem found in it.
 
     Args:
-        path: a folder or file in any known layout, or a spec such as 'scenes(train=100)'
-        layouts: list the layouts: what each looks like, and its parameters
-        fix: write a list of what to leave out (skip.json in the data's folder, or --output)
-        output: where --fix writes the list
-        skip: a list written by --fix; what is on it is left out
-        features: a folder written by `simgrad features` to look at with the data
-        layout: read it in this layout instead of recognising one
-        published: five captions per image in val and test, as the published evaluations do
+        path: a folder or file in a known layout, or a spec such as 'scenes(train=100)'
+        layouts: list the known layouts and their parameters
+        fix: write a list of items to omit (skip.json in the data's folder, or --output)
+        output: the file that --fix writes
+        skip: a list written by --fix; its items are omitted
+        features: a folder written by `simgrad features`, to check together with the data
+        layout: read the data in this layout instead of recognising it
+        published: keep five captions per image in val and test, as the published evaluations do
         thorough: decode every picture and read every feature
-        all: print every problem, not the first 20
+        all: print every problem, not only the first 20
         json: print JSON
-        recipes: of a folder that holds several data sets (docs/reproduce.md), say what is missing
+        recipes: for a folder that holds several data sets (docs/reproduce.md): list what is missing
             for the papers' tables in this folder of recipes
     """
     if layouts or not path:
@@ -240,7 +240,7 @@ def _holds(split: Split) -> str:
     parts = ["pictures"] if split.pictures is not None else []
     if split.features is not None:
         parts.append("x".join(str(n) for n in split.features.shape))
-    return ", ".join(parts) or "captions alone"
+    return ", ".join(parts) or "only captions"
 
 
 def _vocabulary(train: Split) -> str:

@@ -15,7 +15,7 @@ from simgrad.studies.study import Study
 # Rate and first epochs of each as a tuned study chose them (results/scenes); all as means, so that
 # one rate means the same for all.
 DEMO: dict[str, Any] = {
-    "title": "Which objective? Six of them on the embedded world",
+    "title": "Which objective? Six of them on drawn scenes",
     "recipe": {
         "data": "scenes(features=global)",
         "model": "vse++(dimension=128, word_dimension=64)",
@@ -59,12 +59,12 @@ ABOUT = (
 
 
 def demo(*, output: str = "demo", seeds: int | None = None, report: bool = True) -> None:
-    """Compare six objectives on the embedded world; a second call continues.
+    """Compare six objectives on drawn scenes. To resume, run it again.
 
     Args:
-        output: folder of the study.
-        seeds: how many seeds; 2 if left out.
-        report: write the HTML report too.
+        output: folder of the study
+        seeds: number of seeds (default: 2)
+        report: also write the HTML report
     """
     plan = adapt(plan_from_dict(DEMO, "demo"), seeds=seeds)
     made = Study.create(plan, output)

@@ -42,26 +42,26 @@ def diagram(
     data: Path | None = None,
     integrability: bool = False,
 ) -> None:
-    """Draw an objective's weights, or say whether they are the gradient of a loss.
+    """Draw an objective's weights, or check whether they are a gradient.
 
     Args:
-        objectives: specs, e.g. "goal(triplet=cir, pair=sig-ms)" nt-xent.
-        kind: triplet: pull and push over the similarities of the positive and the negative;
-            pairs: over the similarity of one pair; triplet-weights: GOAL's triplet weights alone;
-            cross-ranks: with --study, AOQ's histogram; goal-2, goal-3: those figures of the paper.
-        run: draw where this run's real triplets lay early, in the middle and late. Without
-            objectives, the run's own is drawn.
-        study: draw what the runs of this study did, into its folder `figures`: for each row where
-            its real triplets lay, or, with --kind cross-ranks, how many true pairs have which rank.
-        protocol: with --kind cross-ranks, rank the test anew by this protocol, as AOQ does by
-            coco-5k; the ranks that runs have kept if left out.
-        output: the picture, .png, .svg or .pdf (diagram.png if left out); with --integrability,
-            .json, .csv or .parquet.
-        low: smallest similarity shown; 0, or what the run's triplets need.
-        high: largest similarity shown.
-        data: write the numbers behind the picture to this .json file.
-        integrability: print whether the weights are a gradient; of GOAL's 15 cells if no objective
-            is named.
+        objectives: specs, e.g. "goal(triplet=cir, pair=sig-ms)" nt-xent
+        kind: triplet: pull and push over the similarities of the positive and the negative; pairs:
+            over the similarity of one pair; triplet-weights: only GOAL's triplet weights;
+            cross-ranks: AOQ's histogram, with --study; goal-2, goal-3: those figures of the paper
+        run: show where this run's triplets lay early, in the middle and late in training; without
+            objectives, the run's objective is drawn
+        study: draw every row of this study into its folder `figures`: where its triplets lay, or,
+            with --kind cross-ranks, how many true pairs have which rank
+        protocol: with --kind cross-ranks: rank the test again by this protocol, e.g. coco-5k as AOQ
+            does; by default the stored ranks are drawn
+        output: the picture: .png, .svg or .pdf (default: diagram.png); with --integrability .json,
+            .csv or .parquet
+        low: smallest similarity shown; by default 0, or what the run's triplets need
+        high: largest similarity shown
+        data: write the numbers behind the picture to this .json file
+        integrability: print whether the weights are the gradient of a loss; without objectives, for
+            GOAL's 15 cells
     """
     if integrability:
         _integrability(objectives, output)

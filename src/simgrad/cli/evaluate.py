@@ -52,40 +52,41 @@ def evaluate(
     metrics: bool = False,
     device: str = "auto",
 ) -> None:
-    """Metrics of one system with intervals; of several, the differences, their intervals and p.
+    """Metrics of one system with intervals, or the differences between several.
 
     Args:
         systems: run folders, imported checkpoints (with --data), files of embeddings (arrays
             images, texts, image_of_caption), of similarities (images x captions) or of ranks; .npz,
             .npy, .safetensors, .parquet. With commas between them they are seeds of one system:
-            A1,A2,A3 B1,B2,B3.
-        images: embeddings of images in a file of their own, one file for each system.
-        texts: the embeddings of captions that belong to them.
-        image_of_caption: file with the row of each caption's image, for files that do not say.
-        captions_per_image: the same where it is even: image i has captions i*K to i*K+K-1.
-        model: pretrained models as they are, on --data: "clip(source=FOLDER_OR_HUB_NAME)".
-        data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`.
-        features: folder written by `simgrad features` for that data.
-        split: which split of the data; what a run's recipe tests, or `test`, if left out.
-        protocol: all, flickr8k-1k, flickr30k-1k, coco-5k or coco-1k (mean of five folds). Left
-            out, a run's test ranks are read where they were kept, and everything given is used.
-        recalls: the K of R@K, beside 1, 5 and 10.
-        normalise: scale embeddings to length 1 first.
-        ensemble: evaluate the mean of the systems' similarities instead of comparing them.
-        rerank: score so many first candidates again with the model's second scorer; 0: as many as
-            the model's settings say.
-        judgments: folder of Flickr8k's human judgments.
-        truth: count every caption that is true of an image: alone, where the data knows (scenes);
-            with a file or folder of found pairs (`simgrad false-negatives`), those that were
-            answered yes, or are sure enough; unsure ones are left out.
-        sure: a found pair that nobody has answered counts from this probability on.
-        coco: CxC and ECCV Caption too; the data must name COCO's ids.
-        level: of the confidence intervals.
-        names: what to call the systems in tables, in their order.
-        ranks: write per-query ranks of the first system to this .parquet file.
-        output: write everything to this .json, .csv, .md, .tex or .html file.
-        metrics: list the metrics there are, and stop.
-        device: auto, cpu, cuda, cuda:N or mps.
+            A1,A2,A3 B1,B2,B3
+        images: embeddings of images in separate files, one for each system
+        texts: embeddings of the captions, one file for each of --images
+        image_of_caption: file with the image row of each caption, if the embeddings file has none
+        captions_per_image: instead of --image-of-caption: every image has N captions, in order
+            (image i: captions i*N to i*N+N-1)
+        model: pretrained models as they are, on --data: "clip(source=FOLDER_OR_HUB_NAME)"
+        data: data set for a checkpoint, or another one for a run: a file, a folder or `scenes`
+        features: folder written by `simgrad features` for that data
+        split: split of the data; by default the one that the run's recipe tests, or `test`
+        protocol: all, flickr8k-1k, flickr30k-1k, coco-5k or coco-1k (mean of five folds). By
+            default all items are used, and a run's stored test ranks are read if there are any
+        recalls: values of K for R@K, in addition to 1, 5 and 10
+        normalise: scale embeddings to length 1 first
+        ensemble: evaluate the mean of the systems' similarities instead of comparing them
+        rerank: re-score the top N candidates with the model's re-ranker; 0 uses the model's own
+            setting
+        judgments: folder of Flickr8k's human judgments
+        truth: count every caption that is true of an image. Without a value: as the data say
+            (scenes only). With a file or folder of found pairs (`simgrad false-negatives`): those
+            answered yes or probable enough; unsure ones are ignored
+        sure: use a found pair that nobody has answered if its probability is at least this
+        coco: also score CxC and ECCV Caption; the data must have COCO's ids
+        level: confidence level of the intervals
+        names: names of the systems in tables, in order
+        ranks: write the first system's rank of every query to this .parquet file
+        output: write all results to this .json, .csv, .md, .tex or .html file
+        metrics: list all metrics and exit
+        device: auto, cpu, cuda, cuda:N or mps
     """
     if metrics:
         list_metrics()
@@ -189,7 +190,7 @@ def _measure(
 ) -> Metrics:
     if system.ranks is not None:
         if protocol not in (None, "all"):
-            raise InputError(f"{system.name}: kept ranks cannot be ranked anew by a protocol.")
+            raise InputError(f"{system.name}: stored ranks cannot be ranked again by a protocol.")
         number = f"{len(system.ranks.i2t):,} images, {len(system.ranks.t2i):,} captions"
         return metrics_of(system.ranks, recalls, f"ranks kept by the run: {number}.")
     scores = _scores(system)

@@ -22,16 +22,17 @@ def export(
     push: str | None = None,
     private: bool = True,
 ) -> None:
-    """Write a trained model as another program reads it, with a model card.
+    """Write a trained model in another program's format, with a model card.
 
     Args:
-        run: a run folder, or a checkpoint.
-        to: the folder to write.
-        format: transformers, sentence-transformers, open_clip or onnx; the model's most usual one
-            if left out. A model that has no such form says which it has.
-        adapter: low-rank changes alone, as peft reads them; otherwise they are merged.
-        push: also upload it to the hub under this NAME, with huggingface_hub's own login.
-        private: whether a new repository there is for your eyes alone.
+        run: a run folder, or a checkpoint
+        to: the folder to write
+        format: transformers, sentence-transformers, open_clip or onnx; by default the most usual
+            one for the model. If a model has no such format, the error lists those it has
+        adapter: write only the LoRA adapter, in peft's format; by default it is merged into the
+            weights
+        push: also upload it to the Hugging Face hub under this name, with huggingface_hub's login
+        private: make a newly created hub repository private
     """
     source = Path(run).expanduser()
     trained = Run.open(source) if (source / RECIPE).is_file() else None

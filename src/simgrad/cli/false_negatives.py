@@ -32,23 +32,24 @@ def false_negatives(
     show: int = 20,
     device: str = "auto",
 ) -> None:
-    """Rank the pairs that are probably right although nobody marked them.
+    """List unlabelled pairs that are probably correct, the most probable first.
 
     Args:
         systems: runs, imported checkpoints or files of embeddings of the same data; several, e.g.
-            of several seeds, are surer than one.
-        data: the data set; a run's own if left out. Files of embeddings need it.
-        features: folder written by `simgrad features` for that data.
-        split: which split of the data.
-        image_of_caption: file with the row of each caption's image, for files that do not say.
-        captions_per_image: the same where it is even: image i has captions i*K to i*K+K-1.
-        depth: look at so many candidates of each image and caption.
-        most: keep so many of the most probable.
-        calibrate: a file or folder with answers on this data, to learn the probabilities from.
-        output: folder for the pairs; RUN/false-negatives if left out. `simgrad serve RUN` asks
-            about them, `positives:` of a recipe and `evaluate --truth` take the folder.
-        show: print so many.
-        device: auto, cpu, cuda or cuda:N.
+            of several seeds, are surer than one
+        data: the data set; by default the run's. Files of embeddings need it
+        features: folder written by `simgrad features` for that data
+        split: split of the data
+        image_of_caption: file with the image row of each caption, if the embeddings file has none
+        captions_per_image: instead of --image-of-caption: every image has N captions, in order
+            (image i: captions i*N to i*N+N-1)
+        depth: number of candidates to consider for each image and caption
+        most: keep the N most probable pairs
+        calibrate: a file or folder with answers on this data, to learn the probabilities from
+        output: folder for the pairs (default: RUN/false-negatives). `simgrad serve RUN` asks about
+            them; `positives:` of a recipe and `evaluate --truth` take the folder
+        show: number of pairs to print
+        device: auto, cpu, cuda or cuda:N
     """
     place: dict[str, Any] = {"data": data, "features": features, "device": device}
     files: dict[str, Any] = {

@@ -41,28 +41,29 @@ def features(
     limit: int | None = None,
     skip: Path | None = None,
 ) -> None:
-    """Write the features of a data set's pictures: one vector each, or a grid of cells.
+    """Compute image features: one vector per picture, or a grid of cells.
 
-    A run that was stopped goes on where it was when it is started again. What is there already and
-    still fits is kept; what does not fit the data any more, or is damaged, is made anew.
+    If interrupted, run the same command again to resume. Features that still fit the data are kept;
+    damaged or outdated ones are computed again.
 
     Args:
-        data: a folder or file in any known layout, or a spec such as 'scenes(train=100)'
+        data: a folder or file in a known layout, or a spec such as 'scenes(train=100)'
         backbone: efficientnet-lite0|1|2, resnet50|101|152, vgg19, vit-b16, swin-b,
             transformers:NAME_OR_FOLDER or timm:NAME
-        weights: a file or folder of weights, instead of the published ones; 'random' for none
-        grid: cells a side, for models that look at regions; 7 gives 49 cells
-        transform: what is done to a picture first; default: as the network was trained, which
-            mostly crops. 'plain' squeezes the whole picture into the square: captions speak of
-            what stands at the edge, too
-        size: side of that square in pixels; default: the network's own
-        half: 16-bit numbers on disk: half the space
-        device: auto, cpu, cuda, cuda:N or mps.
-        output: the folder to write; default: features/DATA-BACKBONE
-        batch: pictures at a time
-        workers: threads that decode; default: one per core
-        limit: only so many images of each split, to try it out; a run without it replaces them
-        skip: a list written by `simgrad datasets --fix`; remembered with the features
+        weights: a file or folder of weights instead of the published ones; 'random' for none
+        grid: cells per side, for models that read regions; 7 gives 49 cells
+        transform: how pictures are prepared; by default as the network was trained, which usually
+            crops. 'plain' squeezes the whole picture into the square, so that nothing at the edge
+            is lost
+        size: side of that square in pixels; by default the network's own
+        half: store 16-bit numbers: half the space
+        device: auto, cpu, cuda, cuda:N or mps
+        output: the folder to write (default: features/DATA-BACKBONE)
+        batch: pictures per batch
+        workers: threads that decode pictures; by default one per core
+        limit: only the first N images of each split, to try it out; a run without this option
+            replaces them
+        skip: a list written by `simgrad datasets --fix`; stored with the features
     """
 
     if limit is not None and limit < 1:

@@ -39,7 +39,7 @@ def draw_triplets(study: Study, output: Path | None, low: float | None, high: fl
 def draw_cross_ranks(
     study: Study, output: Path | None, protocol: str | None, device: str = "auto"
 ) -> None:
-    """One picture: of each row the first finished run, or ensemble; `protocol` ranks them anew."""
+    """One picture: of each row the first finished run, or ensemble; `protocol` ranks them again."""
     found: dict[str, Ranks] = {}
     for row in study.plan.rows:
         runs = _finished(study, row)

@@ -18,14 +18,14 @@ def import_checkpoint(
 ) -> None:
     """Read a published checkpoint of VSE++, VSRN, VSE-infinity, SCAN, BFAN or X-VLM.
 
-    Nothing in the file is run: it is read as tensors and plain data, or refused.
+    Nothing in the file is executed: it is read as tensors and plain data, or refused.
 
     Args:
-        file: the published file, such as model_best.pth.tar or checkpoint_best.pth.
-        to: the folder to write, for `simgrad evaluate` and `simgrad search`.
-        vocabulary: the vocabulary it was trained with: JSON, pickle, or BERT's vocab.txt.
-        model: which model it is, where the file does not say; with settings that the file does not
-            tell, as in "x-vlm(size=384)".
+        file: the published file, such as model_best.pth.tar or checkpoint_best.pth
+        to: the folder to write, for `simgrad evaluate` and `simgrad search`
+        vocabulary: the vocabulary it was trained with: JSON, pickle, or BERT's vocab.txt
+        model: the model, if the file does not say which it is, with any settings that the file
+            lacks, e.g. "x-vlm(size=384)"
     """
     imported = convert(read_published_checkpoint(file), model, vocabulary)
     save(to, imported.model, imported.tokenizer, {"imported": imported.facts})
@@ -37,7 +37,7 @@ def import_checkpoint(
         ("written to", str(to)),
     ]
     if imported.left_out:
-        rows.append(("left out", imported.left_out))
+        rows.append(("not imported", imported.left_out))
     if imported.tokenizer is None:
         rows.append(("no vocabulary", "it cannot read captions; import again with --vocabulary"))
     print_table(("imported", file.name), rows)

@@ -9,6 +9,12 @@ from simgrad.core.spec import Declaration, Registry, print_value
 T = TypeVar("T")
 
 
+def _place(declared: Declaration[T]) -> tuple[str, bool, str]:
+    """By name; an alias follows what it is an alias of."""
+    whole = str(getattr(declared.factory, "name", declared.name))
+    return whole, bool(declared.preset), declared.name
+
+
 def print_declared(
     registry: Registry[T],
     name: str | None,
@@ -17,7 +23,7 @@ def print_declared(
 ) -> None:
     """The list of a registry, or the parameters of one of its names."""
     if name is None:
-        print_table(headings, [row(declared) for declared in registry])
+        print_table(headings, [row(declared) for declared in sorted(registry, key=_place)])
         print(f"\n{registry.command} NAME explains the parameters of one.")
         return
     entry = registry[name]

@@ -55,39 +55,41 @@ def mine(
     """Find the hardest negatives of every training image and caption.
 
     Args:
-        system: the run whose best checkpoint scores the training set, an imported checkpoint
-            (with --data), or a file of embeddings (arrays images, texts, image_of_caption) or
-            similarities; .npz, .npy, .safetensors, .parquet.
-        model: a pretrained model as it is, on --data: "clip(source=FOLDER_OR_HUB_NAME)".
-        images: embeddings of images in a file of their own, instead of a run.
-        texts: the embeddings of captions that belong to them.
-        image_of_caption: file with the row of each caption's image, for files that do not say.
-        captions_per_image: the same where it is even: image i has captions i*K to i*K+K-1.
-        data: data set for a checkpoint, or another one for a run; beside files of embeddings, the
-            data they were made from, which gives names and captions.
-        features: folder written by `simgrad features` for that data.
-        split: which split of the data.
-        output: folder for the lists; RUN/candidates if left out, FILE-candidates for a file.
-        depth: how many to keep for each image and caption.
-        absolute_margin: a negative is less similar than the query's own pair (the weakest, where
-            there are several) by at least this.
-        relative_margin: the same as a share of that similarity, e.g. 0.05.
-        min_score: a negative is at least so similar.
-        max_score: a negative is at most so similar.
-        range_min: of what is left, leave out so many of the hardest, where false negatives are.
-        range_max: look at so many of the hardest only, before any filter.
-        rescore: other runs or files whose similarities (their mean) decide which of the first
-            model's candidates are kept, and in which order.
-        truth: leave out captions that are true of the image, where the data knows.
-        aoq: also write AOQ's layout (i2t_NAME.npy, t2i_NAME.npy) under this name.
-        triplets: also write anchor, positive, negative here, for sentence-transformers: .parquet,
-            .jsonl, or a folder (a Hugging Face data set).
-        tuples: the same with anchor, positive, negative_1 .. negative_N.
-        direction: what the anchors of these are: t2i captions, i2t images.
-        num_negatives: negatives of each pair there.
-        sampling: top: the hardest; random: any of those kept; score: the harder, the more often.
-        seed: of the sampling.
-        device: auto, cpu, cuda, cuda:N or mps.
+        system: the run whose best checkpoint scores the training set, an imported checkpoint (with
+            --data), or a file of embeddings (arrays images, texts, image_of_caption) or
+            similarities; .npz, .npy, .safetensors, .parquet
+        model: a pretrained model as it is, on --data: "clip(source=FOLDER_OR_HUB_NAME)"
+        images: embeddings of images in a separate file, instead of a run
+        texts: embeddings of the captions that belong to --images
+        image_of_caption: file with the image row of each caption, if the embeddings file has none
+        captions_per_image: instead of --image-of-caption: every image has N captions, in order
+            (image i: captions i*N to i*N+N-1)
+        data: data set for a checkpoint, or another one for a run; for files of embeddings, the data
+            they were made from, which gives names and captions
+        features: folder written by `simgrad features` for that data
+        split: split of the data
+        output: folder for the lists (default: RUN/candidates or FILE-candidates)
+        depth: number of negatives to keep for each image and caption
+        absolute_margin: a negative must be less similar than the query's own pair by at least this;
+            if a query has several pairs, the least similar one counts
+        relative_margin: the same as a share of that similarity, e.g. 0.05
+        min_score: smallest similarity of a negative
+        max_score: largest similarity of a negative
+        range_min: skip the N hardest negatives that pass the filters; these are often false
+            negatives
+        range_max: consider only the N hardest candidates, before any filter
+        rescore: other runs or files; the mean of their similarities decides which of the first
+            model's candidates are kept, and in which order
+        truth: omit captions that are true of the image, if the data say so (scenes)
+        aoq: also write AOQ's files i2t_NAME.npy and t2i_NAME.npy under this name
+        triplets: also write anchor, positive, negative for sentence-transformers: .parquet, .jsonl,
+            or a folder (a Hugging Face data set)
+        tuples: the same with anchor, positive, negative_1 .. negative_N
+        direction: anchors of these files: t2i captions, i2t images
+        num_negatives: negatives for each pair in these files
+        sampling: top: the hardest; random: any of those kept; score: the harder, the more often
+        seed: seed of the sampling
+        device: auto, cpu, cuda, cuda:N or mps
     """
     filters = Filters(absolute_margin, relative_margin, min_score, max_score, range_min, range_max)
     files: dict[str, Any] = {
@@ -194,7 +196,7 @@ def _tell(found: Candidates, left_out: bool) -> None:
         print()
     share = found.info.get("false_negatives")
     if share is not None:
-        end = ", left out" if left_out else ""
+        end = ", omitted" if left_out else ""
         print(f"true of the image after all: {100 * share:.1f}% of an image's candidates{end}")
 
 

@@ -20,7 +20,7 @@ def models(
     """List the models, or explain the parameters of one.
 
     Args:
-        name: a model, e.g. vsrn; all of them if left out.
+        name: a model, e.g. vsrn; without it, all are listed
     """
     print_declared(
         registry,

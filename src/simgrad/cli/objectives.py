@@ -17,7 +17,7 @@ def objectives(
     """List the objectives, or explain the parameters of one.
 
     Args:
-        name: an objective, e.g. goal; all of them if left out.
+        name: an objective, e.g. goal; without it, all are listed
     """
     print_declared(
         registry,

@@ -1,13 +1,19 @@
 """How options of the command line look in --help, and what is said when a value does not fit."""
 
 import dataclasses
+import functools
+import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from simgrad.core.spec import print_value
 
 _PLAIN: dict[Any, tuple[str, str]] = {
     int: ("N", "a whole number"),
@@ -52,12 +58,12 @@ def _plain(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         metavar=metavar,
         instance_from_str=parse,
         is_instance=lambda value: isinstance(value, kind),
-        str_from_instance=lambda value: [str(value)],
+        str_from_instance=lambda value: [print_value(value)],
     )
 
 
 def _optional(info: PrimitiveTypeInfo) -> Any:
-    """What may be left out is parsed as what it is: nobody types "None"."""
+    """An option that may be omitted is parsed as what it is: nobody types "None"."""
     kind = without_none(info.type)
     if kind is info.type:
         return None
@@ -71,6 +77,50 @@ def _optional(info: PrimitiveTypeInfo) -> Any:
             ["none"] if value is None else inner.str_from_instance(value)
         ),
     )
+
+
+def readable(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same command as --help shows it: texts wrapped by tyro alone, defaults as one types them.
+
+    Only the first paragraph is left of what it does; `details` has the others.
+    """
+
+    @functools.wraps(command)
+    def shown(*args: Any, **kwargs: Any) -> Any:
+        return command(*args, **kwargs)
+
+    hints = typing.get_type_hints(command, include_extras=True)
+    shown.__annotations__ = {name: _hinted(kind) for name, kind in hints.items()}
+    shown.__signature__ = inspect.signature(command)  # type: ignore[attr-defined]
+    del shown.__wrapped__  # tyro would look at it instead
+    first, _, arguments = _parts(command)
+    shown.__doc__ = f"{first}\n\n{arguments}"
+    return shown
+
+
+def _hinted(kind: Any) -> Any:
+    """A type with our way to show a default; what a command says itself comes after, and wins."""
+    is_annotated = typing.get_origin(kind) is Annotated
+    plain, *own = typing.get_args(kind) if is_annotated else (kind,)
+    hint = tyro.conf.arg(help_behavior_hint=default_hint)
+    return Annotated.__class_getitem__((plain, hint, *own))  # type: ignore[attr-defined]
+
+
+def details(command: Callable[..., Any]) -> str:
+    """What a command says of itself after the first paragraph."""
+    return _parts(command)[1]
+
+
+def _parts(command: Callable[..., Any]) -> tuple[str, str, str]:
+    """The first paragraph, the others, and the arguments, each of which is one line."""
+    told, mark, arguments = inspect.cleandoc(command.__doc__ or "").partition("\nArgs:\n")
+    first, _, rest = told.strip().partition("\n\n")
+    return first, rest, mark.lstrip() + re.sub(r"\n {8,}", " ", arguments)
+
+
+def default_hint(label: str) -> str:
+    """What is said of a default; nothing where there is none."""
+    return f"(default: {label})" if label not in ("", "none") else ""
 
 
 def without_none(kind: Any) -> Any:

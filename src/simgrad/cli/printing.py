@@ -208,7 +208,7 @@ def check_output(path: Path) -> None:
 
 def list_metrics() -> None:
     """Every declared metric, yours among them."""
-    rows = []
+    ranked, others = [], []
     for declared in METRICS:
         at = declared.parameters[0].default if declared.parameters else (None,)
         one = declared.factory(at[0])
@@ -216,12 +216,17 @@ def list_metrics() -> None:
         ways = [f"i2t_{name}", f"t2i_{name}"] if one.directions and one.each else []
         ways += [name] if one.both or one.each is None else []
         ks = f" (K = {', '.join(map(str, at))})" if declared.parameters and one.each else ""
-        best = "–" if one.each is None else one.better
-        rows.append((", ".join(ways), best, f"{declared.description}{ks}"))
-    print_table(("metric", "better", "what it is"), rows)
+        if one.each is None:
+            others.append((name, declared.description))
+        else:
+            ranked.append((", ".join(ways), one.better, f"{declared.description}{ks}"))
+    print_table(("metric", "better", "what it is"), ranked)
+    say("")
+    print_table(("from other sources", "what it is"), others)
     say(
         "",
         "i2t_: an image looks for its captions; t2i_: a caption looks for its image. Names without "
-        "a direction are of both. --recalls adds more K of R@K.",
-        "One of your own: a file that declares it, `simgrad --with FILE.py`; docs/evaluation.md.",
+        "a direction combine both. --recalls adds more K of R@K.",
+        "To add a metric, declare it in a file and use `simgrad --with FILE.py`: "
+        "docs/evaluation.md.",
     )

@@ -3,14 +3,17 @@
 Only the chosen command's module is imported, so `simgrad --help` answers at once.
 """
 
+import contextlib
 import importlib
+import shutil
 import sys
+import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import simgrad
-from simgrad.cli.options import complete_flags, registry
+from simgrad.cli.options import complete_flags, details, readable, registry
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file
@@ -18,37 +21,38 @@ from simgrad.core.threads import settle
 
 # name -> (module, function, one line)
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "demo", "compare objectives on the embedded world"),
-    "choose": ("choose", "choose", "which objective for these data? one command, one answer"),
+    "demo": ("demo", "demo", "compare six objectives on drawn scenes"),
+    "choose": ("choose", "choose", "compare objectives on your data and recommend one"),
     "train": ("train", "train", "train one model with one objective"),
-    "study": ("study", "study", "train a grid of runs, print one table"),
-    "evaluate": ("evaluate", "evaluate", "metrics of a run, or compare two"),
-    "cocos": ("cocos", "cocos", "count what contributes to the gradient"),
+    "study": ("study", "study", "train a grid of runs and print one table"),
+    "evaluate": ("evaluate", "evaluate", "print the metrics of a run, or compare several"),
+    "cocos": ("cocos", "cocos", "count how many samples contribute to the gradient"),
     "diagram": ("diagram", "diagram", "draw an objective's weights"),
-    "mine": ("mine", "mine", "hard negatives over the whole training set"),
+    "mine": ("mine", "mine", "find hard negatives in the whole training set"),
     "false-negatives": (
         "false_negatives",
         "false_negatives",
-        "right pairs that nobody marked",
+        "find unlabelled pairs that are probably correct",
     ),
     "features": ("features", "features", "compute image features once"),
     "import": ("import_checkpoint", "import_checkpoint", "read a published checkpoint"),
     "export": ("export", "export", "write a trained model for other programs"),
-    "report": ("report", "report", "one HTML file of a study or some runs"),
-    "search": ("search", "search", "find pictures by a sentence, or captions"),
-    "serve": ("serve", "serve", "the lab page in a browser"),
+    "report": ("report", "report", "write one HTML file about a study or some runs"),
+    "search": ("search", "search", "find pictures by a sentence, or captions by a picture"),
+    "serve": ("serve", "serve", "serve the lab page to a browser"),
     "objectives": ("objectives", "objectives", "list objectives"),
     "models": ("models", "models", "list models"),
-    "datasets": ("datasets", "datasets", "look at a data set and its problems"),
+    "datasets": ("datasets", "datasets", "show what a data set holds and what is wrong with it"),
 }
 
 _HEAD = """\
-simgrad {version}: train, compare and explain objectives for image-caption retrieval.
+simgrad {version}: train, compare and explain objectives for image-caption retrieval
 
-usage: simgrad [--with FILE.py] COMMAND [OPTIONS]      (simgrad COMMAND --help says more)
+usage: simgrad [--with FILE.py] COMMAND [OPTIONS]
+       simgrad COMMAND --help         explains a command and its options
 """
 _TAIL = """
-  --with FILE.py   import a file of yours first, e.g. one that declares an objective
+  --with FILE.py   import a Python file of yours first, e.g. with an objective
   --version        print the version
 
 Try: simgrad demo
@@ -111,14 +115,27 @@ def _run(rest: list[str]) -> int:
     import tyro
 
     command = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
-    with registry():
+    with registry(), _told_after(details(command), rest):
         tyro.cli(
-            command,
+            readable(command),
             prog=f"simgrad {rest[0]}",
             args=complete_flags(command, rest[1:]),
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
         )
     return 0
+
+
+@contextlib.contextmanager
+def _told_after(text: str, words: list[str]) -> Iterator[None]:
+    """After --help has listed the options: the rest of what a command says, wrapped."""
+    try:
+        yield
+    except SystemExit as end:
+        if not end.code and {"-h", "--help"} & set(words):
+            width = min(shutil.get_terminal_size().columns, 100)
+            for paragraph in text.split("\n\n") if text else []:
+                print(textwrap.fill(" ".join(paragraph.split()), width), end="\n\n")
+        raise
 
 
 if __name__ == "__main__":

@@ -22,18 +22,18 @@ def report(
     pictures: bool = True,
     device: str = "auto",
 ) -> None:
-    """One self-contained file about a study or some runs: who won, how sure, and why.
+    """Write one self-contained file: which objective won, how sure, and why.
 
     Args:
-        targets: study folders, run folders, or folders of runs. Runs that differ in their seed
-            alone are taken together.
-        output: the file to write; report.html here if left out (report.md, report-print.html).
-        format: html: one page; md: Markdown with drawings and pictures in a folder beside it;
-            pdf-ready: light, unfolded and broken into pages, to be printed to PDF by a browser.
-        batches: training batches of each setting on which to count what contributes to the
-            gradient; 0 leaves that out.
-        pictures: show retrieved examples, which needs the data and a checkpoint.
-        device: auto, cpu, cuda, cuda:N or mps.
+        targets: study folders, run folders, or folders of runs. Runs that differ only in their seed
+            are taken together
+        output: the file to write (default: report.html, report.md or report-print.html)
+        format: html: one page; md: Markdown, with pictures in a folder beside it; pdf-ready: light,
+            unfolded and split into pages, to print to PDF from a browser
+        batches: number of training batches on which to count what contributes to the gradient, for
+            each setting; 0 skips this
+        pictures: show retrieved examples; needs the data and a checkpoint
+        device: auto, cpu, cuda, cuda:N or mps
     """
     path = write_report(targets, output, format, batches=batches, pictures=pictures, device=device)
     size = path.stat().st_size

@@ -43,17 +43,16 @@ def search(
             picture: its file, or its name in the split
         model: a pretrained model as it is, instead of a run, with --data or --folder:
             "clip(source=FOLDER_OR_HUB_NAME)"
-        folder: search the pictures below this folder instead of the data's
-        data: search this data instead of what the run was trained on; an imported checkpoint
-            has none of its own
-        features: a folder of features of that data, where the model reads features
-        split: the split of the data to search
-        top: how many results
-        sure: a hit counts from this probability on, 0 to 1; learned on the validation split, as
-            the probabilities are, if left out
-        exact: no FAISS, however many items there are
-        thumbnails: show pictures, in a terminal
-        device: auto, cpu, cuda, cuda:N or mps.
+        folder: search the pictures in this folder instead of the data's
+        data: search this data set instead of the run's; an imported checkpoint needs one
+        features: a folder of features for that data, if the model reads features
+        split: split of the data to search
+        top: number of results
+        sure: probability from which a hit counts, 0 to 1; by default learned on the validation
+            split, like the probabilities
+        exact: never use FAISS, however many items there are
+        thumbnails: show pictures in the terminal
+        device: auto, cpu, cuda, cuda:N or mps
         json: print JSON
     """
 
@@ -95,7 +94,7 @@ def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: flo
         out.print(f"({note})", style="dim")
     if searcher.folder is not None and searcher.folder.skipped:
         names = ", ".join(list(searcher.folder.skipped)[:3])
-        left = f"({len(searcher.folder.skipped)} unreadable pictures left out: {names})"
+        left = f"({len(searcher.folder.skipped)} unreadable pictures skipped: {names})"
         out.print(left)
     verdict = results.verdict(sure)
     if verdict:

@@ -29,14 +29,14 @@ def serve(
     token: str | None = None,
     device: str = "auto",
 ) -> None:
-    """The lab page: runs and studies as they go, search, and the objective bench, in a browser.
+    """Serve the lab page: runs and studies, search, and the objective bench.
 
     Args:
-        paths: run and study folders; runs/ and studies/ here if left out
-        port: where to listen; 0 takes a free one
-        host: another address than this machine's own needs a token
-        token: what visitors must know; made up and printed where one is needed
-        device: auto, cpu, cuda, cuda:N or mps.
+        paths: run and study folders (default: runs/ and studies/ here)
+        port: port to listen on; 0 takes a free one
+        host: address to listen on; anything but 127.0.0.1 requires a token
+        token: access token for visitors; generated and printed if needed and not given
+        device: auto, cpu, cuda, cuda:N or mps
     """
     if not 0 <= port <= 65535:
         raise InputError(f"--port is 0 to 65535, not {port}.")

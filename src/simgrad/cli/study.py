@@ -56,30 +56,30 @@ def study(
     schema: bool = False,
     check: bool = False,
 ) -> None:
-    """Train a grid of runs and print one table; stopped, the same command goes on.
+    """Train a grid of runs and print one table. To resume, run it again.
 
     Args:
-        plan: a study file, e.g. recipes/bleeker-table1.yaml, or a study folder to go on with.
-        data: another data set than the file names: `scenes`, a file or folder, or a folder of
-            several (docs/reproduce.md). Whether it is Flickr30k or COCO decides which settings and
-            published numbers of the file are used.
-        features: folder written by `simgrad features` for that data.
-        regions: the same for models that look at regions: a folder written with --grid, or a data
-            set of region features.
-        only: f30k or coco: of a folder with both, or of settings for both, this one.
-        output: folder of the study; studies/NAME if left out.
-        seeds: how many seeds; more than before extends a study.
-        trials: tune first: try so many settings of each row, choose by validation, and train the
-            seeds with what was chosen (extra `tune`).
-        fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds.
-        dry_run: open every row's data and model, and print what each reads, without training.
-        engine: local processes, or a Ray cluster (extra `ray`).
-        processes: worker processes; as many as help if left out.
-        side_by_side: runs that each process packs onto its GPU.
-        device: auto, cpu, cuda, cuda:N or mps.
-        schema: print the JSON schema of study files, for editors, and train nothing.
-        check: of a study's folder: compute every number again from the ranks that were kept, and
-            fail where one differs.
+        plan: a study file, e.g. recipes/bleeker-table1.yaml, or the folder of a study to resume
+        data: use this data set instead of the file's: `scenes`, a file or folder, or a folder of
+            several data sets (docs/reproduce.md). Flickr30k and COCO have their own settings and
+            published numbers in a study file
+        features: folder written by `simgrad features` for that data
+        regions: the same for models that read regions: a folder written with --grid, or a data set
+            of region features
+        only: f30k or coco: use only this data set, if the folder or the study file has both
+        output: folder of the study (default: studies/NAME)
+        seeds: number of seeds; a higher number extends a study
+        trials: tune first: try N settings of each row, choose on the validation split, then train
+            all seeds with the chosen setting (needs the extra `tune`)
+        fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds
+        dry_run: open the data and model of every row and print what each reads, without training
+        engine: local processes, or a Ray cluster (needs the extra `ray`)
+        processes: number of worker processes; by default as many as help
+        side_by_side: runs that share one GPU in each process
+        device: auto, cpu, cuda, cuda:N or mps
+        schema: print the JSON schema of study files, for editors, and exit
+        check: for a study folder: compute every number again from the stored ranks, and fail if one
+            differs
     """
     if schema:
         print(dumps(StudyFile.model_json_schema(), indent=1))
@@ -99,7 +99,7 @@ def study(
             about = ", ".join(BENCHMARKS[name].title for name in several[0][0].offers)
             raise InputError(
                 f"{path} is about {about}: give the data with --data (docs/reproduce.md), or "
-                "`--data scenes` to try it on the embedded world."
+                "`--data scenes` to try it on drawn scenes."
             )
         for number, name in enumerate([only] if only else several[0][0].offers):
             if number:
@@ -192,7 +192,9 @@ def _check(path: Path) -> None:
     for line in done.problems:
         say(line, stderr=True)
     if done.problems:
-        raise InputError(f"{path}: {len(done.problems)} of {done.compared:,} numbers do not hold.")
+        raise InputError(
+            f"{path}: {len(done.problems)} of {done.compared:,} numbers differ when computed again."
+        )
     say(f"{path}: {done.compared:,} numbers of {done.runs} runs computed again: all the same.")
 
 
@@ -208,8 +210,8 @@ def conclude(made: Study, device: str = "auto") -> None:
         say(f"not finished: {line}", stderr=True)
     if broken:
         raise InputError(
-            f"{len(broken)} runs are not finished; the same command goes on. A corrected study "
-            "file may go on in the same folder."
+            f"{len(broken)} runs did not finish; run the same command again to retry them. You may "
+            "correct the study file first."
         )
 
 

@@ -35,7 +35,7 @@ def print_counts(runs: Sequence[RunCounts], released_only: bool) -> None:
         print_general(runs)
     elif len(families) == 0:
         raise InputError(
-            "the published counting knows triplet, triplet-sh, nt-xent and smooth-ap alone; leave "
+            "the published counting covers only triplet, triplet-sh, nt-xent and smooth-ap; leave "
             "--released out."
         )
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from simgrad.cli.options import default_hint
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
@@ -22,21 +23,45 @@ from simgrad.studies.naming import brief
 from simgrad.training.rounds import ROUND_ONE
 from simgrad.training.rounds import train as run_training
 
+# The first field of each group of options in --help; the others follow in the recipe's order.
+_GROUPS = {
+    "data": "data, model and objective",
+    "batch": "batch",
+    "epochs": "schedule",
+    "vocabulary": "vocabulary",
+    "candidates": "mined negatives",
+    "evaluate_every": "evaluation and logging",
+    "precision": "machine",
+}
+# Not options: fields within a field, and a switch that only searches of studies set.
+_IN_FILES_ONLY = ("second_round", "trial")
+
 
 def _options() -> type[Any]:
-    """Every field of a recipe as an option that overrides the recipe where it is given."""
+    """Every field of a recipe as an option that overrides the recipe, in groups."""
     hints = typing.get_type_hints(Recipe)
-    fields: list[Any] = []
+    groups: list[tuple[str, list[Any]]] = []
     for name, field in Recipe.model_fields.items():
-        if name == "second_round":  # fields within a field: in a file only
+        if name in _GROUPS:
+            groups.append((_GROUPS[name], []))
+        if name in _IN_FILES_ONLY:
             continue
-        text = tyro.conf.arg(
-            help=field.description,
-            help_behavior_hint=f"(default: {print_value(field.default)})",
-        )
+        text = tyro.conf.arg(help=field.description, help_behavior_hint=_default(field.default))
         option: Any = Annotated.__class_getitem__((hints[name] | None, text))  # type: ignore[attr-defined]
-        fields.append((name, option, None))
-    return dataclasses.make_dataclass("Options", fields)
+        groups[-1][1].append((name, option, None))
+    return dataclasses.make_dataclass("Options", [_group(*group) for group in groups])
+
+
+def _group(title: str, fields: list[Any]) -> tuple[str, Any]:
+    kind = dataclasses.make_dataclass("Group", fields)
+    named = tyro.conf.arg(name=title, help="")
+    return fields[0][0], Annotated.__class_getitem__((kind, named))  # type: ignore[attr-defined]
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, tuple):
+        return default_hint(" ".join(map(print_value, value)))
+    return default_hint(str(value) if isinstance(value, bool) else print_value(value))
 
 
 Options = _options()
@@ -53,21 +78,26 @@ def train(
     schema: bool = False,
     options: Annotated[Options, tyro.conf.arg(name="")],  # type: ignore[valid-type]
 ) -> None:
-    """Train one model with one objective; killed or stopped, the same command goes on.
+    """Train one model with one objective. To resume, run the same command again.
+
+    The options below `data, model and objective` are the fields of a recipe; an option overrides
+    the recipe file. One field can be set in a file only: `second_round`, the fields of a second
+    round with mined negatives (docs/training.md).
 
     Args:
-        recipe: a YAML file; the defaults are VSE++'s published schedule on `scenes`.
-        output: folder of the run; runs/MODEL-OBJECTIVE-DATA-sSEED if left out.
-        resume: go on with a run that is there; False: refuse.
-        quiet: print the result alone.
-        schema: print the JSON schema of recipes, for editors, and train nothing.
-        options: fields of the recipe, which they override.
+        recipe: a YAML file; without one, VSE++'s published schedule on `scenes`
+        output: folder of the run (default: runs/MODEL-OBJECTIVE-DATA-sSEED)
+        resume: continue a run that is already in the folder; False refuses instead
+        quiet: print only the result
+        schema: print the JSON schema of recipes, for editors, and exit
+        options: fields of the recipe, which they override
     """
     if schema:
         print(dumps(Recipe.model_json_schema(), indent=1))
         return
     base = read_recipe(recipe) if recipe else Recipe()
-    given = {k: v for k, v in vars(options).items() if v is not None}
+    groups = (vars(group) for group in vars(options).values())
+    given = {k: v for group in groups for k, v in group.items() if v is not None}
     chosen = base.replace(**given)
     folder = Path(output) if output else default_folder(chosen)
     if not resume and (folder / "recipe.yaml").exists():
@@ -131,7 +161,7 @@ def summarise(run: Run) -> None:
     """What a person wants to know when training ends."""
     info, test = run.info, run.test
     if info["status"] != "finished":
-        say(f"{info['status']} at step {info['steps']}; the same command goes on from there.")
+        say(f"{info['status']} at step {info['steps']}; run the same command again to resume.")
         return
     if test:
         shown = [metric_of(name) for name in headlines() if name in test]

@@ -1,7 +1,7 @@
 """What can be made again: kept with what it was made from and a hash of its content.
 
 An array NAME.npy has NAME.json beside it. One that does not fit what is asked for, or is not what
-was written (cut off, overwritten, a flipped bit), counts as not there, and is made anew.
+was written (cut off, overwritten, a flipped bit), counts as not there, and is made again.
 """
 
 import contextlib

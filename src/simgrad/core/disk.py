@@ -38,4 +38,4 @@ def writing(path: str | Path) -> Iterator[None]:
         reason = _DISK.get(int(told[1]) if told else number or 0)
         if reason is None:
             raise
-        raise DiskError(f"{path}: cannot be written: {reason}, then go on.") from error
+        raise DiskError(f"{path}: cannot be written: {reason}, then resume.") from error

@@ -1,4 +1,7 @@
-"""Words that reports and the lab page use and not everybody knows, each with its meaning."""
+"""Words that reports, the lab page and the documents use, each with its meaning.
+
+`docs/glossary.md` is made from them: `python docs/builder/glossary.py`.
+"""
 
 import re
 
@@ -23,9 +26,44 @@ MEANINGS = {
     "validation": "images kept out of training, on which the best moment of a run is chosen",
     "cross-retrieval rank": (
         "the worse of two ranks: of the text when searched from its image, and of the image when "
-        "searched from its text. The image's other captions are left out; as there are fewer "
+        "searched from its text. The image's other captions do not count; as there are fewer "
         "images than texts, a place among images counts as several"
     ),
+    "i2t, t2i": "image to text: an image looks for its captions; text to image: the reverse",
+    "R@K": "percentage of queries with a right answer among the first K results",
+    "rsum": "sum of R@1, R@5 and R@10 in both directions; 600 at most",
+    "mAP": "mean average precision: how high the right answers of a query stand in its list",
+    "query": "the image or caption that looks for its partner; also called the anchor",
+    "positive": "a caption that belongs to the image, or an image that belongs to the caption",
+    "hardest negative": "the negative of a batch that is most similar to the query",
+    "false negative": "a pair that counts as wrong although its caption is true of its image",
+    "mined negative": (
+        "a hard negative that was looked for in the whole training set; also called offline, while "
+        "those of the batch are called online"
+    ),
+    "objective": "a rule that turns the similarities of a batch into weights; usually a loss",
+    "spec": "a name with its settings, such as nt-xent(tau=0.05)",
+    "GOAL": (
+        "weights written down as triplet weight T times pair weights P+ and P-, instead of a loss "
+        "(Xuan & Chen, WACV 2023)"
+    ),
+    "cell (T, P)": "one choice of GOAL's triplet weight and pair weight, such as (con, sig)",
+    "AOQ": (
+        "a second round of training with mined negatives: adaptive offline quintuplets (Chen, Deng "
+        "& Luo, ECCV 2020)"
+    ),
+    "COCOS": (
+        "counting contributing samples: how many negatives contribute to the gradient (Bleeker & "
+        "de Rijke, ECIR 2022)"
+    ),
+    "plateau": "the beginning of a training in which all similarities stay nearly equal",
+    "collapse": "all vectors become equal, so that nothing can be ranked",
+    "GradCache": "a batch larger than memory is encoded in pieces, with its exact gradient",
+    "not told apart": "the data and seeds of a study do not show a difference",
+    "trial": "one setting that a search tries; it is judged on validation and never tested",
+    "layout": "how a data set is stored in files; simgrad recognises those in common use",
+    "scenes": "drawn scenes with captions that come with simgrad, for trials without a download",
+    "lab page": "the page in the browser that `simgrad serve` opens",
 }
 
 

@@ -139,7 +139,7 @@ def exact_crop(
 def patches(
     picture: Image.Image, size: int, side: int, most: int, smooth: Image.Resampling
 ) -> Image.Image:
-    """SigLIP 2's NaFlex: the whole picture, hardly bent, as at most so many patches.
+    """SigLIP 2's NaFlex: the whole picture, hardly bent, as at most N patches.
 
     They stand one after another in a square of `size` pixels, row by row, so that pictures of any
     shape lie in arrays of one shape. The last pixel tells how many rows and columns there are.

@@ -19,7 +19,7 @@ from simgrad.data.arrays import ArrayFeatures, open_features
 from simgrad.data.base import Dataset, Split, with_splits
 
 HEADER = "features.json"
-_AGAIN = "run `simgrad features` again, into the same folder, to make them anew."
+_AGAIN = "run `simgrad features` again, into the same folder, to compute them again."
 
 
 def read_header(folder: Path) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Log:
             raise error
         what = str(error).removeprefix(str(file)).lstrip(":, ")
         self.problems.append(
-            Problem(str(file), "", f"{what} The split is left out.", skippable=True)
+            Problem(str(file), "", f"{what} The split is not used.", skippable=True)
         )
 
     def knows(self, file: Path, place: str) -> bool:

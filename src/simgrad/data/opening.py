@@ -25,7 +25,7 @@ def open_dataset(
 
     `features`: a folder that `simgrad features` wrote, used instead of pictures.
     `layout`: one of `simgrad datasets --layouts`, where recognising it is not wanted.
-    `skip`: a list written by `simgrad datasets --fix`; what is on it is left out.
+    `skip`: a list written by `simgrad datasets --fix`; its items are omitted.
     `published`: five captions per image in val and test, at most 5,000 in the val split of
     precomputed layouts, as the published evaluations do. Otherwise everything is kept.
     """

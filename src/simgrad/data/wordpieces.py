@@ -55,7 +55,7 @@ class WordPieces:
 
     @classmethod
     def build(cls, captions: Iterable[str], size: int = 8000, longest: int | None = None) -> Self:
-        """Learn word pieces from captions, where no published list is at hand."""
+        """Learn word pieces from captions, for when there is no published list."""
         from tokenizers import trainers
 
         inner = _bert(dict.fromkeys(SPECIALS))

@@ -52,7 +52,7 @@ def read_columns(path: str | Path, names: Sequence[str], what: str) -> dict[str,
         raise InputError(f"{path}: not {what} ({told}).") from None
     if damaged:
         raise InputError(
-            f"{path}: damaged: its content is not what was written; copy it again or make it anew."
+            f"{path}: damaged: its content is not what was written; copy it or create it again."
         )
     return columns
 

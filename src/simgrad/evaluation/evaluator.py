@@ -68,7 +68,7 @@ def evaluate_similarities(
 ) -> Metrics:
     """Metrics of a similarity matrix (images, captions), torch or numpy, which is not changed.
 
-    `image_of_caption` as in `evaluate`: left out, the diagonal holds the true pairs.
+    `image_of_caption` as in `evaluate`: without it, the diagonal holds the true pairs.
 
     Examples:
         >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
@@ -126,7 +126,7 @@ def evaluate_scores(
     rows: int | None = None,
     rank: "RankFold | None" = None,
 ) -> Metrics:
-    """What all of the above end in; `rank` ranks one fold, by counting if left out."""
+    """What all of the above end in; `rank` ranks one fold, by default by counting."""
     if image_of_caption is None:
         if scores.num_images != scores.num_captions:
             raise InputError(

@@ -65,7 +65,7 @@ class Mask:
 
 
 def _words(block: Tensor, thresholds: Tensor, strict: bool, whole: tuple[int, int]) -> Tensor:
-    """Comparisons, eight to a word, in a table of whole multiples of so many rows and columns."""
+    """Comparisons, eight to a word, in a table of whole multiples of this many rows and columns."""
     rows, columns = (-(-size // unit) * unit for size, unit in zip(block.shape, whole, strict=True))
     mask = torch.zeros((rows, columns), dtype=torch.bool, device=block.device)
     inside = mask[: block.shape[0], : block.shape[1]]

@@ -22,6 +22,13 @@ class Fold:
     captions: Integers
     image_of_caption: Integers  # (captions,) counted within the fold
 
+    def __str__(self) -> str:
+        images, captions = self.images, self.captions
+        return (
+            f"images {images[0]:,}-{images[-1]:,} ({len(images):,}), "
+            f"captions {captions.min():,}-{captions.max():,} ({len(captions):,})"
+        )
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -80,21 +87,17 @@ class Protocol:
         return folds
 
     def used(self, folds: list[Fold], num_captions: int) -> str:
-        """Which images and captions the folds hold, of so many captions."""
-        parts = []
-        for fold in folds:
-            images, captions = fold.images, fold.captions
-            parts.append(
-                f"images {images[0]:,}-{images[-1]:,} ({len(images):,}), "
-                f"captions {captions.min():,}-{captions.max():,} ({len(captions):,})"
-            )
+        """Which images and captions are ranked, of `num_captions`."""
         line = f"protocol {self.name}: "
-        if len(folds) > 1:
+        omitted = num_captions - sum(len(fold.captions) for fold in folds)
+        if len(folds) == 1:
+            line += "" if omitted else "all "
+            line += f"{len(folds[0].images):,} images and {len(folds[0].captions):,} captions"
+        else:
             line += f"mean over {len(folds)} folds, each ranked on its own: "
-        line += "; ".join(parts)
-        left_out = num_captions - sum(len(fold.captions) for fold in folds)
-        if left_out:
-            line += f"; {left_out:,} captions beyond an image's first {self.captions} left out"
+            line += "; ".join(map(str, folds))
+        if omitted:
+            line += f"; {omitted:,} captions beyond an image's first {self.captions} are not used"
         return line + "."
 
 

@@ -129,7 +129,7 @@ class _Rows:
         turn = np.arange(len(rows)) - begin[rows[order]]  # 0 for the first pair of its row, 1, ...
         by_turn = order[np.argsort(turn, kind="stable")]
         ends = np.cumsum(np.bincount(turn))[:-1]
-        # Which pairs are at hand is looked up here: a GPU would be waited for.
+        # Which pairs are there is looked up here: a GPU would be waited for.
         self.rows_by_turn, self.ends = np.split(rows[by_turn], ends), ends.tolist()
         self.row, self.column = row, column
         self.order, self.by_turn = torch.from_numpy(order), torch.from_numpy(by_turn)

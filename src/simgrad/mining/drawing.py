@@ -90,7 +90,7 @@ class Draw:
         if len(self.captioned) < 2:
             raise InputError(
                 f"{split.dataset}: negatives are drawn from other images, but the train split has "
-                "captions of one image alone."
+                "captions of one image only."
             )
         self.depth = min(depth, candidates.i2t.shape[1])
         # As published: five captions per image, so a fifth of the depth among images.

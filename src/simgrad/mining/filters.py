@@ -20,8 +20,8 @@ class Filters:
     relative_margin: float | None = None  # at most own - |own| * relative_margin, e.g. 0.05
     min_score: float | None = None  # at least this
     max_score: float | None = None  # at most this
-    range_min: int = 0  # leave out so many of the hardest that are left
-    range_max: int | None = None  # look at so many of the hardest only
+    range_min: int = 0  # skip this many of the hardest that pass
+    range_max: int | None = None  # consider only this many of the hardest
 
     def __post_init__(self) -> None:
         if self.range_min < 0:

@@ -53,8 +53,8 @@ def mine(
         relative_margin: the same as a share of that similarity, e.g. 0.05.
         min_score: a negative is at least so similar.
         max_score: a negative is at most so similar.
-        range_min: of what is left, leave out so many of the hardest.
-        range_max: look at so many of the hardest candidates only, before any filter.
+        range_min: skip the N hardest negatives that pass the filters.
+        range_max: consider only the N hardest candidates, before any filter.
         scores: also keep how similar each candidate is.
         half: products in half precision with float32 re-scoring; default: on a GPU.
 
@@ -90,7 +90,7 @@ def mine_scores(
     Vectors are normalised, as in `mine`.
 
     `rescore`: other similarities, e.g. the mean of several models. The first `range_max` candidates
-    (twice the depth if left out) are found by `scores`; these say which of them are kept.
+    (by default twice the depth) are found by `scores`; these say which of them are kept.
     """
     filters = filters or Filters()
     scores, rescore = _cosine(scores), None if rescore is None else _cosine(rescore)

@@ -85,7 +85,7 @@ class ModelConfig:
 
     @property
     def tokenizer_needs(self) -> TokenizerNeeds:
-        """What its captions should be turned into: words, unless it says otherwise."""
+        """What its captions should be turned into: words, unless it says so."""
         return TokenizerNeeds()
 
     @property
@@ -257,7 +257,7 @@ class RetrievalModel(nn.Module):
         `adapter`: the low-rank changes alone, where nothing else was trained.
         """
         if adapter:
-            raise InputError(f"model '{self.config}' has no low-rank changes to write alone.")
+            raise InputError(f"model '{self.config}' has no LoRA adapter to write.")
         write_onnx(self, tokenizer, folder)
 
     # -- for models themselves

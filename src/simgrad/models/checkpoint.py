@@ -115,8 +115,8 @@ def _description(folder: Path) -> dict[str, Any]:
     told = description.pop("sha256", None)
     if description["format"] == _FORMAT and told != _content_hash(description):
         raise InputError(
-            f"{path}: damaged or changed since it was written; copy it again from where it is "
-            "whole, or train or import the model again."
+            f"{path}: damaged or changed since it was written; copy it again from an "
+            "intact copy, or train or import the model again."
         )
     kinds = {"model": str, "inputs": dict, "parts": dict, "weights_sha256": str, "extra": dict}
     for key, kind in kinds.items():

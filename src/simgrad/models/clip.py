@@ -51,18 +51,22 @@ class Clip(ModelConfig):
     source: str | None = setting(
         "openai/clip-vit-base-patch32", "folder or hub name; none: untrained"
     )
-    train_image: str = setting("full", "of the image tower: full, none, last=K or lora=RANK")
-    train_text: str = setting("full", "of the text tower: full, none, last=K or lora=RANK")
-    layer_decay: float = setting(1.0, "rate of a layer, as a share of the next one's")
-    checkpointing: bool = setting(False, "compute layers again on the way back: less memory")
-    family: str = setting("clip", "of an untrained network", choices=("clip", "siglip"))
+    train_image: str = setting(
+        "full", "what of the image tower is trained: full, none, last=K or lora=RANK"
+    )
+    train_text: str = setting(
+        "full", "what of the text tower is trained: full, none, last=K or lora=RANK"
+    )
+    layer_decay: float = setting(1.0, "learning rate of a layer, as a share of the next layer's")
+    checkpointing: bool = setting(False, "recompute layers in the backward pass: less memory")
+    family: str = setting("clip", "kind of an untrained network", choices=("clip", "siglip"))
     dimension: int = setting(512, "size of an untrained network's joint space")
     width: int = setting(512, "width of an untrained network's layers")
     layers: int = setting(12, "layers in each of an untrained network's towers")
     heads: int = setting(8, "attention heads of an untrained network")
-    patch: int = setting(32, "pixels a side of an untrained network's patches")
+    patch: int = setting(32, "side of a patch in pixels, of an untrained network")
     positions: int = setting(77, "longest caption of an untrained network")
-    size: int = setting(224, "pixels a side of an untrained network's pictures")
+    size: int = setting(224, "side of a picture in pixels, of an untrained network")
 
     def build(self, inputs: Inputs) -> "ClipModel":
         return ClipModel(self, inputs)
@@ -179,8 +183,8 @@ class ClipModel(RetrievalModel):
             write_adapter(self.body, self.lora, self.config.source, folder)
         elif adapter:
             raise InputError(
-                f"model '{self.config}': an adapter is of format transformers, and of low-rank "
-                "changes alone (train_image and train_text are lora or none)."
+                f"model '{self.config}': an adapter needs the format transformers and a model of "
+                "which only LoRA is trained (train_image and train_text are lora or none)."
             )
         elif format == "transformers":
             write_transformers(self.body, tokenizer, folder)

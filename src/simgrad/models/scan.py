@@ -24,8 +24,8 @@ class SetSettings(TextSettings):
     small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": "bigru"}
 
     text: str = setting("bigru", "text encoder", choices=("bigru", "gru", "bert"))
-    image_norm: bool = setting(True, "bring regions to unit length")
-    text_norm: bool = setting(True, "bring words to unit length")
+    image_norm: bool = setting(True, "scale regions to unit length")
+    text_norm: bool = setting(True, "scale words to unit length")
     memory_mib: int = setting(512, "memory for comparing all pairs, in MiB")
 
     @property
@@ -68,12 +68,12 @@ class Scan(SetSettings):
         "t-i", "words look at regions (t-i) or regions at words (i-t)", choices=("t-i", "i-t")
     )
     aggregate: str = setting(
-        "lse", "how one similarity comes of many", choices=("lse", "mean", "sum", "max")
+        "lse", "how many similarities become one", choices=("lse", "mean", "sum", "max")
     )
     smooth: float = setting(9.0, "lambda 1: sharpness of the attention (i-t: 4)")
     sharpness: float = setting(6.0, "lambda 2: sharpness of lse (i-t: 5, on COCO 20)")
     raw_norm: str = setting(
-        "clipped_l2norm", "what is done to products before the attention", choices=RAW_NORMS
+        "clipped_l2norm", "normalisation of the products before the attention", choices=RAW_NORMS
     )
 
     def build(self, inputs: Inputs) -> "ScanModel":

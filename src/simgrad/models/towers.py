@@ -39,17 +39,23 @@ class Towers(ModelConfig):
         "minilm", "text network: minilm, a folder or a hub name of transformers; none: untrained"
     )
     pooling: str = setting(
-        "auto", "of the text network's states; auto: as it says", choices=POOLINGS
+        "auto",
+        "how the text network's states become one vector; auto: as its folder says",
+        choices=POOLINGS,
     )
     dimension: int = setting(512, "size of the joint space")
     hidden: int = setting(0, "width of a hidden layer in the projections; 0: they are linear")
-    train_image: str = setting("none", "of the image network: full, none, last=K or lora=RANK")
-    train_text: str = setting("full", "of the text network: full, none, last=K or lora=RANK")
-    tower_lr: float = setting(0.1, "learning rate of the pretrained networks, as a share")
-    width: int = setting(384, "of an untrained text network (BERT)")
-    layers: int = setting(6, "of an untrained text network")
-    layer_decay: float = setting(1.0, "rate of a layer, as a share of the next one's")
-    checkpointing: bool = setting(False, "compute layers again on the way back: less memory")
+    train_image: str = setting(
+        "none", "what of the image network is trained: full, none, last=K or lora=RANK"
+    )
+    train_text: str = setting(
+        "full", "what of the text network is trained: full, none, last=K or lora=RANK"
+    )
+    tower_lr: float = setting(0.1, "learning rate of the pretrained networks, as a share of lr")
+    width: int = setting(384, "width of an untrained text network (BERT)")
+    layers: int = setting(6, "layers of an untrained text network")
+    layer_decay: float = setting(1.0, "learning rate of a layer, as a share of the next layer's")
+    checkpointing: bool = setting(False, "recompute layers in the backward pass: less memory")
 
     def build(self, inputs: Inputs) -> "TowersModel":
         return TowersModel(self, inputs)
@@ -166,8 +172,8 @@ class TowersModel(RetrievalModel):
     def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
         if adapter:
             raise InputError(
-                f"model '{self.config}': its projections are new, so low-rank changes alone would "
-                "not be the model."
+                f"model '{self.config}': its projections are new, so a LoRA adapter is not the "
+                "whole model."
             )
         if format == "transformers":
             write_pair(self, tokenizer, folder)

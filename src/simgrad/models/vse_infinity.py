@@ -43,17 +43,19 @@ class VseInfinity(TextSettings):
         **ModelConfig.small, "text": "bigru", "finetune": False, "cells": 7, "size": 224
     }  # fmt: skip
 
-    image: str = setting("region", "what image features are", choices=("region", "grid"))
+    image: str = setting("region", "kind of image features", choices=("region", "grid"))
     text: str = setting("bert", "text encoder", choices=("bert", "bigru"))
-    image_norm: bool = setting(True, "bring image vectors to unit length")
-    text_norm: bool = setting(True, "bring caption vectors to unit length")
+    image_norm: bool = setting(True, "scale image vectors to unit length")
+    text_norm: bool = setting(True, "scale caption vectors to unit length")
     augment: float = setting(0.2, "share of regions and words changed while training")
-    backbone: str | None = setting(None, "image network that reads pictures; none: features do")
-    weights: str | None = setting(None, "where the image network's weights are")
-    size: int = setting(512, "pixels a side of its pictures")
-    cells: int = setting(16, "grid cells a side that it makes of them")
+    backbone: str | None = setting(None, "image network for pictures; none: the data are features")
+    weights: str | None = setting(None, "file or folder of the image network's weights")
+    size: int = setting(512, "side of its pictures in pixels")
+    cells: int = setting(16, "grid cells per side of a picture")
     finetune: bool = setting(True, "train the image network too")
-    backbone_lr: float = setting(0.1, "learning rate of the image network (WSL, BUTD: 0.01)")
+    backbone_lr: float = setting(
+        0.1, "learning rate of the image network, as a share of lr (WSL, BUTD: 0.01)"
+    )
 
     def build(self, inputs: Inputs) -> "VseInfinityModel":
         return VseInfinityModel(self, inputs)

@@ -27,7 +27,7 @@ class VectorSettings(TextSettings):
 
     measure: str = setting("cosine", "similarity of two vectors", choices=("cosine", "order"))
     absolute: bool = setting(False, "take absolute values of both vectors (order embeddings)")
-    image_norm: bool = setting(True, "bring image vectors to unit length")
+    image_norm: bool = setting(True, "scale image vectors to unit length")
 
 
 class VectorModel(TextModel):
@@ -69,11 +69,11 @@ class VectorModel(TextModel):
 class VsePlusPlus(VectorSettings):
     small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": "gru", "finetune": False}
 
-    feature_norm: bool = setting(True, "bring given features to unit length, as published ones are")
-    backbone: str = setting("resnet50", "image network, where the data gives pixels")
-    weights: str | None = setting(None, "where the image network's weights are")
+    feature_norm: bool = setting(True, "scale given features to unit length, as published")
+    backbone: str = setting("resnet50", "image network, if the data are pictures")
+    weights: str | None = setting(None, "file or folder of the image network's weights")
     finetune: bool = setting(False, "train the image network too")
-    keep_statistics: bool = setting(False, "fine-tuned, its batch norms keep their statistics")
+    keep_statistics: bool = setting(False, "keep its batch-norm statistics while fine-tuning")
 
     def build(self, inputs: Inputs) -> "VseModel":
         return VseModel(self, inputs)

@@ -34,7 +34,7 @@ class Vsrn(VectorSettings):
 
     dimension: int = setting(2048, "size of the joint space")
     layers: int = setting(4, "relation layers")
-    region_norm: bool = setting(True, "bring regions to unit length before the relations")
+    region_norm: bool = setting(True, "scale regions to unit length before the relation layers")
     batch_norm: bool = setting(False, "batch norm after the GRU over regions")
     published_axis: bool = setting(False, "normalise over regions, as the published code does")
     captioner: bool = setting(False, "also learn to generate the captions")

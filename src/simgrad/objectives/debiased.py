@@ -38,7 +38,7 @@ class DebiasedNTXent(NTXent):
 
     totals: ClassVar[tuple[str, ...]] = ("logsumexp", "count")
 
-    prior: float = setting(0.01, "how likely a negative is a positive that nobody marked")
+    prior: float = setting(0.01, "probability that a negative is an unlabelled positive")
 
     def __post_init__(self) -> None:
         super().__post_init__()

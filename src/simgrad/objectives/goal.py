@@ -99,11 +99,13 @@ class Goal(Family):
     alpha: float = setting(2.0, "sig, sig-ms: steepness of the positive weight")
     beta: float = setting(10.0, "sig, sig-ms: steepness of the negative weight")
     lambda_: float = setting(
-        0.5, "sig, sig-ms: similarity where the weights turn", search=Range(0.2, 0.8, log=False)
+        0.5,
+        "sig, sig-ms: similarity at the middle of the sigmoid",
+        search=Range(0.2, 0.8, log=False),
     )
-    epsilon: float = setting(0.1, "ms: how far beyond the rivals the relative sets reach")
+    epsilon: float = setting(0.1, "ms: margin of the relative sets around the rivals")
     released: bool = setting(
-        False, "as in the authors' public code, where it departs from the paper"
+        False, "follow the authors' public code where it differs from the paper"
     )
 
     @classmethod

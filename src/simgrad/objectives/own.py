@@ -76,7 +76,7 @@ def declare(
                 alone.append(isinstance(found, Tensor))
                 if alone[0]:
                     warnings.warn(
-                        f"{name} returns its values alone: its weights come from autograd.",
+                        f"{name} returns only values: its weights come from autograd.",
                         stacklevel=2,
                     )
             if alone[0]:

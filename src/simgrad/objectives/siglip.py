@@ -36,10 +36,10 @@ class SigLIP(Family):
     symmetric = True
 
     scale: float = setting(
-        10.0, "factor of the similarities (start value where learned)", search=Range(3, 60)
+        10.0, "factor of the similarities (start value if learned)", search=Range(3, 60)
     )
     offset: float = setting(
-        -10.0, "added to them (start value where learned)", search=Range(-15, -2, log=False)
+        -10.0, "added to them (start value if learned)", search=Range(-15, -2, log=False)
     )
     learned: bool = setting(True, "learn scale and offset, as published")
 

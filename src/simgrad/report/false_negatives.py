@@ -30,8 +30,10 @@ def false_negatives(material: Material, pictures: Pictures) -> Section | None:
             if any(said.values())
             else " Nobody has judged them yet."
         )
-        words = f"The {len(shown)} surest of {len(pairs):,} pairs of the {split.name} split that "
-        words += "count as negatives in training and as errors in evaluation." + told
+        words = (
+            f"The {len(shown)} most probable of {len(pairs):,} pairs of the {split.name} split. "
+        )
+        words += "They count as negatives in training and as errors in evaluation." + told
         return _section([Paragraph([words]), Examples(shown)])
     return None
 

@@ -173,5 +173,5 @@ def _difference_figure(
         told,
         "A line that stays clear of the dashed zero is a difference that chance hardly explains.",
         "Line: 95% interval. p after Holm's correction for the number of comparisons."
-        + (" First seeds alone: a setting has no more." if standing.first_seeds else ""),
+        + (" Only first seeds: a setting has no more." if standing.first_seeds else ""),
     )

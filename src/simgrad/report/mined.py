@@ -25,7 +25,7 @@ from simgrad.runs.run import Run
 _QUERIES, _SHOWN = 3, 5
 _WORDS = (
     "The hardest negatives that the first round found in the training set, for captions and for "
-    "pictures drawn at random, hardest first. Some may be true all the same: nobody looked."
+    "pictures drawn at random, hardest first. Some may be true: nobody has checked."
 )
 
 

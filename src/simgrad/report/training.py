@@ -28,9 +28,9 @@ Entry = dict[str, Any]
 Reader = Callable[[Entry], float | None]
 _VALIDATED = ("rsum", "i2t_r1", "t2i_r1")
 _PUSHED = {  # figures of the weights, and what to see in them
-    "effective": "How many negatives share a query's push; 1: the hardest alone counts.",
+    "effective": "How many negatives share a query's push; 1: only the hardest counts.",
     "hardest_share": "How much of the push the hardest negative takes.",
-    "zero_share": "How many queries the objective leaves alone: nothing is learned from those.",
+    "zero_share": "How many queries get no push: nothing is learned from them.",
 }
 
 

@@ -21,7 +21,7 @@ _WORDS = (
     "negative; large dots are the median early, in the middle and late in training. Dots that rest "
     "where there is no colour have nothing left to learn from."
 )
-_SEE = "Full colour: the objective moves such a triplet hard. No colour: it leaves it alone."
+_SEE = "Full colour: the objective pushes such a triplet hard. No colour: it does nothing to it."
 
 
 def diagrams(material: Material) -> Section | None:

@@ -47,11 +47,11 @@ def tuning(material: Material) -> Section | None:
     charts = [
         _chart(
             material, shown, "expected-best", f"expected best {select}", _independent,
-            expected_best, "What to expect of so many settings tried at random.",
+            expected_best, "The best score to expect after trying N random settings.",
         ),
         _chart(
             material, shown, "best-so-far", f"best {select} so far", _scores, best_so_far,
-            "What this search had found by then; a line that still rises could have gone on.",
+            "What this search had found by then; a line that still rises might rise further.",
         ),
     ]  # fmt: skip
     blocks: list[Block] = [Paragraph(explained(words)), Figures(charts, keys)]

@@ -2,7 +2,7 @@
 
 A file that is being written has a marker beside it; a finished one is told of in features.json.
 Both say what the file is made from. The same: go on, or nothing to do. The same settings for data
-that have changed since, or a try with --limit: made anew. Anything else is refused.
+that have changed since, or a try with --limit: made again. Anything else is refused.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class Work:
     data: str  # the data set's name
     images: str  # their names
     pictures: str  # what the pictures hold
-    limit: int | None = None  # a try: only so many images
+    limit: int | None = None  # a try: only this many images
 
     def same_as(self, told: dict[str, Any]) -> bool:
         """Whether a file told of so has the same bytes."""

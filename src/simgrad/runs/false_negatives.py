@@ -59,7 +59,7 @@ def false_negatives(
 ) -> Finds:
     """The `most` probable pairs among the first `depth` of any system in either direction.
 
-    `calibrate`: found pairs with answers, from which probabilities are learned anew.
+    `calibrate`: found pairs with answers, from which probabilities are learned again.
     """
     views = views_of(systems, split, depth)
     probable = shipped()

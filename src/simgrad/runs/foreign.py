@@ -17,6 +17,6 @@ def foreign_captions(model: RetrievalModel, tokenizer: Any, dataset: Dataset) ->
         return None
     return (
         f"captions of {dataset.name} seem to be {language}, and the text network's tokenizer cuts "
-        "them into far more pieces than English: it seems to know English alone, and will find "
+        "them into far more pieces than English: it seems to know only English, and will find "
         f"little. Take a network that was trained on {language} too."
     )

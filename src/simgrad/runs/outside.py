@@ -24,7 +24,7 @@ def draw_of(
 ) -> Draw | None:
     """What the recipe's objectives draw for every batch; None where they draw nothing.
 
-    `candidates` are read from the recipe's folder if left out, and refused where they were mined
+    `candidates` are by default read from the recipe's folder, and refused where they were mined
     on other data than `dataset`.
     """
     specs = filter(None, (recipe.objective, recipe.first_objective))

@@ -45,18 +45,20 @@ class Recipe(Typed):
     # What
     data: Text = Field(
         default="scenes(features=global)",
-        description="Data set: `scenes(...)`, or a file or folder in any layout of the field",
+        description="Data set: `scenes(...)`, or a file or folder in a known layout (`simgrad "
+        "datasets --layouts`)",
     )
     features: Text | None = Field(
-        default=None, description="Folder from `simgrad features`, used instead of pictures"
+        default=None,
+        description="Folder written by `simgrad features`, used instead of the pictures",
     )
     skip: Text | None = Field(
-        default=None, description="List of what to leave out, from `simgrad datasets --fix`"
+        default=None, description="List of items to omit, from `simgrad datasets --fix`"
     )
     model: Text = Field(
         default="vse++",
         description="Model spec, e.g. `vsrn(dimension=2048)`: "
-        + ", ".join(known.name for known in models),
+        + ", ".join(sorted(known.name for known in models)),
     )
     objective: Text = Field(
         default="triplet-sh",
@@ -67,12 +69,12 @@ class Recipe(Typed):
         default=0,
         gt=-(2**31),
         lt=2**31,
-        description="Decides the initial weights, the order of batches and augmentation",
+        description="Sets the initial weights, the order of batches and the augmentation",
     )
 
     # Batches
     batch: Count = Field(
-        default=128, description="Captions in a batch (images, where `sampler` is images)"
+        default=128, description="Captions in a batch (images, if `sampler` is images)"
     )
     sampler: Literal["pairs", "images", "distinct"] = Field(
         default="pairs",
@@ -80,40 +82,40 @@ class Recipe(Typed):
         "each (SmoothAP); distinct: no two captions of one image",
     )
     captions_per_image: Count = Field(
-        default=5, description="With `sampler: images`: how many captions of each"
+        default=5, description="Captions drawn for each image, if `sampler` is images"
     )
     positives: Text = Field(
         default="images",
-        description="images: captions of the same image are its positives; pairs: they are "
-        "negatives, as published; or a file or folder of found pairs (`simgrad false-negatives`, "
-        "answers of the lab page), beside the captions of the same image",
+        description="images: all captions of an image are its positives; pairs: an image's other "
+        "captions are negatives, as published; or a file or folder of found pairs (from `simgrad "
+        "false-negatives` or the lab page), used in addition to the captions of the same image",
     )
     found: Literal["ignore", "positive"] = Field(
         default="ignore",
-        description="What becomes of found pairs: ignore: neither positives nor negatives; "
-        "positive: positives. Those answered `unsure` are ignored in any case",
+        description="What found pairs are used as. ignore: neither positives nor negatives; "
+        "positive: positives. Pairs answered `unsure` are always ignored",
     )
     sure: Annotated[Number, Field(ge=0, le=1)] = Field(
         default=0.5,
-        description="A found pair that nobody has answered counts from this probability on",
+        description="Use a found pair that nobody has answered if its probability is at least this",
     )
     micro_batch: Count | None = Field(
         default=None,
-        description="Encode this many at a time, and still take the exact gradient of the whole "
-        "batch (GradCache)",
+        description="Encode N pairs at a time to save memory; the gradient of the whole batch "
+        "stays exact (GradCache)",
     )
     drop_last: bool = Field(
-        default=False, description="Leave out the last batch of an epoch if it is not full"
+        default=False, description="Drop the last batch of an epoch if it is not full"
     )
     augment: Text | None = Field(
-        default=None, description="For pictures: how training pictures are varied, e.g. vse++"
+        default=None, description="Augmentation of training pictures, e.g. vse++"
     )
 
     # Schedule
     epochs: CountOrNone = Field(
         default=30,
-        description="Passes over the training captions (over the images, where `sampler` is "
-        "images); 0: a pretrained model as it is",
+        description="Passes over the training captions (over the images, if `sampler` is images); "
+        "0 only evaluates a pretrained model",
     )
     optimizer: Literal["adam", "adamw"] = Field(default="adam", description="Optimiser")
     lr: Positive = Field(default=2e-4, description="Learning rate")
@@ -121,147 +123,153 @@ class Recipe(Typed):
     betas: tuple[Share, Share] = Field(
         default=(0.9, 0.999),
         strict=False,
-        description="Adam's averaging of gradients and of their squares",
+        description="Adam's two decay rates: of the mean gradient, of the mean squared gradient",
     )
     decay: Literal["step", "linear", "cosine"] = Field(
         default="step",
-        description="step: a tenth after every `decay_every` epochs; linear, cosine: to zero at "
-        "the end",
+        description="step: divide the learning rate by 10 every `decay_every` epochs; linear, "
+        "cosine: reduce it to zero at the end",
     )
-    decay_every: Count = Field(default=15, description="Epochs between the steps")
+    decay_every: Count = Field(default=15, description="Epochs between two steps of `decay: step`")
     warmup: Positive = Field(
         default=0.0,
         description="Share of all steps in which the learning rate rises linearly from 0",
     )
-    clip: Positive = Field(default=2.0, description="Largest norm of the gradient; 0: no clipping")
+    clip: Positive = Field(
+        default=2.0, description="Largest norm of the gradient; 0 turns clipping off"
+    )
     reduction: Literal["published", "mean"] = Field(
         default="published",
-        description="published: as each objective was published, a sum over queries or a mean; "
-        "mean: summed objectives are divided by the number of queries, so that `lr` and `clip` "
-        "mean the same for all",
+        description="published: sum or mean over queries, as each objective was published; mean: "
+        "a mean for all of them, so that `lr` and `clip` mean the same for every objective",
     )
     first_objective: Text | None = Field(
         default=None,
-        description="Another objective for the first epochs, e.g. `triplet` before `triplet-sh`",
+        description="Objective of the first epochs, e.g. `triplet` before `triplet-sh`",
     )
-    first_epochs: CountOrNone = Field(default=0, description="How many epochs it lasts")
+    first_epochs: CountOrNone = Field(
+        default=0, description="Number of epochs trained with `first_objective`"
+    )
     freeze_epochs: CountOrNone = Field(
         default=0,
-        description="Keep a fine-tuned backbone frozen for so many epochs; in the one after them "
-        "the loss rises linearly from 0, as VSE-infinity does",
+        description="Keep a fine-tuned backbone frozen for the first N epochs; during epoch N+1 "
+        "the loss rises linearly from 0, as in VSE-infinity",
     )
     finetune_epochs: CountOrNone = Field(
         default=0,
-        description="A second stage of so many epochs in which the backbone is trained too",
+        description="Add a second stage of N epochs that trains the backbone too",
     )
-    finetune_lr: Positive = Field(default=2e-5, description="Its learning rate")
+    finetune_lr: Positive = Field(default=2e-5, description="Learning rate of that second stage")
 
     # Text
     vocabulary: Text | None = Field(
         default=None,
-        description="Vocabulary file (JSON or published pickle); built from the train split if "
-        "left out. For BERT: a folder or file with word pieces",
+        description="Vocabulary file (JSON or published pickle); for BERT, a folder or file with "
+        "word pieces. By default it is built from the train split",
     )
     vocabulary_splits: tuple[Text, ...] = Field(
         default=("train",),
         strict=False,
-        description="Splits to build it from; adding val and test repeats the published leak",
+        description="Splits to build the vocabulary from; adding val and test repeats the "
+        "published leak",
     )
-    min_count: Count = Field(default=4, description="Words that occur less often are unknown")
+    min_count: Count = Field(
+        default=4, description="Words that occur fewer than N times are treated as unknown"
+    )
 
     # Offline negatives (AOQ)
     candidates: Text | None = Field(
         default=None,
-        description="Folder with mined candidates, for off-tri, off-quin and adap-off-quin: from "
-        "`simgrad mine`, or AOQ's own i2t_NAME.npy and t2i_NAME.npy",
+        description="Folder of mined candidates for off-tri, off-quin and adap-off-quin: from "
+        "`simgrad mine`, or AOQ's i2t_NAME.npy and t2i_NAME.npy",
     )
     depth: Count = Field(
         default=300,
-        description="Draw from the first so many candidates of an image (a fifth of that for a "
-        "caption)",
+        description="Draw from the N hardest candidates of an image (N/5 for a caption)",
     )
     draw: Literal["uniform", "normal"] = Field(
-        default="uniform", description="Distribution over them"
+        default="uniform", description="Distribution to draw these candidates from"
     )
     start_from: Text | None = Field(
-        default=None, description="Checkpoint folder whose weights to start from"
+        default=None, description="Checkpoint folder with the weights to start from"
     )
     second_round: dict[str, Any] | None = Field(
         default=None,
         json_schema_extra=of_fields,
-        description="Fields that differ in a second round, which is mined with the first round's "
-        "best model; `from_round_one: true` starts from its weights",
+        description="Fields that differ in a second round, whose negatives are mined with the "
+        "first round's best model; `from_round_one: true` starts from that model's weights",
     )
 
     # Evaluation and bookkeeping
     evaluate_every: Count | None = Field(
         default=None,
-        description="Evaluate on the validation split every so many steps; every epoch if left out",
+        description="Evaluate on the validation split every N steps; by default once per epoch",
     )
     select: Text = Field(
         default="rsum", description="Validation metric that decides which checkpoint is best"
     )
     protocol: Text = Field(
         default="all",
-        description="What the test ranks against what: all, flickr8k-1k, flickr30k-1k, coco-5k or "
-        "coco-1k (mean of five folds); all but the first keep five captions of every image",
+        description="What the test ranks: all, flickr8k-1k, flickr30k-1k, coco-5k or coco-1k "
+        "(mean of five folds). All but the first keep five captions per image",
     )
     test_split: Text | None = Field(
         default=None,
-        description="Split to test; the one that the protocol is about if left out (COCO's "
-        "precomputed files call it testall)",
+        description="Split to test; by default the protocol's (COCO's precomputed files call it "
+        "testall)",
     )
     rerank: CountOrNone | None = Field(
         default=None,
-        description="At the test, score so many first candidates again with the model's second "
-        "scorer (X-VLM); 0: as many as its settings say",
+        description="When testing, re-score the top N candidates with the model's re-ranker "
+        "(X-VLM only); 0 uses the model's own setting",
     )
     early_stop: Count | None = Field(
-        default=None, description="Stop after so many evaluations without improvement"
+        default=None, description="Stop after N evaluations without improvement"
     )
     attention_every: CountOrNone = Field(
         default=0,
-        description="Record what the objective attends to every so many steps; 0: at evaluations "
-        "only",
+        description="Record which samples the objective weighs every N steps; 0 records at "
+        "evaluations only",
     )
     checkpoint_seconds: Number = Field(
-        default=60.0, description="Write a checkpoint to resume from at least this often"
+        default=60.0, description="Seconds between two checkpoints to resume from"
     )
     trial: bool = Field(
         default=False,
-        description="A trial of a search: judged by validation alone. No test score is computed, "
-        "and no weights are kept at its end",
+        description="A trial of a search: judged on the validation split only. No test score is "
+        "computed and no weights are kept",
     )
     tensorboard: bool = Field(default=False, description="Also write TensorBoard files")
     log: Text | None = Field(
         default=None,
-        description="Where figures are shown too: tensorboard, wandb, or both with a comma",
+        description="Log to tensorboard, wandb, or both (tensorboard,wandb)",
     )
     wise: CountOrNone = Field(
         default=0,
-        description="After training, try so many steps from the pretrained weights to the trained "
-        "ones on the validation split, and keep the best (WiSE-FT); 10 is usual",
+        description="After training, try N steps between the pretrained and the trained weights "
+        "on the validation split and keep the best (WiSE-FT); 10 is usual",
     )
 
     also: Text | None = Field(
         default=None,
-        description="Another data set, whose test split is scored with the pretrained weights and "
-        "with the trained ones: what training forgets",
+        description="Another data set to test before and after training, to see what the model "
+        "forgets",
     )
 
     # Machine
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
         default="float32",
-        description="Arithmetic of the encoders; tf32 is float32 with faster, coarser products on "
-        "a GPU",
+        description="Arithmetic of the encoders; tf32 is float32 with faster, less exact products "
+        "on a GPU",
     )
     device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1 or mps")
     workers: int = Field(
         default=2,
-        description="Threads that read ahead where features or pictures do not fit in memory",
+        description="Threads that read ahead if features or pictures do not fit in memory",
     )
     graphs: bool = Field(
-        default=True, description="On a GPU with resident features, replay steps as CUDA graphs"
+        default=True,
+        description="On a GPU, with features in its memory, replay steps as CUDA graphs",
     )
 
     @model_validator(mode="after")

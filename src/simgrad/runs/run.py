@@ -87,7 +87,7 @@ class Run:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What it was asked to do; files of one's own that it was made with are imported again."""
+        """What it was asked to do; the user's files that it was made with are imported again."""
         bring_back(self.path, self.info.get("with", []))
         return read_recipe(self.file(RECIPE))
 
@@ -209,7 +209,7 @@ def read_test(path: Path) -> dict[str, float]:
     if expected is not None and expected != _checksum(found):
         raise InputError(
             f"{path}: damaged: its numbers are not those that were written. Copy it again; "
-            f"`simgrad evaluate {path.parent} --protocol all` tests the run anew."
+            f"`simgrad evaluate {path.parent} --protocol all` tests the run again."
         )
     return found
 

@@ -1,6 +1,6 @@
 """What can be evaluated, as one thing: a run, a checkpoint, files of arrays, or kept ranks.
 
-open_system("runs/mine")                             a run: its kept ranks, or its model anew
+open_system("runs/mine")                             a run: its stored ranks, or its model again
 open_system("imported/vsepp", data="data/f30k")      a checkpoint that `simgrad import` wrote
 open_system("embeddings.npz")                        images, texts, image_of_caption in a file
 open_system("similarities.npy", captions_per_image=5)
@@ -141,7 +141,7 @@ def open_pair(
 
 
 def model_system(trained: Trained, split: str | None = None) -> System:
-    """A model's similarities on a split of its data, the one that its recipe tests if left out."""
+    """A model's similarities on a split of its data, by default the one that its recipe tests."""
     chosen = trained.split(split or trained.recipe.tested_split(trained.dataset))
     images, captions = trained.encode(chosen)
     return System(
@@ -185,7 +185,9 @@ def _named(arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
 def _by_id(images: tuple[str, ...], owners: Any, path: Path) -> Integers:
     rows = {name: row for row, name in enumerate(images)}
     if len(rows) < len(images):
-        raise InputError(f"{path}: two images have the same id, so captions cannot be told apart.")
+        raise InputError(
+            f"{path}: two images have the same id, so their captions cannot be distinguished."
+        )
     wanted = [str(name) for name in owners.tolist()]
     missing = next((i for i, name in enumerate(wanted) if name not in rows), None)
     if missing is not None:

@@ -10,7 +10,7 @@ from simgrad.serve import bench, diagrams, facts, schemas
 from simgrad.serve.service import Service
 
 Id = Annotated[str, Path(max_length=300)]
-Runs = Annotated[list[schemas.Name], Query(max_length=8, description="run ids; all if left out")]
+Runs = Annotated[list[schemas.Name], Query(max_length=8, description="run ids; by default all")]
 SplitName = Annotated[schemas.Name, Query(description="split of the run's data")]
 Top = Annotated[int, Query(ge=1, le=100, description="how many results")]
 Sure = Annotated[

@@ -24,7 +24,7 @@ _RETRY = {"retry-after": "1"}
 
 
 def create_app(lab: Lab, access: Access | None = None) -> FastAPI:
-    """The application for a lab; `access` is that of a server on this machine if left out."""
+    """The application for a lab; `access` is by default that of a server on this machine."""
     service = Service(lab)
 
     @asynccontextmanager

@@ -84,7 +84,7 @@ def real_batch(searcher: "Searcher", size: int, seed: int) -> BenchBatch:
 
 
 def made_up_batch(size: int, seed: int) -> BenchBatch:
-    """Similarities like those of a half-trained model, where no run is at hand."""
+    """Similarities like those of a half-trained model, for when there is no run."""
     random = torch.Generator().manual_seed(seed)
     similarities = 0.25 + 0.12 * torch.randn(size, size, generator=random)
     similarities += 0.25 * torch.eye(size)

@@ -4,7 +4,7 @@ RUN/search/KEY/ (or the cache folder, where the run's is not writable) holds wha
 hash KEY made. Arrays are never changed; index.json, written last, says which belong together, what
 they were made from and what they must look like. So a reader sees the old state or the new one,
 a killed writer leaves nothing that counts, and what was damaged or made from other data is made
-anew. One writer at a time: the others wait for its lock.
+again. One writer at a time: the others wait for its lock.
 """
 
 import os
@@ -24,7 +24,7 @@ from simgrad.serve.embedder import Embedder
 
 INDEX = "index.json"
 _PARTS = ("vectors", "tokens", "mask")
-# What reading a kept file can end in; all of it means: make it anew.
+# What reading a kept file can end in; all of it means: make it again.
 UNUSABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 

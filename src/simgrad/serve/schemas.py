@@ -144,7 +144,7 @@ class BenchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    objective: Name = Field(default="", description="the first that is declared, if left out")
+    objective: Name = Field(default="", description="by default the first that is declared")
     parameters: dict[Name, bool | float | Name] = Field(default={}, max_length=40)
     run: Name | None = Field(default=None, description="whose model; null: a made-up batch")
     split: Name = "test"

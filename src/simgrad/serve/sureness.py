@@ -17,7 +17,7 @@ from simgrad.serve.index import UNUSABLE, place_of
 
 VALIDATION = "val"
 _MOST_IMAGES = 1000  # drawn at random where there are more
-_MOST_COMPARED = 250  # for models that compare every pair anew
+_MOST_COMPARED = 250  # for models that compare every pair again
 _FORMAT = "2"
 
 

@@ -60,7 +60,9 @@ def _equal(one: Any, other: Any) -> bool:
 def check_study(study: Study) -> Checked:
     """Compute everything again; an unfinished study is refused."""
     if not study.complete:
-        raise InputError(f"{study.path}: is not finished; the command that began it goes on.")
+        raise InputError(
+            f"{study.path}: the study is not finished; run its command again to resume."
+        )
     done = Checked()
     for tuning in study.tunings:
         _guarded(done, _check_search, tuning)

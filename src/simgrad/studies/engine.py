@@ -44,7 +44,7 @@ def crew_here(study: Study, processes: int | None, threads: int | None) -> Crew:
 def crew_for(
     study: Study, processes: int | None, threads: int | None, cores: int, gpus: int
 ) -> Crew:
-    """As many workers as help where there are so many cores and GPUs."""
+    """As many workers as help with these cores and GPUs."""
     left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
     if any(tuning.record is None for tuning in study.tunings):
         left = len(study.tunings) * study.tunings[0].tune.trials

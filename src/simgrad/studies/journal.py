@@ -42,7 +42,7 @@ def _require_journal(path: Path) -> None:
         if not whole:
             raise InputError(
                 f"{path}, line {number}: damaged: it is not what a search writes. Copy the file "
-                "again; without it, begin the study anew with another --output."
+                "again; without it, begin the study again with another --output."
             )
 
 
@@ -62,7 +62,7 @@ def optuna_or_say() -> Any:
         import optuna
     except ImportError:
         raise InputError(
-            "a tuned study needs a package that is not here: pip install 'simgrad[tune]'."
+            "a tuned study needs a package that is not installed: pip install 'simgrad[tune]'."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

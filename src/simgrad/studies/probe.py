@@ -42,7 +42,7 @@ class Pace:
 def measure(
     recipes: Mapping[str, Recipe], processes: int, cores: int, seconds: float
 ) -> dict[str, Pace]:
-    """The pace of each recipe, with so many processes side by side and `cores` for each."""
+    """The pace of each recipe, with a number of processes side by side and `cores` for each."""
     names = list(recipes)
     count = processes * math.ceil(len(names) / processes)  # nobody idle: idle ones slow nobody down
     jobs = [names[i % len(names)] for i in range(count)]

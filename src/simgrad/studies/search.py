@@ -40,7 +40,7 @@ class Trial:
     score: float | None = None  # on validation, of the full schedule
     short: float | None = None  # of the short one
     halved: bool = False  # whether it begins with a short schedule
-    promoted: bool | None = None  # whether it goes on after that, once it is known
+    promoted: bool | None = None  # whether it continues after that, once it is known
 
 
 class Search:
@@ -211,7 +211,7 @@ class Search:
         return found
 
     def _sampler(self, how: str, number: int) -> Any:
-        """A sampler that knows its place: a search that was stopped goes on as if it had not."""
+        """A sampler that knows its place: a search that was stopped resumes as if it had not."""
         samplers = optuna_or_say().samplers
         # The same quasi-random points for all rows, as far as they search the same.
         own = int(sha256(f"{self.tune.seed} {self.name} {number}")[:8], 16)

@@ -62,7 +62,7 @@ def sizes(steps_per_epoch: int) -> list[Size]:
 
 
 def seconds_of(size: Size, paces: Mapping[str, Pace], steps_per_epoch: int, crew: int) -> float:
-    """What a size takes with so many processes, as far as the probe can tell."""
+    """What a size takes with a number of processes, as far as the probe can tell."""
     evaluations = min(size.epochs, _MOST_EVALUATIONS)
     each = [pace.seconds(size.epochs * steps_per_epoch, evaluations) for pace in paces.values()]
     start = max(pace.start for pace in paces.values())

@@ -82,15 +82,15 @@ class Tune(Typed):
         default="tpe", description="tpe: the first half quasi-random, then by Optuna's TPE"
     )
     select: Text | None = Field(
-        default=None, description="Validation metric that decides; the recipe's if left out"
+        default=None, description="Validation metric that decides; by default the recipe's"
     )
     halving: float | None = Field(
         default=None,
         gt=0,
         lt=1,
         description="Try settings on complete schedules of this share of the epochs first; the "
-        "better half of each row's own goes on to full length. Off again where the two lengths "
-        "do not agree",
+        "better half of each row's trials continues to full length. Turned off again if the two "
+        "lengths disagree",
     )
     reduction: Literal["mean", "published"] = Field(
         default="mean", description="How all rows reduce their loss (see the recipe's field)"

@@ -56,7 +56,7 @@ class Study:
         """Write the plan into a folder, or a corrected one over it.
 
         What has been trained is never changed: rows and seeds may be added, and settings of runs
-        that failed or have not begun may be corrected; these are then trained anew.
+        that failed or have not begun may be corrected; these are then trained again.
         """
         study, plan = Study(Path(path)), plan.settled()
         with lock(study.path / LOCK, what=f"the study {study.path}"):
@@ -177,9 +177,8 @@ def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
     begun = any(path.is_dir() for path, _ in study.jobs())
     if begun or (not longer and (study.path / TRIALS).is_dir()):
         raise InputError(
-            f"{study.path} holds a study that was tuned otherwise, or not at all, and "
-            f"{'its runs were trained with what was chosen' if begun else 'has begun'}: give "
-            "another --output."
+            f"{study.path} holds a study whose search settings differ from these and whose "
+            f"{'runs' if begun else 'trials'} have begun: choose another --output."
         )
     for tuning in study.tunings:
         tuning.path.unlink(missing_ok=True)  # to be chosen anew, with the trials to come

@@ -64,7 +64,7 @@ class Tuning:
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """What was found; None while the search goes on."""
+        """What was found; None before the search is finished."""
         if not self.path.is_file():
             return None
         found = read_checked(self.path)

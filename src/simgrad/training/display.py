@@ -30,7 +30,7 @@ class Display:
 
     @contextmanager
     def showing(self, epochs: int) -> Iterator[None]:
-        """The bar, while training goes on."""
+        """The bar, during training."""
         self.epochs = epochs
         self.since, self.worked = time.monotonic(), time.process_time()
         if self.quiet or not sys.stderr.isatty():
@@ -78,7 +78,7 @@ class Display:
             self.warned = True
             self.say(
                 f"this run gets {100 * share:.0f} % of one core: the machine is busy with other "
-                "work, or waits for its disk. It would be faster alone."
+                "work, or waits for its disk."
             )
 
     def say(self, text: str) -> None:

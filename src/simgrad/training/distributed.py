@@ -59,8 +59,8 @@ def _naming_a_lost_process() -> Iterator[None]:
             raise
         raise LostProcess(
             f"process {rank()} of {size()}: another process of this run has ended; it may have "
-            "been killed, or it tells the reason itself. The same command goes on from the last "
-            "checkpoint."
+            "been killed, or its own message says why. Run the same command again to resume from "
+            "the last checkpoint."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What a run keeps: its best weights, and in a checkpoint everything needed to go on."""
+"""What a run keeps: its best weights, and in a checkpoint everything needed to resume."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ from simgrad.training.progress import Progress
 
 
 class Kept:
-    """The parts of a run that change while it goes on, and their files."""
+    """The parts of a run that change while it trains, and their files."""
 
     def __init__(
         self, folder: Path, prepared: Prepared, learned: nn.Module, optimizer: Optimizer

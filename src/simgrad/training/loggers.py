@@ -78,6 +78,6 @@ def _require(name: str) -> None:
         importlib.import_module(_PACKAGES.get(name, "simgrad"))
     except ImportError:
         raise InputError(
-            f"log: {name} needs a package that is not here: pip install 'simgrad[{name}]', or "
-            "leave it out."
+            f"log: {name} needs a package that is not installed: pip install 'simgrad[{name}]', or "
+            "remove it from `log`."
         ) from None

@@ -69,9 +69,9 @@ def train_round(
     shared: dict[Any, Any] | None = None,
     log: Log | None = None,
 ) -> Run:
-    """Train, or go on training, in `folder`; a finished run is returned as it is.
+    """Train in `folder`, or resume there; a finished run is returned as it is.
 
-    `stop_after` ends the run early after so many seconds, ready to be resumed. Runs side by side in
+    `stop_after` stops the run after this many seconds, ready to be resumed. Runs side by side in
     one process share what they read through `shared`.
     """
     folder = Path(folder)
@@ -214,7 +214,9 @@ class Training:
         self.split = prepared.dataset.split("train")
         found = known_pairs(recipe, self.split)
         if found is not None and distributed.size() > 1:
-            raise InputError("recipe: positives: found pairs are not for several processes yet.")
+            raise InputError(
+                "recipe: positives: found pairs do not work with several processes yet."
+            )
         other_data(recipe, self.model)  # refused now, and not at the end
         self.step = Step(self.model, recipe, self.device, found)
         self.sampler = Sampler(
@@ -333,7 +335,7 @@ class Training:
         if not np.isfinite(value):
             self._describe("failed")
             begun = ", ".join(map(str, index.captions[:8].tolist()))
-            what = f"the loss is {value} in a batch that begins with training captions {begun}"
+            what = f"the loss is {value}; first training captions (rows) of the batch: {begun}"
             raise not_finite(self.progress.step, self.progress.epoch, what)
 
     def _require_finite_weights(self) -> None:
@@ -341,7 +343,7 @@ class Training:
         name = damaged_weights(self.model)
         if name is not None:
             self._describe("failed")
-            what = f"no number in weight {name}"
+            what = f"weight {name} contains NaN or infinity"
             raise not_finite(self.progress.step, self.progress.epoch, what)
 
     @torch.no_grad()
@@ -423,8 +425,8 @@ class Training:
         if problems is None:
             return
         for text in problems:
-            self.display.say(f"{text} Going on from the checkpoint before it.")
-        self.display.say(f"going on from step {at.step}.")
+            self.display.say(f"{text} Resuming from the previous checkpoint.")
+        self.display.say(f"resuming from step {at.step}.")
 
     def _finish(self) -> None:
         """Test the best checkpoint once, and only now; a trial's never."""

@@ -1,4 +1,4 @@
-"""What is looked at while a run goes on: where the weight falls, and whether all is one point."""
+"""What is looked at while a run trains: where the weight falls, and whether all is one point."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where a run stands: all that decides how it goes on, beside the tensors."""
+"""Where a run stands: all that decides how it continues, beside the tensors."""
 
 import dataclasses
 from dataclasses import dataclass, field

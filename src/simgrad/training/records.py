@@ -1,4 +1,4 @@
-"""What a run notes while it goes on: a line for each evaluation, and more where a recipe asks.
+"""What a run notes while it trains: a line for each evaluation, and more where a recipe asks.
 
 `run.json` tells how it stands, what it was run with and where; `triplets.npz` is for the diagrams.
 `metrics.jsonl` has the evaluations; `attention.jsonl` how the objective spreads its weight every

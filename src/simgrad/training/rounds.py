@@ -27,17 +27,17 @@ def train(
     round_one: Path | None = None,
     log: Log | None = None,
 ) -> Run:
-    """Train, or go on training, in `folder`; a finished run is returned as it is.
+    """Train in `folder`, or resume there; a finished run is returned as it is.
 
     Args:
         recipe: what to do, or the YAML file that says it.
         folder: where the run is kept.
         dataset: an opened data set, used instead of the one that the recipe names.
         quiet: show nothing meanwhile.
-        stop_after: end the run early after so many seconds, ready to be resumed.
+        stop_after: stop the run after this many seconds, ready to be resumed.
         shared: what runs side by side in one process have read, kept for the others.
         round_one: of a recipe of two rounds, where the first is trained; other runs may share it.
-            `folder/round1` if left out.
+            `folder/round1` by default.
         log: called with a step and figures by name at every evaluation; not in a first round.
 
     Examples:

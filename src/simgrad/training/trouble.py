@@ -143,5 +143,5 @@ def naming_lack_of_memory(recipe: Recipe, step: Callable[[], int]) -> Iterator[N
         raise OutOfMemory(
             f"out of memory after step {step()}, with batch {recipe.batch}. The same command with "
             f"`--micro-batch {max(1, piece // 2)}` ({now}) takes the same gradient in smaller "
-            "pieces and goes on from the last checkpoint; a smaller `batch` is another run."
+            "pieces and resumes from the last checkpoint; a smaller `batch` starts another run."
         ) from error

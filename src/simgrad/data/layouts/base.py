@@ -39,7 +39,7 @@ class Layout:
 
     def read(self, path: Path, log: Log, published: bool) -> Dataset:
         """The data set at a path of this layout."""
-        raise InputError(f"{path}: the layout {self.name} has no files; write '{self.name}' alone.")
+        raise InputError(f"{path}: the layout {self.name} has no files; write only '{self.name}'.")
 
     def make(self, log: Log, published: bool) -> Dataset:
         """The data set that the spec alone describes: `scenes(train=100)`."""

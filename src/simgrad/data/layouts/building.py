@@ -176,7 +176,7 @@ class Growth:
         splits = {}
         for name, split in self.ordered():
             if published and name != "train" and (n := split.keep_first(PUBLISHED_CAPTIONS)):
-                self.notes.append(f"{name}: {n:,} captions beyond five per image left out")
+                self.notes.append(f"{name}: {n:,} captions beyond five per image are not used")
             splits[name] = Split(
                 dataset=self.name,
                 name=name,

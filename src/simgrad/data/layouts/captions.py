@@ -57,7 +57,7 @@ class Captions(Layout):
         there = path if path.is_file() else next(iter(_tables(path)), None)
         told = "a first line that names the columns 'image' and 'caption'"
         if there is not None and there.suffix.lower() != ".parquet" and (head := _head(there)):
-            told += f" (line 1 of {there.name} is {head[:60]!r}; if it names them otherwise, "
+            told += f" (line 1 of {there.name} is {head[:60]!r}; if its columns have other names, "
             told += f"{_NAMED})"
         return {
             "captions.csv, .tsv, .txt, .jsonl or .parquet": there is not None
@@ -117,7 +117,7 @@ class Captions(Layout):
         if separator is None:
             raise InputError(
                 f"{file}, line 1: no header with 'image' and 'caption', but {lines[0][:100]!r}. "
-                f"If it names them otherwise, {_NAMED}."
+                f"If its columns have other names, {_NAMED}."
             )
         header = [name.lower() for name in separated.cells_of(lines[0], separator)]
         if header[-1] in self._names().caption:

@@ -17,7 +17,7 @@ from simgrad.data.scenes.dataset import FIRST, VERSION, scene_split
 @declare(
     "scenes",
     paper="",
-    description="'scenes(train=1000)': an embedded world, drawn on the fly",
+    description="'scenes(train=1000)': drawn pictures that come with simgrad",
 )
 @dataclass(frozen=True)
 class Scenes(Layout):

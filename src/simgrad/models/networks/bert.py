@@ -163,13 +163,13 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
     if settings.words > sizes.words:
         raise InputError(
             f"{option}={source} knows {sizes.words:,} word pieces, but captions come in "
-            f"{settings.words:,}: leave `vocabulary` out, and its own are used."
+            f"{settings.words:,}: omit `vocabulary` to use its own."
         )
     model = Bert(sizes)
     state, _ = from_transformers(read_weights(folder))
     missing = [name for name in model.state_dict() if name not in state and ".cross." not in name]
     if missing:
-        raise InputError(f"{folder}: not a whole BERT; {missing[0]} and others are missing.")
+        raise InputError(f"{folder}: not a complete BERT; {missing[0]} and others are missing.")
     model.load_state_dict(state, strict=False)
     return model
 

@@ -155,7 +155,7 @@ def _classes(family: str) -> tuple[Any, Any]:
         return transformers.SiglipConfig, transformers.SiglipModel
     if family == "siglip2":
         return transformers.Siglip2Config, transformers.Siglip2Model
-    raise InputError(f"a network of kind '{family}', where clip, siglip or siglip2 is needed.")
+    raise InputError(f"a network of kind '{family}', but clip, siglip or siglip2 is needed.")
 
 
 def _empty(settings: dict[str, Any]) -> Any:
@@ -179,7 +179,7 @@ def _pretrained(source: str) -> tuple[Any, Reading]:
         raise InputError(f"{folder}: its weights cannot be read ({reason}).") from None
     missing = sorted(told["missing_keys"])
     if missing:
-        raise InputError(f"{folder}: not whole weights; {missing[0]} and others are missing.")
+        raise InputError(f"{folder}: incomplete weights; {missing[0]} and others are missing.")
     return net, read_processing(folder, _usual(net.config))
 
 
@@ -192,7 +192,7 @@ def _of_open_clip(folder: Path) -> tuple[Any, Reading]:
         reason = str(error).strip().splitlines()[-1].strip()[:160]
         raise InputError(f"{folder}: its weights are not of its config ({reason}).") from None
     if told.missing_keys:
-        raise InputError(f"{folder}: not whole weights; {told.missing_keys[0]} is missing.")
+        raise InputError(f"{folder}: incomplete weights; {told.missing_keys[0]} is missing.")
     return net.eval(), read_processing(folder, reading)
 
 

@@ -48,7 +48,7 @@ class _Unit(torch.autograd.Function):
 
 
 def cast_once(x: Tensor) -> Tensor:
-    """What several layers read, in the precision of products: else each would cast it anew."""
+    """What several layers read, in the precision of products: else each would cast it again."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 

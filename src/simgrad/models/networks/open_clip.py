@@ -137,7 +137,9 @@ def to_transformers(state: dict[str, Tensor], where: str) -> dict[str, Tensor]:
                 continue
             del left[name]
     if left:
-        raise InputError(f"{where}: its weight '{min(left)}' is of a network that is not covered.")
+        raise InputError(
+            f"{where}: its weight '{min(left)}' belongs to a network that is not supported."
+        )
     return made
 
 
@@ -184,7 +186,7 @@ def _refused(folder: Path, name: str, value: Any) -> InputError:
     return InputError(
         f"{folder / CONFIG}: {name} = {value!r:.60} is of a network that simgrad does not read. "
         "It reads open_clip's vision transformers with causal text transformers (ViT-B-32 and "
-        "its like); others by transformers' own format, where they have one."
+        "its like); others in transformers' format, if they have one."
     )
 
 

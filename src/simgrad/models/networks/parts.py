@@ -130,7 +130,7 @@ def _from_hub(source: str, option: str, wanted: str) -> Path:
         raise InputError(f"{option}={source}: there is no such folder.")
     todo = where_to_put(source, wanted or "config.json and model.safetensors")
     message = (
-        f"{option}={source}: neither a folder here nor to be had from the hub. {todo}, or into "
+        f"{option}={source}: neither a folder here nor available from the hub. {todo}, or into "
         f"another folder and give {option}=FOLDER, or {option}=none to start untrained."
     )
     try:

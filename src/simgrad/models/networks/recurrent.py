@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 _ALIGNED = 8
 # Added to what opens a gate: its sigmoid is then one, exactly, and its slope zero.
 _OPEN = 1000.0
-# They are cast and padded anew each time, as they must be.
+# They are cast and padded again each time, as they must be.
 warnings.filterwarnings("ignore", message="RNN module weights are not part", module=__name__)
 
 

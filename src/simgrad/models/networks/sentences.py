@@ -142,5 +142,5 @@ def _pretrained(folder: Path, pooling: str) -> Any:
         raise InputError(f"{folder}: not a text network of transformers ({reason}).") from None
     missing = [k for k in sorted(told["missing_keys"]) if pooling == "pooler" or "pooler" not in k]
     if missing:
-        raise InputError(f"{folder}: not whole weights; {missing[0]} and others are missing.")
+        raise InputError(f"{folder}: incomplete weights; {missing[0]} and others are missing.")
     return net

@@ -24,7 +24,7 @@ def swin(source: str | None, settings: SwinSettings, option: str = "swin") -> Sw
     state = from_transformers(read_weights(folder))
     missing = [name for name in model.state_dict() if name not in state]
     if missing:
-        raise InputError(f"{folder}: not a whole Swin; {missing[0]} and others are missing.")
+        raise InputError(f"{folder}: not a complete Swin; {missing[0]} and others are missing.")
     model.load_state_dict(state, strict=False)
     return model
 

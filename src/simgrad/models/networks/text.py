@@ -29,7 +29,7 @@ class TextSettings(ModelConfig):
     bert_hidden: int = setting(768, "width of an untrained BERT")
     bert_layers: int = setting(12, "layers of an untrained BERT")
     bert_heads: int = setting(12, "attention heads of an untrained BERT")
-    bert_lr: float = setting(0.1, "learning rate of BERT, as a share")
+    bert_lr: float = setting(0.1, "learning rate of BERT, as a share of lr")
 
     @property
     def tokenizer_needs(self) -> TokenizerNeeds:

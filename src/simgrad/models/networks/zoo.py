@@ -108,7 +108,7 @@ def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
         folder = pretrained_folder(source, "weights")
     except InputError:
         raise InputError(
-            f"the image network {name}: '{source}' is neither a folder here nor to be had from the "
+            f"the image network {name}: '{source}' is neither a folder here nor available from the "
             f"hub. {where_to_put(source, _FILES)}, or into another folder and give weights=FOLDER."
         ) from None
     try:
