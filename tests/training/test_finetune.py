@@ -17,6 +17,7 @@ from simgrad.runs.trained import open_pretrained
 from simgrad.training.loop import Step
 from simgrad.training.rounds import train
 from simgrad.training.schedule import moment
+from simgrad.training.wise import best_point
 from tests.evaluation.commands import ask
 from tests.models.test_pretrained import ours, theirs
 from tests.models.tiny import clip_folder, pictures, siglip_folder
@@ -216,6 +217,15 @@ def test_an_untrained_network_can_go_to_transformers_and_back(tmp_path: Path, ca
 
 def _both(loaded: Any, folder: Path) -> Any:
     return ours(loaded.model, loaded.tokenizer), theirs(folder)
+
+
+def test_the_best_mixture_is_best_by_the_metric_s_own_direction() -> None:
+    curve = [
+        {"alpha": alpha, "rsum": rsum, "t2i_meanr": rank}
+        for alpha, rsum, rank in ((0.0, 20.0, 3.0), (0.5, 30.0, 5.0), (1.0, 30.0, 9.0))
+    ]
+    assert best_point(curve, "rsum")["alpha"] == 1.0
+    assert best_point(curve, "t2i_meanr")["alpha"] == 0.0
 
 
 def test_weights_between_both_ends(clip: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
 from simgrad.data.batches import Batch
 from simgrad.data.sampling import IndexBatch, Sampler
+from simgrad.evaluation import metric_of
 from simgrad.mining.drawing import Drawn
 from simgrad.models import RetrievalModel
 from simgrad.objectives import Objective, objective
@@ -374,7 +375,9 @@ class Training:
         at.evaluations += 1
         # Processes have batch norms of their own: the first decides.
         score = distributed.first(entry["val"][recipe.select])
-        better = score > at.best
+        metric, first = metric_of(recipe.select), at.evaluations == 1
+        better = first or metric.improves(score, at.best)
+        worse = not first and metric.improves(at.best, score)
         at.since_best = 0 if better else at.since_best + 1
         if better:
             self.kept.note_best(score, chosen)
@@ -385,7 +388,7 @@ class Training:
         found = at.watch.look(
             entry,
             spread(model, images, captions),
-            score,
+            worse,
             lambda: cures_of_collapse(recipe, chosen, trained),
         )
         for text in found:
