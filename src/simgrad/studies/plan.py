@@ -31,6 +31,7 @@ from simgrad.models import ModelConfig, models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe, absolute, of_fields
 from simgrad.studies import naming
+from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import Changes, Group, Part, for_dataset, offered
 from simgrad.studies.space import Tune, check_space, known_to, told_apart
 
@@ -242,32 +243,13 @@ class Plan:
         return models.parse(str(row.changes.get("model", self.base.model)))
 
     def fast(self) -> "Plan":
-        """A small version for a quick look: narrow models, few epochs, two seeds.
-
-        Half the batch: in so short a run the number of steps counts.
-        """
-        rows = []
-        for row in self.rows:
-            recipe = self.recipe(row, 0)
-            share = max(1, recipe.epochs // 4)
-            first = max(1, recipe.first_epochs)
-            changes: dict[str, Any] = {
-                "model": str(self.model(row).narrow()), "lr": 1e-3,
-                "freeze_epochs": 0, "finetune_epochs": 0, "batch": max(2, recipe.batch // 2),
-                # At least one epoch with the objective that the row is about.
-                "epochs": max(first + 1, recipe.epochs // 10), "decay_every": share,
-                "first_objective": recipe.first_objective or "triplet", "first_epochs": first,
-                "wise": 0, "also": None,
-            }  # fmt: skip
-            if recipe.second_round:
-                second = dict(recipe.second_round)
-                second["epochs"] = max(1, int(second.get("epochs", recipe.epochs)) // 10)
-                # One epoch from scratch would show nothing: it goes on from the first round.
-                second |= {"depth": 60, "first_epochs": 0, "from_round_one": True}
-                changes["second_round"] = second
-            rows.append(row.with_changes(**changes))
-        title = f"{self.title} (fast: narrow models, a tenth of the epochs)"
-        return dataclasses.replace(self, title=title, rows=tuple(rows), seeds=self.seeds[:2])
+        """A small version for a quick look: narrow models, few epochs, two seeds."""
+        trained = [row for row in self.rows if not row.ensemble]
+        small, words = fast_changes([self.recipe(row, 0) for row in trained])
+        changes = {row.name: one for row, one in zip(trained, small, strict=True)}
+        rows = tuple(row.with_changes(**changes.get(row.name, {})) for row in self.rows)
+        title = f"{self.title} (fast: {words})" if words else f"{self.title} (fast)"
+        return dataclasses.replace(self, title=title, rows=rows, seeds=self.seeds[:2])
 
 
 def read_plan(path: str | Path, dataset: str | None = None) -> Plan:
