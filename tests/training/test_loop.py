@@ -183,3 +183,23 @@ def test_the_speed_is_that_of_training_without_evaluation(
     run = train(small(epochs=1), tmp_path / "run", dataset=scenes, quiet=True)
     captions = scenes.split("train").num_captions
     assert run.history[0]["samples_per_second"] > captions / waits
+
+
+def test_each_run_has_the_precision_of_its_own_recipe(
+    small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    original = loop_module.Step.update
+
+    def update(self: Any, *arguments: Any) -> Any:
+        seen.append(torch.get_float32_matmul_precision())
+        return original(self, *arguments)
+
+    monkeypatch.setattr(loop_module.Step, "update", update)
+    before = torch.get_float32_matmul_precision()
+    for precision, wanted in (("tf32", "high"), ("float32", "highest")):
+        seen.clear()
+        recipe = small(precision=precision, epochs=1, batch=200)
+        train(recipe, tmp_path / precision, dataset=scenes, quiet=True)
+        assert set(seen) == {wanted}
+    assert torch.get_float32_matmul_precision() == before

@@ -76,8 +76,6 @@ def prepare(
     Runs side by side in one process pass the same `shared`, and read each data set once.
     """
     device = pick_device(recipe.device)
-    if recipe.precision == "tf32":
-        torch.set_float32_matmul_precision("high")
     kept = {} if shared is None else shared
     with building:  # also: initial weights come from the global generator
         dataset, tokenizer, model = _begin(recipe, dataset, kept)

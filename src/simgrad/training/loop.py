@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
+from simgrad.core.products import float32_products
 from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
 from simgrad.data.batches import Batch
@@ -110,7 +111,10 @@ def _go_on(
     log: Log | None,
 ) -> None:
     training: Training | None = None
-    with naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0):
+    with (
+        float32_products(coarse=recipe.precision == "tf32"),
+        naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0),
+    ):
         prepared = prepare(recipe, dataset, shared)
         training = Training(recipe, folder, prepared, quiet, log)
         with politely(), own_stream(prepared.device), closing(training.records):
