@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Range, Registry, print_spec, searched
+from simgrad.core.spec import Range, Registry, check_limits, print_spec, searched
 from simgrad.objectives.engine.compiled import name_of
 from simgrad.objectives.engine.embeddings import weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
@@ -72,6 +72,11 @@ class Objective(nn.Module):
         nn.Module.__init__(self)
         self.handle = name_of(self)
         return self
+
+    def __post_init__(self) -> None:
+        """Every declared number is within its limits. Who adds to this calls it first."""
+        if dataclasses.is_dataclass(self):
+            check_limits(self)
 
     @classmethod
     def known_cases(cls) -> dict[str, str]:
