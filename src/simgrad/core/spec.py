@@ -122,9 +122,11 @@ def setting(
 class Registry(Generic[T]):
     """Declared things of one kind, by name."""
 
-    def __init__(self, kind: str, command: str) -> None:
+    def __init__(self, kind: str, command: str, examine: Callable[[T], None] | None = None) -> None:
         self.kind = kind  # "objective": what an error calls it
         self.command = command  # "simgrad objectives": where the list is
+        self._examine = examine  # asked the first time a name is used; raises what is wrong
+        self._examined: set[str] = set()
         self._declared: dict[str, Declaration[T]] = {}
 
     def __iter__(self) -> Iterator[Declaration[T]]:
@@ -189,7 +191,11 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}': parameter '{key}' must be {known[key].limits}, "
                     f"not {value:.80}."
                 )
-        return declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
+        made = declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
+        if self._examine is not None and name not in self._examined:
+            self._examine(made)
+            self._examined.add(name)
+        return made
 
 
 def print_spec(thing: Any) -> str:

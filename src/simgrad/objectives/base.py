@@ -134,6 +134,10 @@ class Objective(nn.Module):
         """
         return None
 
+    def check_form(self) -> None:
+        """Refuse what is written in a way that the frame cannot work with; asked when its name is
+        used for the first time."""
+
     def elementwise(self) -> Elementwise | None:
         """The rule in pieces, where it is written so (`family.py`)."""
         return None
@@ -215,4 +219,6 @@ class Objective(nn.Module):
             )
 
 
-objectives: Registry[Objective] = Registry("objective", "simgrad objectives")
+objectives: Registry[Objective] = Registry(
+    "objective", "simgrad objectives", examine=lambda made: made.check_form()
+)

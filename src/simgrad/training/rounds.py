@@ -1,5 +1,6 @@
 """Two rounds in one recipe (AOQ): train, mine with the best model, train again with its lists."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def train(
         folder: where the run is kept.
         dataset: an opened data set, used instead of the one that the recipe names.
         quiet: show nothing meanwhile.
-        stop_after: end the run early after so many seconds, ready to be resumed.
+        stop_after: end the run early after so many seconds, ready to be resumed; of two rounds,
+            both together.
         shared: what runs side by side in one process have read, kept for the others.
         round_one: of a recipe of two rounds, where the first is trained; other runs may share it.
             `folder/round1` if left out.
@@ -70,7 +72,14 @@ def train(
     place = round_one or folder / ROUND_ONE
     with distributed.together():  # parted and joined again, processes may take old addresses
         return _train_two(
-            recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared, log=log
+            recipe,
+            folder,
+            place,
+            dataset=dataset,
+            quiet=quiet,
+            stop_after=stop_after,
+            shared=shared,
+            log=log,
         )
 
 
@@ -81,13 +90,17 @@ def _train_two(
     *,
     dataset: Dataset | None = None,
     quiet: bool = False,
+    stop_after: float | None = None,
     shared: dict[Any, Any] | None = None,
     log: Log | None = None,
 ) -> Run:
     """Round one and what is mined with it in `round_one`, round two in `folder`."""
     alone = recipe.replace(second_round=None)
     round_one = _begun_with(folder, alone) or round_one
-    first = train_round(alone, round_one, dataset=dataset, quiet=quiet, shared=shared)
+    begun = time.monotonic()
+    first = train_round(
+        alone, round_one, dataset=dataset, quiet=quiet, stop_after=stop_after, shared=shared
+    )
     if not first.finished:
         return first
     second = recipe.round_two()
@@ -102,6 +115,7 @@ def _train_two(
         folder,
         dataset=dataset,
         quiet=quiet,
+        stop_after=None if stop_after is None else begun + stop_after - time.monotonic(),
         shared=shared,
         log=log,
     )
