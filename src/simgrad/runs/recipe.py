@@ -129,9 +129,10 @@ class Recipe(Typed):
         "the end",
     )
     decay_every: Count = Field(default=15, description="Epochs between the steps")
-    warmup: Positive = Field(
+    warmup: Share = Field(
         default=0.0,
-        description="Share of all steps in which the learning rate rises linearly from 0",
+        description="Share of a stage's steps in which the learning rate rises linearly; a second "
+        "stage (finetune_epochs) has a rise of its own",
     )
     clip: Positive = Field(default=2.0, description="Largest norm of the gradient; 0: no clipping")
     reduction: Literal["published", "mean"] = Field(

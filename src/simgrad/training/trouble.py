@@ -46,7 +46,7 @@ class Watch:
                 f"{spread:.2g}): training has collapsed to one point, or is about to. {cures()}"
             )
             warnings.append(("collapse", text))
-        if entry["lr"] == 0 and entry["step"] > 0:  # before the first step a warm-up begins
+        if entry["lr"] == 0:
             warnings.append(("lr", "the learning rate is 0: nothing is learned any more."))
         self.falling = self.falling + 1 if worse else 0
         if self.falling >= 5 and entry["loss"] < self.lowest_loss:
