@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from simgrad.core.errors import InputError
+from simgrad.data import open_dataset
 from simgrad.models import load
 from simgrad.report.build import build_report
 from simgrad.runs.prepare import prepare
@@ -274,8 +275,18 @@ def test_figures_go_to_loggers(clip: Path, tmp_path: Path, monkeypatch: Any) -> 
 OTHER = "scenes(train=2, val=2, test=12, seed=5)"
 
 
-def test_other_data_are_scored_before_and_after(clip: Path, tmp_path: Path, capsys: Any) -> None:
+def test_other_data_are_scored_before_and_after(
+    clip: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def opening(data: str) -> Any:
+        opened.append(data)
+        return open_dataset(data)
+
+    monkeypatch.setattr("simgrad.runs.forgetting.open_dataset", opening)
     run = train(recipe(clip, also=OTHER), tmp_path / "run", quiet=True)
+    assert opened == [OTHER]  # it may be large
     told = run.also
     assert (told["split"], told["images"]) == ("test", 12)
     for model, when in ((f"clip(source={clip})", "before"), (None, "after")):

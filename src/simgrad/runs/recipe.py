@@ -134,7 +134,9 @@ class Recipe(Typed):
         description="Share of a stage's steps in which the learning rate rises linearly; a second "
         "stage (finetune_epochs) has a rise of its own",
     )
-    clip: Positive = Field(default=2.0, description="Largest norm of the gradient; 0: no clipping")
+    clip: Positive = Field(
+        default=2.0, description="Largest norm of the model's gradient; 0: no clipping"
+    )
     reduction: Literal["published", "mean"] = Field(
         default="published",
         description="published: as each objective was published, a sum over queries or a mean; "

@@ -257,6 +257,13 @@ def read_plan(path: str | Path, dataset: str | None = None) -> Plan:
     return plan_from_dict(read_yaml(path), str(path), dataset)
 
 
+def offers_of(path: str | Path) -> tuple[str, ...]:
+    """The data sets that a study file is about, before its objectives and models are looked up."""
+    values = read_yaml(path)
+    checked(StudyFile, values, str(path))
+    return offered(values)
+
+
 def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = None) -> Plan:
     """A study from plain values."""
     checked(StudyFile, values, where)

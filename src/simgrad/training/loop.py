@@ -220,7 +220,7 @@ class Training:
         found = known_pairs(recipe, self.split)
         if found is not None and distributed.size() > 1:
             raise InputError("recipe: positives: found pairs are not for several processes yet.")
-        other_data(recipe, self.model)  # refused now, and not at the end
+        self.other = other_data(recipe, self.model)  # refused now, and not at the end
         self.step = Step(self.model, recipe, self.device, found)
         self.sampler = Sampler(
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
@@ -454,7 +454,7 @@ class Training:
             tokenizer = self.prepared.tokenizer
             metrics = measure(self.recipe, asked, best.model, tokenizer, self.device)
             run.write_test(self.folder, metrics)
-        score_other(self.recipe, self.folder, self.prepared, best.model)
+        score_other(self.recipe, self.other, self.folder, self.prepared, best.model)
         self._describe("finished")
         state.forget(self.folder / run.LAST)
 
