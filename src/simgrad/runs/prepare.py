@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import math
 import threading
@@ -20,13 +19,12 @@ from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.transforms import named
-from simgrad.evaluation import evaluate_similarities
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
 from simgrad.runs.honouring import require_honoured, require_same_model
 from simgrad.runs.outside import draw_of
-from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe import Recipe, check_names
 from simgrad.runs.tested import what_is_tested
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
@@ -58,14 +56,6 @@ def _check_candidates(recipe: Recipe) -> None:
                 "objective first, run `simgrad mine RUN`, and give its folder as --candidates. Or "
                 "let a recipe do both: `second_round`."
             )
-
-
-def _check_select(recipe: Recipe) -> None:
-    known = evaluate_similarities(torch.eye(2), torch.arange(2)).to_dict()
-    if recipe.select not in known:
-        near = difflib.get_close_matches(recipe.select, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise InputError(f"recipe: select: there is no metric '{recipe.select[:80]}'.{hint}")
 
 
 def prepare(
@@ -103,8 +93,8 @@ def _begin(
     recipe: Recipe, dataset: Dataset | None, kept: dict[Any, Any]
 ) -> tuple[Dataset, Any, RetrievalModel]:
     """Data, tokenizer and model, refused where they do not go together."""
+    check_names(recipe, "recipe")
     _check_candidates(recipe)
-    _check_select(recipe)
     dataset = opened(recipe, kept, dataset)
     train, val = dataset.split("train"), dataset.split("val")
     if not len(train.captions) or not len(val.captions):

@@ -25,17 +25,16 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from simgrad.core.errors import InputError
 from simgrad.core.typed import Text, Typed, checked, read_yaml
 from simgrad.data.opening import embedded
-from simgrad.data.transforms import named
 from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
-from simgrad.objectives import objective
-from simgrad.runs.recipe import Recipe, absolute, of_fields
+from simgrad.runs.recipe import Recipe, absolute, of_fields, wrong_names
 from simgrad.studies import naming
 from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import Changes, Group, Part, for_dataset, offered
 from simgrad.studies.space import Tune, check_space, known_to, told_apart
 
 _MOST = 10_000  # rows of a table
+_TOLD = 5  # mistakes told at once
 
 
 def _words(value: Any) -> Any:
@@ -286,9 +285,15 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
         offers=offered(values),
         tune=told.tune,
     )
-    for row in rows:  # every run must be possible before the first one starts
+    told = []  # every run must be possible before the first one starts
+    for row in rows:
         if not row.ensemble:
-            _check(plan, row, f"{where}: row '{row.label[:80]}'")
+            place = f"{where}: row '{row.label[:80]}'"
+            recipe = checked(Recipe, {**plan.base.to_dict(), **row.changes}, place)
+            told += wrong_names(recipe, place)
+    if told:
+        more = [f"{where}: and {len(told) - _TOLD} more."] if len(told) > _TOLD else []
+        raise InputError("\n".join([*told[:_TOLD], *more]))
     check_tuning(plan, where)
     return plan
 
@@ -311,16 +316,6 @@ def check_tuning(plan: Plan, where: str) -> None:
     fixed = told_apart(recipes)
     for row, recipe in zip(plan.rows, recipes, strict=True):
         check_space(plan.tune, recipe, fixed, f"{where}: row '{row.label[:80]}'")
-
-
-def _check(plan: Plan, row: Row, where: str) -> None:
-    recipe = checked(Recipe, {**plan.base.to_dict(), **row.changes}, where)
-    rounds = [recipe] if recipe.second_round is None else [recipe, recipe.round_two()]
-    for each in rounds:
-        objective(each.objective)
-        models.parse(each.model)
-        if each.augment is not None:
-            named(each.augment, train=True, size=224)
 
 
 def _gridded(told: StudyFile, where: str) -> list[Row]:

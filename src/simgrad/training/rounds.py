@@ -8,7 +8,7 @@ from simgrad.data.base import Dataset
 from simgrad.runs.data import trained_on
 from simgrad.runs.mining import mine_run
 from simgrad.runs.prepare import building, opened
-from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe import Recipe, check_names, read_recipe
 from simgrad.runs.run import BEST, RECIPE, Run
 from simgrad.training import distributed
 from simgrad.training.loggers import Log
@@ -56,7 +56,10 @@ def train(
         >>> 0 <= run.test["rsum"] <= 600
         True
     """
+    where = "recipe" if isinstance(recipe, Recipe) else str(recipe)
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+    if not (Path(folder) / RECIPE).is_file():  # one that has begun brings its files of one's own
+        check_names(recipe, where)
     recipe = trained_on(recipe.settled(), dataset)
     if recipe.second_round is None:
         return train_round(
