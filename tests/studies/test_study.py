@@ -246,7 +246,6 @@ def test_a_dry_run_opens_everything_and_fails_as_the_study_would(
     assert "triplet, nt-xent" in said
     for field, value, words in (
         ("model", "scan", "reads regions"),
-        ("select", "rsun", "Did you mean 'rsum'"),
         ("candidates", "nowhere", "nowhere"),
     ):
         changed = {**SMALL, "recipe": {**SMALL["recipe"], field: value, "objective": "triplet"}}

@@ -113,9 +113,13 @@ def setting(
     `shown` puts it into the spec even at its default; `search` is where a tuned study looks for it.
     `above`, `at_least` and `below` say what a number may be; anything else is refused.
     """
-    limits = Limits(above, at_least, below)
-    metadata = {"description": description, "choices": choices, "shown": shown, "search": search}
-    metadata["limits"] = limits
+    metadata = {
+        "description": description,
+        "choices": choices,
+        "shown": shown,
+        "search": search,
+        "limits": Limits(above, at_least, below),
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 

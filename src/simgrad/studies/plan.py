@@ -285,15 +285,15 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
         offers=offered(values),
         tune=told.tune,
     )
-    told = []  # every run must be possible before the first one starts
+    wrong = []  # every run must be possible before the first one starts
     for row in rows:
         if not row.ensemble:
             place = f"{where}: row '{row.label[:80]}'"
             recipe = checked(Recipe, {**plan.base.to_dict(), **row.changes}, place)
-            told += wrong_names(recipe, place)
-    if told:
-        more = [f"{where}: and {len(told) - _TOLD} more."] if len(told) > _TOLD else []
-        raise InputError("\n".join([*told[:_TOLD], *more]))
+            wrong += wrong_names(recipe, place)
+    if wrong:
+        more = [f"{where}: and {len(wrong) - _TOLD} more."] if len(wrong) > _TOLD else []
+        raise InputError("\n".join([*wrong[:_TOLD], *more]))
     check_tuning(plan, where)
     return plan
 
