@@ -74,8 +74,9 @@ class Watch:
     @staticmethod
     def from_json(told: dict[str, Any]) -> "Watch":
         """The inverse of `to_json`."""
-        # Checkpoints of earlier versions hold a best score here too.
-        return Watch(**{key: value for key, value in told.items() if key != "best"})
+        found = dict(**told)
+        found.pop("best", None)  # checkpoints of earlier versions hold a best score here too
+        return Watch(**found)
 
 
 def cures_of_collapse(recipe: Recipe, objective: Objective, trained_network: bool) -> str:
