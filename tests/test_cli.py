@@ -117,3 +117,33 @@ def test_a_warning_is_told_without_code(
     assert done.returncode == 0
     assert done.stderr.startswith("simgrad: these vectors differ in length")
     assert ".py" not in done.stderr
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_file_of_ones_own_is_named_anywhere(
+    place: int, joined: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"own{place}{joined}.py"
+    file.write_text(f"print('file {place} {joined} was read')\n")
+    words = ["objectives", "triplet"]
+    words[place:place] = [f"--with={file}"] if joined else ["--with", str(file)]
+    code, text = said(words, capsys)
+    assert code == 0
+    assert f"file {place} {joined} was read" in text
+    assert "margin" in text
+    code, text = said(["objectives", "--with"], capsys)
+    assert code == 2
+    assert "needs a Python file" in text
+
+
+def test_an_objective_is_explained_by_a_spec_too(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(["objectives", "nt-xent(tau=0.05)"], capsys)
+    assert code == 0
+    assert "temperature of the softmax" in text
+    code, text = said(["objectives", "goal(triplet=con, pair=con)"], capsys)
+    assert code == 0
+    assert "searches margin." in text
+    code, text = said(["objectives", "nt-xent(tau=0)"], capsys)
+    assert code == 2
+    assert "greater than 0" in text

@@ -3,6 +3,10 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from simgrad.cli.study import study
+from simgrad.studies.study import Study
 from tests.processes import simgrad
 
 OWN = """
@@ -26,12 +30,32 @@ def test_it_need_not_be_named_again(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
     environment = {**os.environ, "SIMGRAD_CACHE": str(tmp_path / "cache")}
 
-    def study(*words: str) -> str:
+    def run(*words: str) -> str:
         command = (*words, "study", "plan.yaml", "--output", "study", "--processes", "1")
         done = simgrad(*command, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stderr
 
-    study("--with", "mine.py")
+    run("--with", "mine.py")
     (tmp_path / "plan.yaml").write_text(PLAN.replace("seeds: 1", "seeds: 2"))
-    assert "mine.py" in study()
+    assert "mine.py" in run()
+
+
+def test_files_of_other_studies_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `plan` and `plan-b`, whose files declare the same name."""
+    monkeypatch.chdir(tmp_path)
+    read: list[Path] = []
+    monkeypatch.setattr(Study, "bring_back_files", lambda self: read.append(self.path))
+    (tmp_path / "plan.yaml").write_text(PLAN.replace("mine", "triplet"))
+    for name in ("plan", "plan-b", "plan-scenes"):
+        (tmp_path / "studies" / name).mkdir(parents=True)
+    study("plan.yaml", dry_run=True)
+    assert read == [Path("studies/plan")]
+    read.clear()
+    study("plan.yaml", data="scenes", dry_run=True)
+    assert read == [Path("studies/plan-scenes")]
+    read.clear()
+    study("plan.yaml", output="elsewhere", dry_run=True)
+    assert read == [Path("elsewhere")]

@@ -258,3 +258,17 @@ def test_other_queries_are_refused():
         compare(one, other)
     with pytest.raises(InputError, match="confidence level"):
         intervals(one, level=95)
+
+
+def test_a_comparison_names_what_it_does_not_have():
+    metrics = simgrad.evaluate(np.eye(6), np.eye(6))
+    found = simgrad.compare(metrics, metrics)
+    for results in (found, metrics):
+        with pytest.raises(InputError, match=r"no metric 'r1'.*i2t_r1"):
+            results["r1"]
+    assert "r1" not in found
+    assert found.get("r1") is None
+    assert "rsum" in found
+    for wrong in ((1, 2), (metrics, None), ([], []), ("a", "b")):
+        with pytest.raises(InputError, match="compare what"):
+            simgrad.compare(*wrong)

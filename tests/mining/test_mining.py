@@ -12,8 +12,9 @@ import simgrad
 from simgrad.core.errors import InputError
 from simgrad.data import candidates, open_dataset
 from simgrad.data.candidates import Candidates
+from simgrad.data.sampling import IndexBatch
 from simgrad.mining import product as mining_product
-from simgrad.mining.drawing import Draw
+from simgrad.mining.drawing import Draw, Drawn
 from simgrad.mining.filters import Filters
 from simgrad.mining.product import largest
 from simgrad.models import Encoded
@@ -243,3 +244,28 @@ def test_lists_that_are_half_written_are_no_lists(
         Candidates(lists + 1, lists + 1, {"weights": "new"}).save(tmp_path)
     with pytest.raises(InputError, match="no finished candidate lists"):
         Candidates.load(tmp_path)
+
+
+def test_without_a_pairing_image_i_and_caption_i_belong_together() -> None:
+    torch.manual_seed(0)
+    images, texts = torch.randn(9, 4), torch.randn(9, 4)
+    found, wanted = simgrad.mine(images, texts, depth=3), simgrad.mine(images, texts, range(9), 3)
+    assert np.array_equal(found.i2t, wanted.i2t)
+    assert np.array_equal(found.t2i, wanted.t2i)
+    with pytest.raises(InputError, match="image_of_caption"):
+        simgrad.mine(images, texts[:8])
+
+
+@pytest.mark.parametrize("for_each", [1, 2])
+def test_how_much_is_drawn_for_a_pair_does_not_depend_on_what_was_drawn(for_each: int) -> None:
+    """Of two images each has the other as its mined negative and as its partner."""
+    split = open_dataset("scenes(train=2, val=1, test=1, features=global)").split("train")
+    own = split.image_of_caption
+    other = np.array([np.flatnonzero(own != image) for image in range(2)], np.int32)
+    lists = Candidates(other, (1 - own)[:, None].astype(np.int32), {})
+    draw = Draw(split, lists, for_each=for_each, depth=5)
+    batch = IndexBatch(np.arange(2), np.arange(len(own)), own)
+    drawn = Drawn.of(draw.epoch([batch], 0)[0], torch.device("cpu"))
+    assert drawn is not None
+    assert torch.equal(drawn.places[1], drawn.places[2])
+    assert drawn.images_each == for_each

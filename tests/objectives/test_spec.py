@@ -2,6 +2,7 @@
 
 import math
 import string
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -100,6 +101,16 @@ def test_reading_a_spec_raises_nothing_but_input_errors(text: str) -> None:
         ("smooth-ap(tau=-1)", "greater than 0"),
         ("siglip(scale=-1)", "greater than 0"),
         ("adap-off-quin(alpha=0)", "greater than 0"),
+        ("goal(tau=-1)", "'tau' must be greater than 0, not -1"),
+        ("goal(triplet=nca, pair=con, tau=0)", "'tau' must be greater than 0"),
+        ("nca(tau=0)", "'tau' must be greater than 0"),
+        ("goal(margin=-0.1)", "'margin' must be at least 0"),
+        ("goal(epsilon=-5)", "'epsilon' must be at least 0"),
+        ("goal(alpha=-2)", "'alpha' must be at least 0"),
+        ("triplet(margin=-1)", "'margin' must be at least 0"),
+        ("triplet-sh(margin=-1)", "'margin' must be at least 0"),
+        ("off-tri(offline=-1)", "'offline' must be at least 0"),
+        ("debiased-nt-xent(prior=1)", "at least 0 and less than 1"),
         ("", "cannot read"),
         ("a" * 5000, "is written"),
     ],
@@ -107,6 +118,34 @@ def test_reading_a_spec_raises_nothing_but_input_errors(text: str) -> None:
 def test_errors_of_specs(spec: str, says: str) -> None:
     with pytest.raises(InputError, match=says.replace("(", r"\(")):
         objective(spec)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Goal(tau=-1.0),
+        lambda: Goal(lambda_=0.4, epsilon=-5.0),
+        lambda: Goal(tau=math.nan),
+        lambda: NTXent(tau=0.0),
+        lambda: type(objective("siglip"))(scale=-1.0),
+        lambda: type(objective("smooth-ap"))(tau=-1.0),
+        lambda: type(objective("triplet"))(margin=-1.0),
+        lambda: type(objective("debiased-nt-xent"))(prior=1.0),
+    ],
+)
+def test_ranges_hold_for_objects_too(made: Callable[[], object]) -> None:
+    with pytest.raises(InputError, match=r"must be (greater than|at least) 0"):
+        made()
+
+
+def test_every_default_and_searched_value_is_within_its_range() -> None:
+    for declared in objectives:
+        for parameter in declared.parameters:
+            assert parameter.limits.hold(parameter.default), (declared.name, parameter.name)
+        for name, where in objective(declared.name).searched().items():
+            limits = next(p.limits for p in declared.parameters if p.name == name)
+            assert limits.hold(where.low), (declared.name, name)
+            assert limits.hold(where.high), (declared.name, name)
 
 
 def test_defaults_are_not_printed_but_the_cell_is() -> None:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from simgrad.analysis import check
 from simgrad.core.errors import InputError
-from simgrad.objectives import NTXent, Objective, Offline, Positives, objective
-from simgrad.objectives.family import Family, check_form
+from simgrad.objectives import NTXent, Objective, Offline, Positives, objective, objectives
+from simgrad.objectives.family import Family
+from simgrad.objectives.siglip import SigLIP
 
 from .cases import everything, names
 
@@ -191,7 +193,47 @@ def test_columns_that_are_seen_in_parts_keep_their_extremes() -> None:
 
 @each_family
 def test_what_is_no_negative_adds_nothing(o: Family) -> None:
-    check_form(o)
+    o.check_form()
+
+
+def test_a_family_that_pushes_what_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @dataclasses.dataclass(eq=False, repr=False)
+    class Everywhere(NTXent):
+        def push(self, s: Tensor, given: Tensor) -> Tensor:  # type: ignore[override]
+            return torch.ones_like(s)
+
+    with pytest.raises(InputError, match="push is 1"):
+        Everywhere().check_form()
+    found = check(Everywhere(), torch.randn(6, 4), torch.randn(6, 4))
+    assert [f.name for f in found.findings if f.name == "form" and not f.ok] == ["form"]
+    assert not found.ok
+    monkeypatch.setattr(objectives, "_declared", dict(objectives._declared))
+    objectives.declare("test-everywhere", paper="", description="wrong")(Everywhere)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"test-everywhere.*push is 1"):
+            objective("test-everywhere")
+
+
+def test_a_bias_gets_the_gradient_of_all_weights_or_the_family_is_refused() -> None:
+    class Told(SigLIP):
+        pass
+
+    class Forgets(SigLIP):
+        def judge(self, totals, pairs):  # type: ignore[no-untyped-def]
+            return super().judge(totals, pairs)._replace(pushed=None)
+
+    x, y = torch.randn(30, 8), torch.randn(30, 8)
+    S = normalize(x, dim=1) @ normalize(y, dim=1).T
+    told, whole = Told(), Told()
+    told(x, y, block=90).backward()
+    whole.on(S).backward()
+    assert told.bias.grad is not None
+    torch.testing.assert_close(told.bias.grad, whole.bias.grad)
+    assert float(told.bias.grad) != 0
+    with pytest.raises(InputError, match="pushed"):
+        Forgets()(x, y, block=90)
 
 
 def test_a_family_that_weighs_what_is_not_there_is_refused() -> None:
@@ -202,7 +244,7 @@ def test_a_family_that_weighs_what_is_not_there_is_refused() -> None:
             return (s + 1,)
 
     with pytest.raises(InputError, match="-inf"):
-        check_form(Wrong())
+        Wrong().check_form()
     with pytest.raises(InputError, match="product"):
 
         class Worse(NTXent):

@@ -99,6 +99,31 @@ def test_fast_is_smaller_and_says_so() -> None:
     assert (recipe.epochs, recipe.batch, len(small.seeds)) == (3, 96, 2)
     assert recipe.model == "vse++(dimension=128, word_dimension=64)"
     assert "fast" in small.title
+    assert "0.001" in small.title
+    assert recipe.lr == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        ([{"lr": 2e-4}, {"lr": 1e-3}], {"lr": [2e-4, 1e-3]}),
+        (
+            [{}, {"first_objective": "triplet", "first_epochs": 1}, {"batch": 512}],
+            {"first_objective": [None, "triplet", None], "first_epochs": [0, 1, 0]},
+        ),
+        ([{"epochs": 10}, {"epochs": 12}], {"epochs": [10, 12], "lr": [1e-3, 1e-3]}),
+        ([{"model": "vse++(dimension=64)"}, {"model": "vse++"}], {"lr": [1e-3, 1e-3]}),
+    ],
+)
+def test_fast_keeps_what_tells_rows_apart(
+    rows: list[dict[str, Any]], kept: dict[str, list[Any]]
+) -> None:
+    told = [{"label": f"row {i}", "set": changes} for i, changes in enumerate(rows)]
+    small = plan_from_dict({"rows": told}, "test").fast()
+    recipes = [small.recipe(row, 0) for row in small.rows]
+    assert len({repr(recipe.to_dict()) for recipe in recipes}) == len(rows)
+    for field, values in kept.items():
+        assert [getattr(recipe, field) for recipe in recipes] == values
 
 
 def test_the_table_says_what_the_runs_say(done: Study) -> None:
@@ -221,7 +246,6 @@ def test_a_dry_run_opens_everything_and_fails_as_the_study_would(
     assert "triplet, nt-xent" in said
     for field, value, words in (
         ("model", "scan", "reads regions"),
-        ("select", "rsun", "Did you mean 'rsum'"),
         ("candidates", "nowhere", "nowhere"),
     ):
         changed = {**SMALL, "recipe": {**SMALL["recipe"], field: value, "objective": "triplet"}}

@@ -397,6 +397,33 @@ def test_a_search_is_extended_before_the_table_is_begun_and_never_after(done: St
         Study.create(plan(tune=None), done.path)
 
 
+@pytest.mark.parametrize(
+    "tune",
+    [
+        {"trials": 3, "space": {"lr": {"low": 1e-5, "high": 1e-4}}},
+        {"trials": 5, "space": {"lr": {"low": 1e-5, "high": 1e-4}}},
+        {"trials": 3, "search": "random"},
+        {"trials": 2},
+        None,
+    ],
+)
+def test_a_search_that_has_begun_changes_in_nothing_but_its_length(
+    tmp_path: Path, tune: dict[str, Any] | None
+) -> None:
+    study = Study.create(plan(), tmp_path / "study")
+    (study.path / "trials").mkdir()  # no run of the table has begun
+    with pytest.raises(InputError, match="another --output"):
+        Study.create(plan(tune=tune), study.path)
+    assert Study(study.path).plan.tune == plan().tune
+    assert Study.create(plan(tune={"trials": 4}), study.path).plan.tune.trials == 4  # type: ignore[union-attr]
+
+
+def test_before_its_first_trial_a_search_may_change(tmp_path: Path) -> None:
+    study = Study.create(plan(), tmp_path / "study")
+    changed = Study.create(plan(tune={"trials": 2, "search": "random"}), study.path)
+    assert changed.plan.tune == plan(tune={"trials": 2, "search": "random"}).tune
+
+
 def test_more_trials_go_on_from_those_there_are(copy: Study) -> None:
     shutil.rmtree(copy.path / "runs")
     study = Study.create(plan(tune={"trials": 5}), copy.path)

@@ -87,6 +87,19 @@ def test_processes_stay_together_between_two_rounds(
     assert inside == [1, 2, 1, 2, 1, 0]  # both rounds within one meeting
 
 
+def test_the_time_given_is_that_of_both_rounds(small: Any, tmp_path: Path, weights: Any) -> None:
+    second = {"objective": "off-tri", "epochs": 1, "depth": 10}
+    recipe = small(epochs=1, batch=150, second_round=second)
+    whole = train(recipe, tmp_path / "whole", quiet=True)
+    sittings = 0
+    while not sittings or not Run(tmp_path / "parts").finished:
+        train(recipe, tmp_path / "parts", quiet=True, stop_after=0.0)
+        sittings += 1
+    assert sittings >= whole.info["steps"] + Run(tmp_path / "whole" / "round1").info["steps"] - 1
+    parts, together = weights(tmp_path / "parts"), weights(tmp_path / "whole")
+    assert all(torch.equal(parts[name], value) for name, value in together.items())
+
+
 def sitting(
     rank: int, port: int, folder: str, recipe: Recipe, at: int, who: int, what: int | None
 ) -> None:

@@ -38,6 +38,33 @@ def test_a_run_leaves_everything_behind(small: Any, scenes: Any, tmp_path: Path)
     assert not list((tmp_path / "run").rglob("*.tmp"))
 
 
+@pytest.mark.parametrize("select", ["t2i_meanr", "rsum"])
+def test_the_best_checkpoint_is_the_best_by_the_metric_s_own_direction(
+    small: Any, scenes: Any, tmp_path: Path, select: str
+) -> None:
+    recipe = small(select=select, epochs=4, early_stop=10)
+    run = train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
+    scores = [entry["val"][select] for entry in run.history]
+    best = min(scores) if select == "t2i_meanr" else max(scores)
+    assert len(set(scores)) > 1
+    assert run.info["best"][select] == best
+    assert run.load().extra[select] == best
+    assert run.info["best"]["step"] == run.history[scores.index(best)]["step"]
+
+
+def test_a_metric_that_is_better_the_lower_stops_early_where_it_rises(
+    small: Any, scenes: Any, tmp_path: Path
+) -> None:
+    recipe = small(select="t2i_meanr", epochs=4)
+    whole = train(recipe, tmp_path / "whole", dataset=scenes, quiet=True)
+    scores = [entry["val"]["t2i_meanr"] for entry in whole.history]
+    rises = [i for i in range(1, 4) if scores[i] >= min(scores[:i])]
+    falls = [i for i in range(1, 4) if scores[i] <= max(scores[:i])]
+    assert [*rises, 3][0] != [*falls, 3][0], "this run does not tell the two directions apart"
+    run = train(recipe.replace(early_stop=1), tmp_path / "run", dataset=scenes, quiet=True)
+    assert len(run.history) == [*rises, 3][0] + 1
+
+
 def test_same_seed_same_numbers_another_seed_others(
     small: Any, scenes: Any, tmp_path: Path, weights: Any
 ) -> None:
@@ -156,3 +183,23 @@ def test_the_speed_is_that_of_training_without_evaluation(
     run = train(small(epochs=1), tmp_path / "run", dataset=scenes, quiet=True)
     captions = scenes.split("train").num_captions
     assert run.history[0]["samples_per_second"] > captions / waits
+
+
+def test_each_run_has_the_precision_of_its_own_recipe(
+    small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    original = loop_module.Step.update
+
+    def update(self: Any, *arguments: Any) -> Any:
+        seen.append(torch.get_float32_matmul_precision())
+        return original(self, *arguments)
+
+    monkeypatch.setattr(loop_module.Step, "update", update)
+    before = torch.get_float32_matmul_precision()
+    for precision, wanted in (("tf32", "high"), ("float32", "highest")):
+        seen.clear()
+        recipe = small(precision=precision, epochs=1, batch=200)
+        train(recipe, tmp_path / precision, dataset=scenes, quiet=True)
+        assert set(seen) == {wanted}
+    assert torch.get_float32_matmul_precision() == before

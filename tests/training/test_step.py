@@ -194,7 +194,20 @@ def test_published_schedules() -> None:
     assert [moment(infinity, e, 5, 10).train_backbone for e in (0, 1)] == [False, True]
     xvlm = Recipe(epochs=10, decay="linear", warmup=0.1)
     factors = [moment(xvlm, e, s, 10).lr_factor for e, s in ((0, 0), (0, 5), (1, 0), (9, 9))]
-    assert factors == pytest.approx([0.0, 0.5, 1.0, 1 / 90])
+    assert factors == pytest.approx([0.1, 0.6, 1.0, 1 / 90])
+
+
+@pytest.mark.parametrize("decay", ["step", "linear", "cosine"])
+def test_the_rate_rises_alike_in_every_schedule_and_stage(decay: str) -> None:
+    recipe = Recipe(epochs=2, finetune_epochs=2, finetune_lr=2e-4, lr=2e-4, decay=decay, warmup=0.2)
+    for stage in (0, 2):
+        factors = [moment(recipe, stage, step, 25).lr_factor for step in range(11)]
+        assert factors == pytest.approx([*(k / 10 for k in range(1, 11)), 1.0])
+
+
+def test_a_warm_up_is_a_share() -> None:
+    with pytest.raises(InputError, match="warmup"):
+        Recipe(warmup=5)
 
 
 def test_bf16_agrees_with_float32() -> None:

@@ -18,7 +18,7 @@ def seen(*spreads: float) -> list[str]:
     return [
         text
         for spread in spreads
-        for text in watch.look(ENTRY, spread, 1.0, lambda: "Cures.")
+        for text in watch.look(ENTRY, spread, False, lambda: "Cures.")
         if "collapsed" in text
     ]
 
@@ -26,6 +26,19 @@ def seen(*spreads: float) -> list[str]:
 @pytest.mark.parametrize("spreads", [(1e-5,), (0.005, 0.003, 0.002), (0.02, 0.009, 0.008, 0.007)])
 def test_collapse_is_recognised_once(spreads: tuple[float, ...]) -> None:
     assert len(seen(*spreads, *spreads)) == 1
+
+
+def test_over_fitting_needs_evaluations_that_are_worse() -> None:
+    def warned(worse: bool) -> bool:
+        watch = Watch()
+        return any(
+            "over-fitting" in text
+            for step in range(8)
+            for text in watch.look({**ENTRY, "loss": 10.0 - step}, 0.1, worse, lambda: "")
+        )
+
+    assert warned(True)
+    assert not warned(False)
 
 
 @pytest.mark.parametrize("spreads", [(0.1,), (0.005, 0.006, 0.02), (0.0067, 0.0064, 0.0078, 0.02)])

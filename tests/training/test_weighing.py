@@ -1,15 +1,21 @@
 """Comparing again only the pairs that got a weight: the same loss, the same gradient."""
 
 import dataclasses
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import simgrad
+from simgrad.data.batches import Batch
+from simgrad.data.sampling import IndexBatch
 from simgrad.models import Encoded, RetrievalModel
+from simgrad.models.base import vectors_of
 from simgrad.objectives import Objective, Offline, Positives, TripletSH, objectives
-from simgrad.training.weighing import loss_of_few, most, weighs_few
+from simgrad.runs.known import Known
+from simgrad.training.weighing import loss_of_few, most, weigh, weighs_few
 from tests.models.small import captions, images, small
 
 MODELS = ("scan t-i", "scan i-t", "bfan equal", "bfan prob", "vse++ order")
@@ -59,6 +65,36 @@ def test_what_scales_similarities_needs_all_of_them() -> None:
 
     assert weighs_few(TripletSH(), 64, 64)
     assert not weighs_few(Scaled(), 64, 64)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_pairs_to_ignore_are_ignored_by_several_processes_too(
+    processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No group is formed here: the one process of several has the whole batch."""
+    model, objective = small("vse++"), simgrad.objective("nt-xent")
+    words = captions(IMAGES, shortest=2)
+    rows = np.arange(IMAGES)
+    batch = Batch(
+        images(model.inputs, IMAGES),
+        words.tokens,
+        words.lengths,
+        torch.arange(IMAGES),
+        IndexBatch(rows, rows, rows),
+    )
+    image, caption = encoded(model, IMAGES)
+    ignored = torch.tensor([[0, 3], [5, 2]])
+    nothing = torch.zeros(0, 2, dtype=torch.long)
+    monkeypatch.setattr("simgrad.training.distributed.size", lambda: processes)
+    monkeypatch.setattr(model, "auxiliary_sees", lambda: "nothing")
+    found = weigh(
+        model, objective, image, caption, batch,
+        pairs=False, found=Known(nothing, ignored), autocast=nullcontext,
+    )  # fmt: skip
+    vectors = vectors_of(image), vectors_of(caption)
+    expected = objective(*vectors, batch.image_of_caption, ignore=ignored)
+    torch.testing.assert_close(found, expected)
+    assert not torch.isclose(expected, objective(*vectors, batch.image_of_caption))
 
 
 @pytest.mark.parametrize("positives", ["diagonal", "images", "padded"])

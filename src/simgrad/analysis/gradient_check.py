@@ -8,6 +8,7 @@ For somebody who writes an objective. Each check compares two computations that 
     upstream     what comes from above (loss scaling) multiplies the gradient
     order        permuting the batch permutes the weights
     directions   swapping images and captions swaps the two directions
+    form         what is no negative (a family's s = -inf) adds nothing and gets no weight
     extremes     weights stay finite with ties, duplicates and the ends of what a cosine can be
 
 An objective may write weights down that are the gradient of nothing (most cells of GOAL): then
@@ -115,6 +116,7 @@ def check(
             *_embeddings(rule, x, y, positives, offline),
             _order(rule, S, positives, offline, random),
             _directions(rule, S, positives, offline),
+            _form(rule),
             _extremes(rule, S, positives, offline),
         ),
     )
@@ -214,6 +216,14 @@ def _directions(
     swapped = rule.weigh(S.T, mask.T.contiguous())
     error = max(_relative(weights.i2t, swapped.t2i.T), _relative(weights.t2i, swapped.i2t.T))
     return Finding("directions", error, 1e-6)
+
+
+def _form(rule: Objective) -> Finding:
+    try:
+        rule.check_form()
+    except InputError as error:
+        return Finding("form", float("inf"), 0.0, str(error))
+    return Finding("form", 0.0, 0.0)
 
 
 def _extremes(

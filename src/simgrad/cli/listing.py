@@ -30,7 +30,7 @@ def print_declared(
     print(f"{entry.name}: {entry.description} ({entry.paper})\n")
     fixed = [(k, print_value(v), "", "fixed by the name") for k, v in entry.preset]
     rows = [
-        (p.name, print_value(p.default), "|".join(p.choices or ()), p.description)
+        (p.name, print_value(p.default), "|".join(p.choices or ()) or str(p.limits), p.description)
         for p in entry.parameters
     ]
-    print_table(("parameter", "default", "one of", "meaning"), fixed + rows)
+    print_table(("parameter", "default", "values", "meaning"), fixed + rows)

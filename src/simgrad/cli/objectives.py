@@ -6,6 +6,7 @@ import tyro
 
 from simgrad.cli.listing import print_declared
 from simgrad.core.console import print_table
+from simgrad.core.spec import split_spec
 from simgrad.objectives import objectives as registry
 
 
@@ -17,18 +18,25 @@ def objectives(
     """List the objectives, or explain the parameters of one.
 
     Args:
-        name: an objective, e.g. goal; without it, all are listed
+        name: an objective, e.g. goal or "goal(triplet=con)"; without it, all are listed
     """
+    spec = name
+    if spec is not None:
+        made = registry.parse(spec)  # what does not fit is named
+        name = split_spec(spec, "objective")[0]
     print_declared(
         registry,
         name,
         ("objective", "paper", "value", "what it does to a triplet"),
         lambda d: (d.name, d.paper, _scale(d.name), d.description),
     )
-    if name is None:
+    if spec is None:
         print("value: sum over queries and directions, or half the sum of the directions' means.")
         return
-    cases = type(registry.parse(name)).known_cases()
+    if name != spec:
+        read = ", ".join(made.searched()) or "none of its parameters"
+        print(f"\n{made}: a tuned study searches {read}.")
+    cases = type(made).known_cases()
     if cases:
         print()
         print_table(("spec", "known as"), list(cases.items()))

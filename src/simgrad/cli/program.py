@@ -93,12 +93,25 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
     say(f"simgrad: {message}", stderr=True)
 
 
-def _run(rest: list[str]) -> int:
-    while rest[:1] == ["--with"]:
-        if len(rest) < 2:
+def _own_files(words: list[str]) -> tuple[list[Path], list[str]]:
+    """The files of `--with`, wherever it stands, and everything else."""
+    files, rest, left = [], [], iter(words)
+    for word in left:
+        option, equals, value = word.partition("=")
+        if option != "--with":
+            rest.append(word)
+            continue
+        file = value if equals else next(left, "")
+        if not file:
             raise InputError("--with needs a Python file.")
-        import_file(Path(rest[1]))
-        rest = rest[2:]
+        files.append(Path(file))
+    return files, rest
+
+
+def _run(rest: list[str]) -> int:
+    files, rest = _own_files(rest)
+    for file in files:
+        import_file(file)
     if not rest or rest[0] in {"-h", "--help", "help"}:
         print(help_text())
         return 0

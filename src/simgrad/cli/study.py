@@ -21,7 +21,7 @@ from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.looking import told_once
 from simgrad.studies.placing import placed, places
-from simgrad.studies.plan import Plan, StudyFile, check_tuning, read_plan
+from simgrad.studies.plan import Plan, StudyFile, check_tuning, offers_of, read_plan
 from simgrad.studies.space import Tune
 from simgrad.studies.study import Study
 from simgrad.studies.table import (
@@ -71,7 +71,8 @@ def study(
         seeds: number of seeds; a higher number extends a study
         trials: tune first: try N settings of each row, choose on the validation split, then train
             all seeds with the chosen setting (needs the extra `tune`)
-        fast: a small version: narrow models, half the batch, a tenth of the epochs, two seeds
+        fast: a small version: narrow models, half the batch, a tenth of the epochs, learning rate
+            0.001, one epoch of `triplet` first, two seeds; fields in which rows differ stay
         dry_run: open the data and model of every row and print what each reads, without training
         engine: local processes, or a Ray cluster (needs the extra `ray`)
         processes: number of worker processes; by default as many as help
@@ -134,31 +135,35 @@ def _on_data(
     tuned: bool,
 ) -> list[tuple[Plan, Path]]:
     """A study file on the data it is given, and its folder; on a tree of data sets, on each."""
-    # The file may name what is in a user's own file that the folder was begun with.
-    for begun in [Path(output)] if output else Path("studies").glob(f"{path.stem}*"):
-        Study(begun).bring_back_files()
-    plan = read_plan(path, only)
-    if only is not None and only not in plan.offers:
-        about = ", ".join(plan.offers) or "no data set in particular"
+    offers = offers_of(path)
+    if only is not None and only not in offers:
+        about = ", ".join(offers) or "no data set in particular"
         raise InputError(f"--only {only}: {path} is about {about}.")
+    on = places(offers, data, features, regions, only) if data not in (None, EMBEDDED) else []
+    endings = [place.known.name if place.known and offers else _last(data) for place in on]
     name = path.stem + ("-fast" if fast else "") + ("-tuned" if tuned else "")
+    names = [name] if data is None else [f"{name}-{ending}" for ending in endings or [data]]
+    folders = [Path("studies") / name for name in names]
+    if output is not None:
+        folders = [Path(output)] if len(names) == 1 else [Path(output) / name for name in names]
+    # The file may name what is in a user's own file that a folder was begun with.
+    for folder in folders:
+        Study(folder).bring_back_files()
+    plan = read_plan(path, only)
     if data == EMBEDDED:
         sizes = {"train": 1000, "val": 200, "test": 200} if fast else {}
-        found = [(plan.on_embedded(**sizes), f"{name}-{data}")]
+        plans = [plan.on_embedded(**sizes)]
     elif data is None:
         moved = features is not None or regions is not None
-        plan = plan.on_data(plan.base.data, features, regions) if moved else plan
-        found = [(plan, name)]
+        plans = [plan.on_data(plan.base.data, features, regions) if moved else plan]
     else:
-        found = []
-        for place in places(plan.offers, data, features, regions, only):
-            known = place.known.name if place.known and plan.offers else None
-            ending = known or Path(data.split("(")[0]).name
-            found.append((placed(path, place), f"{name}-{ending}"))
-    folders = [Path("studies") / name for _, name in found]
-    if output is not None:
-        folders = [Path(output)] if len(found) == 1 else [Path(output) / p.name for p in folders]
-    return [(plan, folder) for (plan, _), folder in zip(found, folders, strict=True)]
+        plans = [placed(path, place) for place in on]
+    return list(zip(plans, folders, strict=True))
+
+
+def _last(data: str | None) -> str:
+    """DATA/coco(...) -> coco"""
+    return Path((data or "").split("(")[0]).name
 
 
 def adapt(

@@ -17,7 +17,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.core.spec import print_value
 from simgrad.evaluation import headlines, metric_of
-from simgrad.runs.recipe import Recipe, differing, read_recipe
+from simgrad.runs.recipe import Recipe, check_names, differing, read_recipe
 from simgrad.runs.run import INFO, LOCK, RECIPE, Run
 from simgrad.studies.naming import brief
 from simgrad.training.rounds import ROUND_ONE
@@ -99,6 +99,8 @@ def train(
     groups = (vars(group) for group in vars(options).values())
     given = {k: v for group in groups for k, v in group.items() if v is not None}
     chosen = base.replace(**given)
+    if output is None or not (Path(output) / RECIPE).is_file():  # else it was when it began
+        check_names(chosen, recipe or "recipe")
     folder = Path(output) if output else default_folder(chosen)
     if not resume and (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")

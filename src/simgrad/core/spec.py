@@ -46,6 +46,29 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a number may be."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+
+    def hold(self, value: Any) -> bool:
+        """Whether a value is within; what is no number has no limits."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return True
+        return (
+            (self.above is None or value > self.above)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        told = {"greater than": self.above, "at least": self.at_least, "less than": self.below}
+        return " and ".join(f"{word} {end:g}" for word, end in told.items() if end is not None)
+
+
+@dataclass(frozen=True)
 class Parameter:
     """One typed parameter of a declared thing."""
 
@@ -54,6 +77,7 @@ class Parameter:
     default: Any
     choices: tuple[str, ...] | None
     description: str
+    limits: Limits = Limits()
 
     def __str__(self) -> str:
         kind = "|".join(self.choices) if self.choices else print_value(self.default)
@@ -80,21 +104,33 @@ def setting(
     choices: tuple[str, ...] | None = None,
     shown: bool = False,
     search: Range | None = None,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
 ) -> Any:
     """A documented dataclass field.
 
     `shown` puts it into the spec even at its default; `search` is where a tuned study looks for it.
+    `above`, `at_least` and `below` say what a number may be; anything else is refused.
     """
-    metadata = {"description": description, "choices": choices, "shown": shown, "search": search}
+    metadata = {
+        "description": description,
+        "choices": choices,
+        "shown": shown,
+        "search": search,
+        "limits": Limits(above, at_least, below),
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
 class Registry(Generic[T]):
     """Declared things of one kind, by name."""
 
-    def __init__(self, kind: str, command: str) -> None:
+    def __init__(self, kind: str, command: str, examine: Callable[[T], None] | None = None) -> None:
         self.kind = kind  # "objective": what an error calls it
         self.command = command  # "simgrad objectives": where the list is
+        self._examine = examine  # asked the first time a name is used; raises what is wrong
+        self._examined: set[str] = set()
         self._declared: dict[str, Declaration[T]] = {}
 
     def __iter__(self) -> Iterator[Declaration[T]]:
@@ -154,7 +190,16 @@ class Registry(Generic[T]):
                     f"{self.kind} '{name}' has no parameter '{key[:80]}' (it has: {has}).{hint}"
                 )
             arguments[key] = _convert(value, known[key], f"{self.kind} '{name}'")
-        return declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
+            if not known[key].limits.hold(arguments[key]):
+                raise InputError(
+                    f"{self.kind} '{name}': parameter '{key}' must be {known[key].limits}, "
+                    f"not {value:.80}."
+                )
+        made = declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
+        if self._examine is not None and name not in self._examined:
+            self._examine(made)
+            self._examined.add(name)
+        return made
 
 
 def print_spec(thing: Any) -> str:
@@ -165,6 +210,15 @@ def print_spec(thing: Any) -> str:
         if value != field.default or field.metadata.get("shown"):
             parts.append(f"{field.name.rstrip('_')}={print_value(value)}")
     return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
+
+
+def check_limits(thing: Any) -> None:
+    """Refuse a dataclass with a number that its declaration does not allow."""
+    for field in dataclasses.fields(thing):
+        limits, value = field.metadata.get("limits", Limits()), getattr(thing, field.name)
+        if not limits.hold(value):
+            where = f"{thing.name or type(thing).__name__}: {field.name.rstrip('_')}"
+            raise InputError(f"{where} must be {limits}, not {print_value(value)}.")
 
 
 def refuse_given(thing: Any, names: tuple[str, ...], of: str) -> None:
@@ -247,6 +301,7 @@ def _parameters(cls: type[Any]) -> tuple[Parameter, ...]:
             f.default,
             f.metadata.get("choices"),
             f.metadata.get("description", ""),
+            f.metadata.get("limits", Limits()),
         )
         for f in dataclasses.fields(cls)
     )

@@ -9,7 +9,7 @@
 - Many comparisons: Holm's correction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +57,8 @@ def compare(
 
 
 def _ranks(runs: Runs) -> list[Ranks]:
-    listed: list[Any] = [runs] if isinstance(runs, Ranks | Metrics) else list(runs)
+    several = isinstance(runs, Iterable) and not isinstance(runs, Ranks | Metrics)
+    listed: list[Any] = list(runs) if several else [runs]  # type: ignore[arg-type]
     found = [run.ranks if isinstance(run, Metrics) else run for run in listed]
     if not found or not all(isinstance(run, Ranks) for run in found):
         raise InputError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simgrad.core.tables import Table, frame, html_table, plain_text
-from simgrad.evaluation.declared import metric_of
+from simgrad.evaluation.declared import UnknownMetric, metric_of
 from simgrad.evaluation.tables import interval_text, p_text
 
 
@@ -54,6 +54,8 @@ class Comparison(Mapping[str, Difference]):
         self.found, self.names, self.level, self.seeds = dict(found), names, level, seeds
 
     def __getitem__(self, metric: str) -> Difference:
+        if metric not in self.found:
+            raise UnknownMetric(metric, self.found)
         return self.found[metric]
 
     def __iter__(self) -> Iterator[str]:

@@ -188,6 +188,20 @@ def check_metric(name: str) -> str:
     return name
 
 
+class UnknownMetric(InputError, KeyError):
+    """A name that is not among results; as a KeyError, `in` and `get` of a mapping work."""
+
+    def __init__(self, name: object, known: Iterable[str]) -> None:
+        names = list(known)
+        near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        self.text = f"there is no metric '{name!s:.80}'; {hint}There are: {', '.join(names)}."
+        super().__init__(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def _split(name: str) -> tuple[str, str]:
     """i2t_r5 -> i2t, r5; cxc_t2i_r5 -> t2i, cxc_r5"""
     parts = name.split("_")

@@ -127,14 +127,8 @@ def evaluate_scores(
     rank: "RankFold | None" = None,
 ) -> Metrics:
     """What all of the above end in; `rank` ranks one fold, by default by counting."""
-    if image_of_caption is None:
-        if scores.num_images != scores.num_captions:
-            raise InputError(
-                f"{scores.num_images} images and {scores.num_captions} captions: say which belong "
-                "together with image_of_caption, the row of each caption's image."
-            )
-        image_of_caption = np.arange(scores.num_images)
-    pairing = check_pairing(image_of_caption, scores.num_images, scores.num_captions)
+    given = own_pairing(image_of_caption, scores.num_images, scores.num_captions)
+    pairing = check_pairing(given, scores.num_images, scores.num_captions)
     image_ids = _check_ids(image_ids, scores.num_images, "image_ids")
     caption_ids = _check_ids(caption_ids, scores.num_captions, "caption_ids")
     chosen = find_protocol(protocol)
@@ -209,6 +203,18 @@ def _refuse(vectors: Tensor, lengths: Tensor, name: str) -> NoReturn:
     kind = "NaN" if bool(torch.isnan(vectors[row]).any()) else "an infinite or huge value"
     more = f" ({len(bad):,} such rows)" if len(bad) > 1 else ""
     raise InputError(f"{name}, row {row}: the vector has {kind}{more}; it cannot be ranked.")
+
+
+def own_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> Any:
+    """What was given; left out, image i and caption i belong together."""
+    if image_of_caption is not None:
+        return image_of_caption
+    if num_images != num_captions:
+        raise InputError(
+            f"{num_images} images and {num_captions} captions: say which belong "
+            "together with image_of_caption, the row of each caption's image."
+        )
+    return np.arange(num_images)
 
 
 def check_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> Integers:

@@ -11,7 +11,15 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.core.tables import frame, html_table, plain_text
-from simgrad.evaluation.declared import DIRECTIONS, Floats, Metric, always, metric_of, per_query
+from simgrad.evaluation.declared import (
+    DIRECTIONS,
+    Floats,
+    Metric,
+    UnknownMetric,
+    always,
+    metric_of,
+    per_query,
+)
 from simgrad.evaluation.ranks import Positions, Ranks, split_folds
 from simgrad.evaluation.retrieval import HEADLINE_RECALLS
 from simgrad.evaluation.tables import metrics_table
@@ -35,6 +43,8 @@ class Metrics:
         return values[name]
 
     def __getitem__(self, name: str) -> float:
+        if name not in self.values:
+            raise UnknownMetric(name, self.values)
         return self.values[name]
 
     def __dir__(self) -> list[str]:

@@ -27,6 +27,7 @@ class OfflineIndex(IndexBatch):
 
     own_images: int = 0
     own_captions: int = 0
+    for_each: int = 2  # images, and captions, drawn for a pair; with 1 it is its own partner
     mined_caption: Rows | None = None  # (own_captions,) T̂
     mined_image: Rows | None = None  # Î
     partner_image: Rows | None = None  # Ĩ
@@ -64,8 +65,7 @@ class Drawn(NamedTuple):
         if not isinstance(index, OfflineIndex):
             return None
         places = np.stack(list(index.places().values()))
-        images_each = 1 if np.array_equal(places[1], places[2]) else 2
-        return Drawn(*own_size(index), torch.from_numpy(places).to(device), images_each)
+        return Drawn(*own_size(index), torch.from_numpy(places).to(device), index.for_each)
 
 
 class Draw:
@@ -137,6 +137,7 @@ class Draw:
             ),
             own_images=len(batch.images),
             own_captions=len(batch.captions),
+            for_each=self.for_each,
             mined_caption=caption_place[0],
             mined_image=image_place[0],
             partner_image=image_place[1],

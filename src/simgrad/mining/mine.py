@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows
 from simgrad.data.candidates import Candidates, Lists, Similarities
-from simgrad.evaluation.evaluator import embedding_scores
+from simgrad.evaluation.evaluator import embedding_scores, own_pairing
 from simgrad.evaluation.scores import Scores
 from simgrad.mining.filters import Filters
 from simgrad.mining.product import Cut, Found, both_ways, joined, largest
@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 def mine(
     images: Tensor,
     texts: Tensor,
-    image_of_caption: Any,
+    image_of_caption: Any = None,
     depth: int = 300,
     *,
     absolute_margin: float | None = None,
@@ -46,7 +46,8 @@ def mine(
     Args:
         images: (images, d) embeddings, normalised inside.
         texts: (captions, d) embeddings.
-        image_of_caption: (captions,) each caption's image; own pairs are never candidates.
+        image_of_caption: (captions,) each caption's image; own pairs are never candidates. If left
+            out, image i and caption i belong together.
         depth: how many to keep for each query.
         absolute_margin: a negative is less similar than the query's own pair (its weakest, where
             it has several) by at least this.
@@ -68,7 +69,8 @@ def mine(
         raise InputError(
             f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must be (count, d)."
         )
-    owner = _checked_owner(image_of_caption, len(images), len(texts), images.device)
+    given = own_pairing(image_of_caption, len(images), len(texts))
+    owner = _checked_owner(given, len(images), len(texts), images.device)
     filters = Filters(absolute_margin, relative_margin, min_score, max_score, range_min, range_max)
     half = images.is_cuda if half is None else half
     x, y = (normalize(e.detach().float(), dim=1) for e in (images, texts))

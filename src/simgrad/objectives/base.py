@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Range, Registry, print_spec, searched
+from simgrad.core.spec import Range, Registry, check_limits, print_spec, searched
 from simgrad.objectives.engine.compiled import name_of
 from simgrad.objectives.engine.embeddings import weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
@@ -73,6 +73,11 @@ class Objective(nn.Module):
         self.handle = name_of(self)
         return self
 
+    def __post_init__(self) -> None:
+        """Every declared number is within its limits. Who adds to this calls it first."""
+        if dataclasses.is_dataclass(self):
+            check_limits(self)
+
     @classmethod
     def known_cases(cls) -> dict[str, str]:
         """Specs of this objective that are losses with a name of their own; what else they are."""
@@ -128,6 +133,10 @@ class Objective(nn.Module):
         `relative`: how the triplet stands among the batch's others; None: as if it were alone.
         """
         return None
+
+    def check_form(self) -> None:
+        """Refuse what is written in a way that the frame cannot work with; asked when its name is
+        used for the first time."""
 
     def elementwise(self) -> Elementwise | None:
         """The rule in pieces, where it is written so (`family.py`)."""
@@ -210,4 +219,6 @@ class Objective(nn.Module):
             )
 
 
-objectives: Registry[Objective] = Registry("objective", "simgrad objectives")
+objectives: Registry[Objective] = Registry(
+    "objective", "simgrad objectives", examine=lambda made: made.check_form()
+)

@@ -16,7 +16,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.family import Vectors, Verdict
@@ -38,14 +37,9 @@ class DebiasedNTXent(NTXent):
 
     totals: ClassVar[tuple[str, ...]] = ("logsumexp", "count")
 
-    prior: float = setting(0.01, "probability that a negative is an unlabelled positive")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.prior < 1:
-            raise InputError(
-                f"debiased-nt-xent: prior must be from 0 to below 1, not {self.prior}."
-            )
+    prior: float = setting(
+        0.01, "probability that a negative is an unlabelled positive", at_least=0, below=1
+    )
 
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
         return s, s > -math.inf

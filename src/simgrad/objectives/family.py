@@ -11,7 +11,9 @@ triplets, GOAL the hardest one. A family says
 
 `terms` and `push` are elementwise: `s` is any part of the similarities, in any shape; the others
 broadcast against it. What is no negative has s = -inf, where terms must add nothing to their total
-and push must be 0 (`check_form` looks). From these the frame makes the rule on a whole matrix,
+and push must be 0 (`check_form` looks when its name is first used). A family with a bias
+(`affine`) also returns `Verdict.pushed`, the sum of `push` over a query's negatives: the bias's
+gradient is the sum of all weights. From these the frame makes the rule on a whole matrix,
 blocks that serve both directions at once, the ring of several processes, and, by printing `terms`
 and `push`, fused GPU kernels.
 """
@@ -88,17 +90,30 @@ class Family(Objective):
         weights.index_put_((pairs.query, pairs.candidate), verdict.on_positive, accumulate=True)
         return verdict.values, weights, verdict.outside
 
-
-def check_form(family: Family) -> None:
-    """Refuse a family that gives weight to what is not there."""
-    one, zero = torch.zeros(1, dtype=torch.long), torch.zeros(1)
-    pairs = Pairs(one, one, zero, 1, True, zero)
-    nothing = torch.tensor([[-torch.inf]])
-    totals, _ = reduce_terms(family, nothing, family.known(pairs), 1)
-    neutral = {"sum": 0.0, "count": 0.0, "logsumexp": -torch.inf, "max": -torch.inf}
-    for kind, total in zip(family.totals, totals, strict=True):
-        if float(total) != neutral[kind]:
-            raise InputError(
-                f"{family}: at s = -inf, which stands for what is no negative, a term adds "
-                f"{float(total)} to its {kind}; it must add nothing."
-            )
+    @torch.no_grad()
+    def check_form(self) -> None:
+        """Refuse a family that gives weight to what is not there."""
+        if self.elementwise() is None:
+            return
+        first, own = torch.zeros(1, dtype=torch.long), torch.full((1,), 0.5)
+        outside = torch.zeros(1, 2) if self.needs_offline else None
+        pairs = Pairs(first, first, own, 1, True, own, outside)
+        known, nothing = self.known(pairs), torch.tensor([[-torch.inf]])
+        totals, _ = reduce_terms(self, nothing, known, 1)
+        neutral = {"sum": 0.0, "count": 0.0, "logsumexp": -torch.inf, "max": -torch.inf}
+        for kind, total in zip(self.totals, totals, strict=True):
+            if float(total) != neutral[kind]:
+                raise InputError(
+                    f"{self}: at s = -inf, which stands for what is no negative, a term adds "
+                    f"{float(total)} to its {kind}; it must add nothing."
+                )
+        totals, _ = reduce_terms(self, torch.tensor([[0.25]]), known, 1)
+        verdict = self.judge(totals, pairs)
+        if verdict.on_hardest is None:
+            given = known if self.immediate else verdict.given
+            weight = float(self.push(nothing, *beside(given, 1)))
+            if weight != 0:
+                raise InputError(
+                    f"{self}: at s = -inf, which stands for what is no negative, push is {weight}; "
+                    "it must be 0."
+                )

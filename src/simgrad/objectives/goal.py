@@ -93,17 +93,19 @@ class Goal(Family):
         shown=True,
     )
     margin: float = setting(
-        0.2, "con: triplets beyond this margin get no weight", search=Range(0.05, 0.5)
+        0.2, "con: triplets beyond this margin get no weight", search=Range(0.05, 0.5), at_least=0
     )
-    tau: float = setting(1.0, "nca, cir: steepness of the triplet weight", search=Range(0.5, 20))
-    alpha: float = setting(2.0, "sig, sig-ms: steepness of the positive weight")
-    beta: float = setting(10.0, "sig, sig-ms: steepness of the negative weight")
+    tau: float = setting(
+        1.0, "nca, cir: steepness of the triplet weight", search=Range(0.5, 20), above=0
+    )
+    alpha: float = setting(2.0, "sig, sig-ms: steepness of the positive weight", at_least=0)
+    beta: float = setting(10.0, "sig, sig-ms: steepness of the negative weight", at_least=0)
     lambda_: float = setting(
         0.5,
         "sig, sig-ms: similarity at the middle of the sigmoid",
         search=Range(0.2, 0.8, log=False),
     )
-    epsilon: float = setting(0.1, "ms: margin of the relative sets around the rivals")
+    epsilon: float = setting(0.1, "ms: margin of the relative sets around the rivals", at_least=0)
     released: bool = setting(
         False, "follow the authors' public code where it differs from the paper"
     )
@@ -125,6 +127,7 @@ class Goal(Family):
         }
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for kind, value, known in (
             ("triplet", self.triplet, TRIPLET_WEIGHTS),
             ("pair", self.pair, PAIR_WEIGHTS),

@@ -12,7 +12,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.engine.tensors import constant
@@ -36,12 +35,11 @@ class NTXent(Family):
     mean = True
     totals: ClassVar[tuple[str, ...]] = ("logsumexp",)
 
-    tau: float = setting(0.1, "temperature of the softmax", search=Range(0.01, 0.3))
+    tau: float = setting(0.1, "temperature of the softmax", search=Range(0.01, 0.3), above=0)
     learned: bool = setting(False, "learn the temperature, starting from tau, as CLIP does")
 
     def __post_init__(self) -> None:
-        if not self.tau > 0:
-            raise InputError(f"nt-xent: tau must be greater than 0, not {self.tau}.")
+        super().__post_init__()
         if self.learned:
             self.log_scale = nn.Parameter(torch.tensor(math.log(1 / self.tau)))
 

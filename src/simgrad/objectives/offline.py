@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
@@ -40,9 +39,12 @@ class _Offline(Family):
     drawn_for_each = 2  # a mined negative, and a partner for it that shares no anchor
 
     online: float = setting(
-        0.2, "margin against the hardest negative of the batch", search=Range(0.05, 0.5)
+        0.2,
+        "margin against the hardest negative of the batch",
+        search=Range(0.05, 0.5),
+        at_least=0,
     )
-    offline: float = setting(0.0, "margin against mined negatives")
+    offline: float = setting(0.0, "margin against mined negatives", at_least=0)
 
     def online_weight(self, mined: Tensor, hardest: Tensor) -> tuple[Tensor, float]:
         """w, and its slope in `hardest` (the slope in `mined` is the opposite)."""
@@ -113,13 +115,12 @@ class AdapOffQuin(_Offline):
     """The online term grows where the mined negative is less similar than the online one."""
 
     alpha: float = setting(
-        0.3, "how fast the online weight falls with the gap mined - online", search=Range(0.1, 1)
+        0.3,
+        "how fast the online weight falls with the gap mined - online",
+        search=Range(0.1, 1),
+        above=0,
     )
-    beta: float = setting(1.5, "the online weight at a gap of 0")
-
-    def __post_init__(self) -> None:
-        if not self.alpha > 0:
-            raise InputError(f"adap-off-quin: alpha must be greater than 0, not {self.alpha}.")
+    beta: float = setting(1.5, "the online weight at a gap of 0", at_least=0)
 
     def online_weight(self, mined: Tensor, hardest: Tensor) -> tuple[Tensor, float]:
         return self.beta - (mined - hardest) / self.alpha, 1 / self.alpha

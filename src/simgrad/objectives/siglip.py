@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
@@ -36,7 +35,10 @@ class SigLIP(Family):
     symmetric = True
 
     scale: float = setting(
-        10.0, "factor of the similarities (start value if learned)", search=Range(3, 60)
+        10.0,
+        "factor of the similarities (start value if learned)",
+        search=Range(3, 60),
+        above=0,
     )
     offset: float = setting(
         -10.0, "added to them (start value if learned)", search=Range(-15, -2, log=False)
@@ -44,8 +46,7 @@ class SigLIP(Family):
     learned: bool = setting(True, "learn scale and offset, as published")
 
     def __post_init__(self) -> None:
-        if not self.scale > 0:
-            raise InputError(f"siglip: scale must be greater than 0, not {self.scale}.")
+        super().__post_init__()
         self.log_scale = nn.Parameter(torch.tensor(math.log(self.scale)), self.learned)
         self.bias = nn.Parameter(torch.tensor(self.offset), self.learned)
 

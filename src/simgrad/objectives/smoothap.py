@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.engine.tensors import constant
@@ -37,12 +36,11 @@ class SmoothAP(Family):
     per_pair = True  # each positive has a rank of its own
 
     tau: float = setting(
-        0.01, "width of the sigmoid that replaces a step in rank", search=Range(0.003, 0.1)
+        0.01,
+        "width of the sigmoid that replaces a step in rank",
+        search=Range(0.003, 0.1),
+        above=0,
     )
-
-    def __post_init__(self) -> None:
-        if not self.tau > 0:
-            raise InputError(f"smooth-ap: tau must be greater than 0, not {self.tau}.")
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return constant(1 / self.tau), None

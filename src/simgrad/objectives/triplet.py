@@ -31,7 +31,10 @@ class Triplet(Family):
     immediate = True
 
     margin: float = setting(
-        0.2, "how much closer than a negative the positive must be", search=Range(0.05, 0.5)
+        0.2,
+        "how much closer than a negative the positive must be",
+        search=Range(0.05, 0.5),
+        at_least=0,
     )
 
     def known(self, pairs: Pairs) -> Vectors:
@@ -66,6 +69,7 @@ class TripletSH(Family):
         0.2,
         "how much closer than the hardest negative the positive must be",
         search=Range(0.05, 0.5),
+        at_least=0,
     )
 
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]

@@ -55,9 +55,9 @@ def _table(material: Material, systems: Sequence[System]) -> Table:
         select = system.runs[0].recipe.select
         histories = [h for h in system.histories if h and h[0]["step"] == 0]
         before = [h[0]["val"][select] for h in histories]
-        after = [max(entry["val"][select] for entry in h) for h in histories]
-        first, last = sum(before) / len(before), sum(after) / len(after)
         metric = metric_of(select)
+        after = [metric.best(entry["val"][select] for entry in h) for h in histories]
+        first, last = sum(before) / len(before), sum(after) / len(after)
         cells = [Cell(system.label, key=True, colour=material.colour(system)), Cell(metric.heading)]
         cells += [Cell(metric.format(value)) for value in (first, last)]
         rows.append(Row([*cells, Cell(f"{last - first:+.1f}")]))
@@ -82,7 +82,7 @@ def _other_data(material: Material, systems: Sequence[System]) -> Table:
         rows.append(Row([*cells, Cell(f"{means[1] - means[0]:+.1f}")]))
     columns = [Column(name, numeric=False) for name in ("", "data", "")]
     columns += [Column(name) for name in ("before", "after", "difference")]
-    note = "Test split, mean over seeds. Below zero: training forgot."
+    note = "Test split, mean over seeds. Worse after than before: training forgot."
     return Table("Other data, before and after", columns, rows, note)
 
 

@@ -33,9 +33,10 @@ def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | None:
 
 
 @torch.no_grad()
-def score_other(recipe: Recipe, folder: Path, prepared: Prepared, best: RetrievalModel) -> None:
+def score_other(
+    recipe: Recipe, asked: Tested | None, folder: Path, prepared: Prepared, best: RetrievalModel
+) -> None:
     """Keep the metrics on the other data, of the weights at the start and of the best ones."""
-    asked = other_data(recipe, best)
     if asked is None:
         return
     plain = recipe.replace(features=None, rerank=None)

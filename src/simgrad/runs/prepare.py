@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import math
 import threading
@@ -20,12 +19,11 @@ from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.transforms import named
-from simgrad.evaluation import evaluate_similarities
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
 from simgrad.runs.honouring import require_honoured, require_same_model
-from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe import Recipe, check_names
 from simgrad.runs.tested import Tested, what_is_tested
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
@@ -59,14 +57,6 @@ def _check_candidates(recipe: Recipe) -> None:
             )
 
 
-def _check_select(recipe: Recipe) -> None:
-    known = evaluate_similarities(torch.eye(2), torch.arange(2)).to_dict()
-    if recipe.select not in known:
-        near = difflib.get_close_matches(recipe.select, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise InputError(f"recipe: select: there is no metric '{recipe.select[:80]}'.{hint}")
-
-
 def prepare(
     recipe: Recipe, dataset: Dataset | None = None, shared: dict[Any, Any] | None = None
 ) -> Prepared:
@@ -75,8 +65,6 @@ def prepare(
     Runs side by side in one process pass the same `shared`, and read each data set once.
     """
     device = pick_device(recipe.device)
-    if recipe.precision == "tf32":
-        torch.set_float32_matmul_precision("high")
     kept = {} if shared is None else shared
     with building:  # also: initial weights come from the global generator
         dataset, tokenizer, model = _begin(recipe, dataset, kept)
@@ -114,8 +102,8 @@ def begin_data(
     recipe: Recipe, dataset: Dataset | None, kept: dict[Any, Any]
 ) -> tuple[Dataset, Tested | None]:
     """The data and what is tested of them, refused where they cannot be trained or tested on."""
+    check_names(recipe, "recipe")
     _check_candidates(recipe)
-    _check_select(recipe)
     dataset = opened(recipe, kept, dataset)
     train, val = dataset.split("train"), dataset.split("val")
     if not len(train.captions) or not len(val.captions):

@@ -6,10 +6,13 @@ a JSON schema, with which editors complete and check recipes.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import torch
 import yaml
 from pydantic import Field, model_validator
 
@@ -19,8 +22,11 @@ from simgrad.core.typed import Number, Text, Typed, checked, read_yaml
 from simgrad.data.base import Dataset
 from simgrad.data.opening import absolute as place_of
 from simgrad.data.opening import open_dataset
+from simgrad.data.transforms import named
+from simgrad.evaluation import evaluate_similarities
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.models import models
+from simgrad.objectives import objective
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 CountOrNone = Annotated[int, Field(ge=0, lt=2**31)]
@@ -131,12 +137,13 @@ class Recipe(Typed):
         "cosine: reduce it to zero at the end",
     )
     decay_every: Count = Field(default=15, description="Epochs between two steps of `decay: step`")
-    warmup: Positive = Field(
+    warmup: Share = Field(
         default=0.0,
-        description="Share of all steps in which the learning rate rises linearly from 0",
+        description="Share of a stage's steps in which the learning rate rises linearly; a second "
+        "stage (finetune_epochs) has a rise of its own",
     )
     clip: Positive = Field(
-        default=2.0, description="Largest norm of the gradient; 0 turns clipping off"
+        default=2.0, description="Largest norm of the model's gradient; 0 turns clipping off"
     )
     reduction: Literal["published", "mean"] = Field(
         default="published",
@@ -369,6 +376,54 @@ def differing(one: Recipe, other: Recipe) -> list[str]:
 def read_recipe(path: str | Path) -> Recipe:
     """A recipe from its YAML file."""
     return from_dict(read_yaml(path), str(path))
+
+
+def _check_select(name: str) -> None:
+    """Only what every validation computes can choose a checkpoint."""
+    known = evaluate_similarities(torch.eye(2), torch.arange(2)).to_dict()
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise InputError(f"there is no metric '{name[:80]}'.{hint}")
+
+
+# Fields that name what is declared somewhere, and who knows the names.
+_LOOKED_UP: dict[str, Callable[[str], Any]] = {
+    "objective": objective,
+    "first_objective": objective,
+    "model": models.parse,
+    "augment": partial(named, train=True, size=224),
+    "select": _check_select,
+}
+
+
+def wrong_names(recipe: Recipe, where: str) -> list[str]:
+    """What a recipe names and nobody has declared: a line for each, with its field.
+
+    Not asked when a recipe is read: one of a finished run can be looked at without the user's own
+    file that declares its objective.
+    """
+    told = []
+    rounds = {where: recipe}
+    if recipe.second_round is not None:
+        rounds[f"{where}: second_round"] = recipe.round_two()
+    for place, one in rounds.items():
+        for field, look_up in _LOOKED_UP.items():
+            value = getattr(one, field)
+            if value is None or (one is not recipe and value == getattr(recipe, field)):
+                continue
+            try:
+                look_up(value)
+            except InputError as error:
+                told.append(f"{place}: {field}: {error}")
+    return told
+
+
+def check_names(recipe: Recipe, where: str) -> None:
+    """Refuse a recipe that names what nobody has declared, all of it at once."""
+    told = wrong_names(recipe, where)
+    if told:
+        raise InputError("\n".join(told))
 
 
 def from_dict(values: Mapping[str, Any], where: str) -> Recipe:

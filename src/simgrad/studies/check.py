@@ -15,7 +15,7 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
-from simgrad.evaluation import Ranks
+from simgrad.evaluation import Ranks, metric_of
 from simgrad.evaluation.metrics import metrics_of
 from simgrad.runs.run import RANKS, VALIDATED, Run
 from simgrad.studies.journal import JOURNAL
@@ -101,7 +101,7 @@ def _check_search(done: Checked, tuning: Tuning) -> None:
             run, ranks = Run(folder), Ranks.load(folder / VALIDATED)
             select = run.recipe.select
             found = round(metrics_of(ranks)[select], 4)
-            best = max(entry["val"][select] for entry in run.history)
+            best = metric_of(select).best(entry["val"][select] for entry in run.history)
             done.same(best, found, f"{folder}: best {select} of metrics.jsonl")
             done.same(run.info["best"][select], found, f"{folder / 'run.json'}: best {select}")
             place = f"{tuning.folder / JOURNAL}: {tuning.name}, trial {trial.number}"

@@ -25,16 +25,16 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from simgrad.core.errors import InputError
 from simgrad.core.typed import Text, Typed, checked, read_yaml
 from simgrad.data.opening import embedded
-from simgrad.data.transforms import named
 from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
-from simgrad.objectives import objective
-from simgrad.runs.recipe import Recipe, absolute, of_fields
+from simgrad.runs.recipe import Recipe, absolute, of_fields, wrong_names
 from simgrad.studies import naming
+from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import Changes, Group, Part, for_dataset, offered
 from simgrad.studies.space import Tune, check_space, known_to, told_apart
 
 _MOST = 10_000  # rows of a table
+_TOLD = 5  # mistakes told at once
 
 
 def _words(value: Any) -> Any:
@@ -244,37 +244,25 @@ class Plan:
         return models.parse(str(row.changes.get("model", self.base.model)))
 
     def fast(self) -> "Plan":
-        """A small version for a quick look: narrow models, few epochs, two seeds.
-
-        Half the batch: in so short a run the number of steps counts.
-        """
-        rows = []
-        for row in self.rows:
-            recipe = self.recipe(row, 0)
-            share = max(1, recipe.epochs // 4)
-            first = max(1, recipe.first_epochs)
-            changes: dict[str, Any] = {
-                "model": str(self.model(row).narrow()), "lr": 1e-3,
-                "freeze_epochs": 0, "finetune_epochs": 0, "batch": max(2, recipe.batch // 2),
-                # At least one epoch with the objective that the row is about.
-                "epochs": max(first + 1, recipe.epochs // 10), "decay_every": share,
-                "first_objective": recipe.first_objective or "triplet", "first_epochs": first,
-                "wise": 0, "also": None,
-            }  # fmt: skip
-            if recipe.second_round:
-                second = dict(recipe.second_round)
-                second["epochs"] = max(1, int(second.get("epochs", recipe.epochs)) // 10)
-                # One epoch from scratch would show nothing: it goes on from the first round.
-                second |= {"depth": 60, "first_epochs": 0, "from_round_one": True}
-                changes["second_round"] = second
-            rows.append(row.with_changes(**changes))
-        title = f"{self.title} (fast: narrow models, a tenth of the epochs)"
-        return dataclasses.replace(self, title=title, rows=tuple(rows), seeds=self.seeds[:2])
+        """A small version for a quick look: narrow models, few epochs, two seeds."""
+        trained = [row for row in self.rows if not row.ensemble]
+        small, words = fast_changes([self.recipe(row, 0) for row in trained])
+        changes = {row.name: one for row, one in zip(trained, small, strict=True)}
+        rows = tuple(row.with_changes(**changes.get(row.name, {})) for row in self.rows)
+        title = f"{self.title} (fast: {words})" if words else f"{self.title} (fast)"
+        return dataclasses.replace(self, title=title, rows=rows, seeds=self.seeds[:2])
 
 
 def read_plan(path: str | Path, dataset: str | None = None) -> Plan:
     """A study file, for one of the data sets it is about; what does not fit is named."""
     return plan_from_dict(read_yaml(path), str(path), dataset)
+
+
+def offers_of(path: str | Path) -> tuple[str, ...]:
+    """The data sets that a study file is about, before its objectives and models are looked up."""
+    values = read_yaml(path)
+    checked(StudyFile, values, str(path))
+    return offered(values)
 
 
 def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = None) -> Plan:
@@ -299,9 +287,15 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
         offers=offered(values),
         tune=told.tune,
     )
-    for row in rows:  # every run must be possible before the first one starts
+    wrong = []  # every run must be possible before the first one starts
+    for row in rows:
         if not row.ensemble:
-            _check(plan, row, f"{where}: row '{row.label[:80]}'")
+            place = f"{where}: row '{row.label[:80]}'"
+            recipe = checked(Recipe, {**plan.base.to_dict(), **row.changes}, place)
+            wrong += wrong_names(recipe, place)
+    if wrong:
+        more = [f"{where}: and {len(wrong) - _TOLD} more."] if len(wrong) > _TOLD else []
+        raise InputError("\n".join([*wrong[:_TOLD], *more]))
     check_tuning(plan, where)
     return plan
 
@@ -324,16 +318,6 @@ def check_tuning(plan: Plan, where: str) -> None:
     fixed = told_apart(recipes)
     for row, recipe in zip(plan.rows, recipes, strict=True):
         check_space(plan.tune, recipe, fixed, f"{where}: row '{row.label[:80]}'")
-
-
-def _check(plan: Plan, row: Row, where: str) -> None:
-    recipe = checked(Recipe, {**plan.base.to_dict(), **row.changes}, where)
-    rounds = [recipe] if recipe.second_round is None else [recipe, recipe.round_two()]
-    for each in rounds:
-        objective(each.objective)
-        models.parse(each.model)
-        if each.augment is not None:
-            named(each.augment, train=True, size=224)
 
 
 def _gridded(told: StudyFile, where: str) -> list[Row]:

@@ -171,11 +171,14 @@ def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
     """More trials are welcome before a run of the table has begun; nothing else may change."""
     if old.tune == new.tune:
         return
-    longer = old.tune is not None and new.tune is not None
-    if longer and new.tune.trials > old.tune.trials:  # type: ignore[union-attr]
-        longer = old.tune.to_dict() == {**new.tune.to_dict(), "trials": old.tune.trials}  # type: ignore[union-attr]
+    only_longer = (
+        old.tune is not None
+        and new.tune is not None
+        and old.tune.to_dict() == {**new.tune.to_dict(), "trials": old.tune.trials}
+        and new.tune.trials >= old.tune.trials
+    )
     begun = any(path.is_dir() for path, _ in study.jobs())
-    if begun or (not longer and (study.path / TRIALS).is_dir()):
+    if begun or (not only_longer and (study.path / TRIALS).is_dir()):
         raise InputError(
             f"{study.path} holds a study whose search settings differ from these and whose "
             f"{'runs' if begun else 'trials'} have begun: choose another --output."

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
+from simgrad.core.products import float32_products
 from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
 from simgrad.data.batches import Batch
 from simgrad.data.sampling import IndexBatch, Sampler
+from simgrad.evaluation import metric_of
 from simgrad.mining.drawing import Drawn
 from simgrad.models import RetrievalModel
 from simgrad.objectives import Objective, objective
@@ -109,7 +111,10 @@ def _go_on(
     log: Log | None,
 ) -> None:
     training: Training | None = None
-    with naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0):
+    with (
+        float32_products(coarse=recipe.precision == "tf32"),
+        naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0),
+    ):
         prepared = prepare(recipe, dataset, shared)
         training = Training(recipe, folder, prepared, quiet, log)
         with politely(), own_stream(prepared.device), closing(training.records):
@@ -217,7 +222,7 @@ class Training:
             raise InputError(
                 "recipe: positives: found pairs do not work with several processes yet."
             )
-        other_data(recipe, self.model)  # refused now, and not at the end
+        self.other = other_data(recipe, self.model)  # refused now, and not at the end
         self.step = Step(self.model, recipe, self.device, found)
         self.sampler = Sampler(
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
@@ -376,7 +381,9 @@ class Training:
         at.evaluations += 1
         # Processes have batch norms of their own: the first decides.
         score = distributed.first(entry["val"][recipe.select])
-        better = score > at.best
+        metric, first = metric_of(recipe.select), at.evaluations == 1
+        better = first or metric.improves(score, at.best)
+        worse = not first and metric.improves(at.best, score)
         at.since_best = 0 if better else at.since_best + 1
         if better:
             self.kept.note_best(score, chosen)
@@ -387,7 +394,7 @@ class Training:
         found = at.watch.look(
             entry,
             spread(model, images, captions),
-            score,
+            worse,
             lambda: cures_of_collapse(recipe, chosen, trained),
         )
         for text in found:
@@ -449,7 +456,7 @@ class Training:
             tokenizer = self.prepared.tokenizer
             metrics = measure(self.recipe, asked, best.model, tokenizer, self.device)
             run.write_test(self.folder, metrics)
-        score_other(self.recipe, self.folder, self.prepared, best.model)
+        score_other(self.recipe, self.other, self.folder, self.prepared, best.model)
         self._describe("finished")
         state.forget(self.folder / run.LAST)
 

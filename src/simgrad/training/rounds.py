@@ -1,5 +1,6 @@
 """Two rounds in one recipe (AOQ): train, mine with the best model, train again with its lists."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ from simgrad.data.base import Dataset
 from simgrad.runs.data import trained_on
 from simgrad.runs.mining import mine_run
 from simgrad.runs.prepare import building, opened
-from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe import Recipe, check_names, read_recipe
 from simgrad.runs.run import BEST, RECIPE, Run
 from simgrad.training import distributed
 from simgrad.training.loggers import Log
@@ -34,7 +35,8 @@ def train(
         folder: where the run is kept.
         dataset: an opened data set, used instead of the one that the recipe names.
         quiet: show nothing meanwhile.
-        stop_after: stop the run after this many seconds, ready to be resumed.
+        stop_after: stop the run after this many seconds, ready to be resumed; two rounds share
+            them.
         shared: what runs side by side in one process have read, kept for the others.
         round_one: of a recipe of two rounds, where the first is trained; other runs may share it.
             `folder/round1` by default.
@@ -54,7 +56,10 @@ def train(
         >>> 0 <= run.test["rsum"] <= 600
         True
     """
+    where = "recipe" if isinstance(recipe, Recipe) else str(recipe)
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+    if not (Path(folder) / RECIPE).is_file():  # one that has begun brings its files of one's own
+        check_names(recipe, where)
     recipe = trained_on(recipe.settled(), dataset)
     if recipe.second_round is None:
         return train_round(
@@ -70,7 +75,14 @@ def train(
     place = round_one or folder / ROUND_ONE
     with distributed.together():  # parted and joined again, processes may take old addresses
         return _train_two(
-            recipe, folder, place, dataset=dataset, quiet=quiet, shared=shared, log=log
+            recipe,
+            folder,
+            place,
+            dataset=dataset,
+            quiet=quiet,
+            stop_after=stop_after,
+            shared=shared,
+            log=log,
         )
 
 
@@ -81,13 +93,17 @@ def _train_two(
     *,
     dataset: Dataset | None = None,
     quiet: bool = False,
+    stop_after: float | None = None,
     shared: dict[Any, Any] | None = None,
     log: Log | None = None,
 ) -> Run:
     """Round one and what is mined with it in `round_one`, round two in `folder`."""
     alone = recipe.replace(second_round=None)
     round_one = _begun_with(folder, alone) or round_one
-    first = train_round(alone, round_one, dataset=dataset, quiet=quiet, shared=shared)
+    begun = time.monotonic()
+    first = train_round(
+        alone, round_one, dataset=dataset, quiet=quiet, stop_after=stop_after, shared=shared
+    )
     if not first.finished:
         return first
     second = recipe.round_two()
@@ -102,6 +118,7 @@ def _train_two(
         folder,
         dataset=dataset,
         quiet=quiet,
+        stop_after=None if stop_after is None else begun + stop_after - time.monotonic(),
         shared=shared,
         log=log,
     )

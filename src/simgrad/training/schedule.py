@@ -33,15 +33,16 @@ def moment(recipe: Recipe, epoch: int, step_in_epoch: int, steps_per_epoch: int)
     stage_epochs = recipe.finetune_epochs if finetuning else recipe.epochs
     step = stage_epoch * steps_per_epoch + step_in_epoch
     steps = max(1, stage_epochs * steps_per_epoch)
-    if recipe.decay in ("linear", "cosine"):
-        rising = recipe.warmup * steps
-        factor = step / rising if step < rising else (steps - step) / max(1.0, steps - rising)
-        if recipe.decay == "cosine" and step >= rising:
-            factor = (1 - math.cos(math.pi * factor)) / 2
+    rising = recipe.warmup * steps
+    risen = min(1.0, (step + 1) / rising) if rising else 1.0  # the first step moves, too
+    if recipe.decay == "step":
+        factor = risen * 0.1 ** (stage_epoch // recipe.decay_every)
+    elif step < rising:
+        factor = risen
     else:
-        factor = 0.1 ** (stage_epoch // recipe.decay_every)
-        if recipe.warmup:
-            factor *= min(1.0, (step + 1) / (recipe.warmup * steps))
+        factor = (steps - step) / max(1.0, steps - rising)
+        if recipe.decay == "cosine":
+            factor = (1 - math.cos(math.pi * factor)) / 2
     if finetuning:
         factor *= recipe.finetune_lr / recipe.lr if recipe.lr else 0.0
     first = recipe.first_objective is not None and epoch < recipe.first_epochs

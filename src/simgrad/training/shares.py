@@ -51,6 +51,7 @@ def _nothing(index: IndexBatch) -> IndexBatch:
         index.images[:1],
         index.captions[:1],
         np.zeros(1, dtype=np.int64),
+        for_each=1,
         mined_caption=none,
         mined_image=none,
         partner_image=none,

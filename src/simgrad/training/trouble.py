@@ -27,18 +27,17 @@ class Watch:
     """Looks at every evaluation; says each thing once."""
 
     said: list[str] = field(default_factory=list)
-    falling: int = 0  # evaluations below the best
-    best: float = -1.0
+    falling: int = 0  # evaluations worse than the best
     lowest_loss: float = float("inf")
     spreads: list[float] = field(default_factory=list)  # of the last two evaluations
 
     def look(
-        self, entry: dict[str, Any], spread: float, score: float, cures: Callable[[], str]
+        self, entry: dict[str, Any], spread: float, worse: bool, cures: Callable[[], str]
     ) -> list[str]:
         """Warnings for one evaluation.
 
-        `spread`: how much the similarities of a query differ; `cures`: what may help if they do
-        not.
+        `spread`: how much the similarities of a query differ; `worse`: whether validation is worse
+        than at its best; `cures`: what may help if the similarities do not differ.
         """
         warnings = []
         if self._collapsed(spread):
@@ -47,17 +46,16 @@ class Watch:
                 f"{spread:.2g}): training has collapsed to one point, or is about to. {cures()}"
             )
             warnings.append(("collapse", text))
-        if entry["lr"] == 0 and entry["step"] > 0:  # before the first step a warm-up begins
+        if entry["lr"] == 0:
             warnings.append(("lr", "the learning rate is 0: nothing is learned any more."))
-        self.falling = self.falling + 1 if score < self.best else 0
+        self.falling = self.falling + 1 if worse else 0
         if self.falling >= 5 and entry["loss"] < self.lowest_loss:
             text = (
-                "over-fitting: the training loss still falls, but validation has been below its "
-                "best for 5 evaluations. `early_stop` would end the run; the best checkpoint is "
-                "kept in any case."
+                "over-fitting: the training loss still falls, but validation has been worse than "
+                "its best for 5 evaluations. `early_stop` would end the run; the best checkpoint "
+                "is kept in any case."
             )
             warnings.append(("over-fitting", text))
-        self.best = max(self.best, score)
         self.lowest_loss = min(self.lowest_loss, entry["loss"])
         fresh = [text for key, text in warnings if key not in self.said]
         self.said += [key for key, _ in warnings if key not in self.said]
@@ -76,7 +74,9 @@ class Watch:
     @staticmethod
     def from_json(told: dict[str, Any]) -> "Watch":
         """The inverse of `to_json`."""
-        return Watch(**told)
+        found = dict(**told)
+        found.pop("best", None)  # checkpoints of earlier versions hold a best score here too
+        return Watch(**found)
 
 
 def cures_of_collapse(recipe: Recipe, objective: Objective, trained_network: bool) -> str:

@@ -64,7 +64,8 @@ def weigh(
     else:
         vectors = vectors_of(images), vectors_of(captions)
         if distributed.size() > 1:
-            value = Distributed(objective, gradients="sum")(*vectors, positives, offline)
+            spread = Distributed(objective, gradients="sum")
+            value = spread(*vectors, positives, offline, ignore=ignore)
         else:
             value = objective(*vectors, positives, offline, ignore=ignore)
     return value if auxiliary is None else value + auxiliary

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from simgrad.evaluation import metric_of
 from simgrad.models import save
 from simgrad.runs.encoding import encode_source, evaluate_encoded
 from simgrad.runs.prepare import Prepared, begin_model
@@ -31,14 +32,19 @@ def mix(recipe: Recipe, folder: Path, prepared: Prepared) -> None:
             alpha = k / recipe.wise
             best.model.load_state_dict(best.model.between(before, after, alpha))
             curve.append({"alpha": alpha, **_validate(best.model, prepared)})
-        # The trained weights where several are equally good.
-        chosen: dict[str, Any] = max(reversed(curve), key=lambda each: each[recipe.select])
+        chosen = best_point(curve, recipe.select)
         best.model.load_state_dict(best.model.between(before, after, chosen["alpha"]))
         extra = {**best.extra, "alpha": chosen["alpha"], "wise": curve}
         extra[recipe.select] = chosen[recipe.select]
         save(folder / BEST, best.model, best.tokenizer, extra)
         best.extra = extra
     write_wise(folder, best.extra["alpha"], best.extra["wise"])
+
+
+def best_point(curve: list[dict[str, Any]], select: str) -> dict[str, Any]:
+    """The best point of a curve; the one nearest to the trained weights if several are equal."""
+    best = metric_of(select).best(point[select] for point in curve)
+    return next(point for point in reversed(curve) if point[select] == best)
 
 
 def _validate(model: Any, prepared: Prepared) -> dict[str, float]:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Elementwise, Vectors, Verdict
 from simgrad.objectives.engine.tensors import add_product
 from simgrad.objectives.engine.totals import Reduced, Totals
@@ -304,7 +305,10 @@ def _finished(
         elif verdict.pushed is not None:
             bias = bias + _total(verdict.pushed, row_lines, factors)
         else:
-            bias = torch.zeros_like(bias)  # the weights of a query cancel
+            raise InputError(
+                f"{work.rule.name}: an objective with a bias returns the sum of its weights on "
+                "negatives too: Verdict(..., pushed=...). The bias's gradient needs it."
+            )
     value = _total(verdict.values, pairs.i2t.queries, factors)  # of the queries here
     return Gradients(value, vectors, by_direction, bias)
 
