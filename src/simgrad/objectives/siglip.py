@@ -62,7 +62,7 @@ class SigLIP(Family):
         return True
 
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
-        return softplus(s), torch.sigmoid(s)
+        return softplus(s), self.push(s)
 
     def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
         on_negatives, pushed = totals

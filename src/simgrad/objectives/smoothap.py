@@ -74,5 +74,5 @@ class SmoothAP(Family):
         return Verdict(pairs.per_query(pairs.share * (1 - P / R)), weights, (own, factor))
 
     def push(self, s: Tensor, own: Tensor, factor: Tensor) -> Tensor:  # type: ignore[override]
-        above = torch.sigmoid(s - own)
-        return (above - above * above) * factor
+        _, slope = self.terms(s, own)
+        return slope * factor

@@ -41,8 +41,7 @@ class Triplet(Family):
         return (pairs.similarity - self.margin,)
 
     def terms(self, s: Tensor, edge: Tensor) -> Vectors:  # type: ignore[override]
-        cost = torch.relu(s - edge)
-        return cost, cost > 0
+        return torch.relu(s - edge), self.push(s, edge)
 
     def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
         cost, open_triplets = totals
