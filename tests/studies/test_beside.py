@@ -109,7 +109,7 @@ def test_what_nobody_ran_is_said_to_be_so(path: Path) -> None:
     head = path.read_text(encoding="utf-8").split("title:")[0]
     assert ("Ours: not run" in head) == (not kept)
     page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
-    assert "no number of ours on them exists" in " ".join(page.split())
+    assert "we have no numbers of our own on them" in " ".join(page.split())
     command = f"simgrad study recipes/{path.name} --data DATA"
     assert command in head
 

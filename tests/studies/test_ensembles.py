@@ -77,7 +77,7 @@ def test_they_wait_for_their_members(tmp_path: Path) -> None:
     study = Study.create(plan(), tmp_path)
     waiting = dict(complete_ensembles(study, "cpu"))
     assert "a-s0" in waiting["a-twice-s0"]
-    with pytest.raises(InputError, match="not finished"):
+    with pytest.raises(InputError, match="did not finish"):
         conclude(study, "cpu")
 
 

@@ -58,17 +58,18 @@ class ClipLoss(nn.Module):
         output_dict: bool = False,
         positives: "Tensor | Positives | None" = None,
     ) -> "Tensor | dict[str, Tensor]":
-        used = self.objective
+        used, unused = self.objective, [logit_scale, logit_bias]
         if self.borrows and logit_scale is not None:
-            used = _Borrowing(self.objective, logit_scale, logit_bias)
+            has_bias = self.objective.affine()[1] is not None  # a softmax is blind to one
+            unused = [None if has_bias else logit_bias]
+            used = _Borrowing(self.objective, logit_scale, logit_bias if has_bias else None)
         rule: nn.Module = used
         if self.world_size > 1:
             _check_processes(self.rank, self.world_size)
             rule = Distributed(used)
         loss: Tensor = rule(image_features, text_features, positives)
-        if used is self.objective:
-            # Distributed training waits for a gradient of every parameter, useful or not.
-            loss = sum((0.0 * x.sum() for x in (logit_scale, logit_bias) if x is not None), loss)
+        # Distributed training waits for a gradient of every parameter, useful or not.
+        loss = sum((0.0 * x.sum() for x in unused if x is not None), loss)
         return {"contrastive_loss": loss} if output_dict else loss
 
 

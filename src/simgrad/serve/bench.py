@@ -179,7 +179,7 @@ def _slider(entry: Declaration[Objective], parameter: Parameter) -> tuple[float,
     """From zero, or just above where zero is refused, to four times the default."""
     default = float(parameter.default)
     if default == 0:
-        return -1.0, 1.0, 0.02
+        return (-1.0 if parameter.limits.hold(-1.0) else 0.0), 1.0, 0.02
     reach = 4 * default
     step = 10 ** math.floor(math.log10(abs(default) / 10))
     if default < 0:
