@@ -72,7 +72,7 @@ def test_a_test_that_is_not_possible_is_told_before_training(tmp_path: Path) -> 
 
 def test_x_vlm_starts_from_a_checkpoint_and_ranks_again_at_the_test(tmp_path: Path) -> None:
     first = train(recipe(_XVLM), tmp_path / "first", quiet=True)
-    asked = recipe(_XVLM, start_from=str(first.path / "best"), rerank=3, lr=0.0)
+    asked = recipe(_XVLM, start_from=str(first.path / "best"), rerank=8, lr=0.0)
     second = train(asked, tmp_path / "second", quiet=True)
     # At a rate of 0 nothing but the test differs.
     before, after = load(first.path / "best").model, load(second.path / "best").model
@@ -81,7 +81,7 @@ def test_x_vlm_starts_from_a_checkpoint_and_ranks_again_at_the_test(tmp_path: Pa
     system = model_system(open_trained(second, device="cpu"))
     assert system.scores is not None
     assert system.reranking is not None
-    expected = evaluate_reranked(system.scores, system.pairing, system.reranking.scores, 3)
+    expected = evaluate_reranked(system.scores, system.pairing, system.reranking.scores, 8)
     assert second.test["rsum"] == pytest.approx(expected.to_dict()["rsum"])
     assert np.array_equal(second.ranks().t2i, expected.ranks.t2i)
     ranks = [np.concatenate([run.ranks().i2t, run.ranks().t2i]) for run in (first, second)]
