@@ -67,9 +67,20 @@ class Towers(ModelConfig):
 
     @property
     def tokenizer_needs(self) -> TokenizerNeeds:
+        self.require_sense()  # before a network is looked for
         if self.text is None:
             return TokenizerNeeds(True)
         return TokenizerNeeds(True, ("text", text_source(self.text)), by_transformers=True)
+
+    def require_sense(self) -> None:
+        """Refuse settings that mean nothing beside the others."""
+        if not 0 < self.layer_decay <= 1 or not self.tower_lr > 0:
+            raise InputError("tower_lr is above 0; layer_decay is above 0 and at most 1.")
+        if self.text is not None:
+            refuse_given(self, ("width", "layers"), "an untrained text network (text=none)")
+        if (self.train_image, self.train_text) == ("none", "none"):
+            trained = "a network that is trained, and both are locked"
+            refuse_given(self, ("tower_lr", "layer_decay", "checkpointing"), trained)
 
     def offline(self) -> "Towers":
         changed: dict[str, Any] = {}
@@ -88,13 +99,7 @@ class TowersModel(RetrievalModel):
     def __init__(self, config: Towers, inputs: Inputs) -> None:
         super().__init__(config, inputs)
         self.needs("features", "pixels")
-        if not 0 < config.layer_decay <= 1 or not config.tower_lr > 0:
-            raise InputError("tower_lr is above 0; layer_decay is above 0 and at most 1.")
-        if config.text is not None:
-            refuse_given(config, ("width", "layers"), "an untrained text network (text=none)")
-        if (config.train_image, config.train_text) == ("none", "none"):
-            trained = "a network that is trained, and both are locked"
-            refuse_given(config, ("tower_lr", "layer_decay", "checkpointing"), trained)
+        config.require_sense()
         self.image: Backbone | None = None
         if inputs.images == "pixels":
             self.image = backbone(config.image)
