@@ -9,12 +9,12 @@ from simgrad.core.blocks import Inline, Term
 
 MEANINGS = {
     "95% interval": (
-        "where the true value lies in 95 of 100 such experiments; it covers the choice of test "
-        "images and, with several seeds, the luck of the seed"
+        "made so that it holds the true value in 95 of 100 such experiments; it covers the choice "
+        "of test images and, with several seeds, the luck of the seed"
     ),
     "p": (
         "how often chance alone would make a difference at least this large. The smaller, the "
-        "surer. Corrected for the number of comparisons (Holm)"
+        "surer. With more than two systems, corrected for the number of comparisons (Holm)"
     ),
     "baseline": "the setting that all others are compared with",
     "seed": "which random numbers a run began with; several seeds show how much luck varies",
