@@ -146,7 +146,8 @@ class StudyFile(Typed):
     )
     seeds: Seeds = Field(default=(0,), description="How many seeds, or which")
     baseline: Words | None = Field(
-        default=None, description="Objective of the grid that others are compared with"
+        default=None,
+        description="Objective of the grid, or label of a row, that others are compared with",
     )
     tune: Tune | None = Field(
         default=None, description="Search for each row's setting first, with the same budget"
@@ -275,6 +276,10 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
     for label, count in Counter(row.label for row in rows).items():
         if count > 1:
             raise InputError(f"{where}: two rows are called '{label[:80]}'.")
+    if told.baseline is not None and not any(row.baseline for row in rows):
+        if told.baseline not in (row.label for row in rows):
+            raise InputError(f"{where}: baseline: there is no row '{told.baseline[:80]}'.")
+        rows = [row.model_copy(update={"baseline": row.label == told.baseline}) for row in rows]
     plan = Plan(
         title=told.title or Path(where).stem,
         base=told.recipe,
