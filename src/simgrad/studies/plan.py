@@ -277,8 +277,6 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
         if count > 1:
             raise InputError(f"{where}: two rows are called '{label[:80]}'.")
     if told.baseline is not None and not any(row.baseline for row in rows):
-        if told.baseline not in (row.label for row in rows):
-            raise InputError(f"{where}: baseline: there is no row '{told.baseline[:80]}'.")
         rows = [row.model_copy(update={"baseline": row.label == told.baseline}) for row in rows]
     plan = Plan(
         title=told.title or Path(where).stem,
