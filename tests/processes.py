@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 COMMANDS = ("program", "train", "report", "evaluate", "features", "search", "datasets", "cocos")
-LOADED = ["torch.distributed", "simgrad", "simgrad.training.loop", "pytest"]
+LOADED = ["torch.distributed", "simgrad", "simgrad.training.sitting", "pytest"]
 LOADED += [f"simgrad.cli.{name}" for name in COMMANDS]
 LOADED += ["torch._dynamo", "pandas", "pyarrow.dataset"]  # by a first optimizer, and tables
 

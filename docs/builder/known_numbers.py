@@ -12,7 +12,8 @@ from repository import ROOT
 from simgrad.objectives import Objective, objective
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.papers import beside
-from simgrad.studies.plan import Plan, Row, read_plan
+from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.study_file import Row
 
 SHOWN = ("i2t_r1", "t2i_r1", "rsum")
 

@@ -9,8 +9,9 @@ import pytest
 
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
-from simgrad.studies.plan import Plan, Row
+from simgrad.studies.plan import Plan
 from simgrad.studies.study import Study
+from simgrad.studies.study_file import Row
 from simgrad.training import train
 
 EVIL = "<script>alert('x')</script> & \"quoted\" `code` | *star*"

@@ -6,7 +6,8 @@ import pytest
 
 import simgrad
 from simgrad.core.errors import InputError
-from simgrad.runs.recipe import Recipe, check_names, read_recipe
+from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe_names import check_names
 from simgrad.studies.plan import plan_from_dict
 
 WRONG = {"objective": "nope", "model": "nix", "select": "foo", "augment": "blur"}

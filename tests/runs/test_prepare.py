@@ -174,7 +174,7 @@ def test_a_network_is_trained_in_the_second_stage_alone(
         made.append(prepare(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("simgrad.training.loop.prepare", kept)
+    monkeypatch.setattr("simgrad.training.sitting.prepare", kept)
     spec = f"vse++({_SMALL}, finetune=true)"
     start = backbones.backbone("tiny", "random").network.conv1.weight
     train(recipe(spec, freeze_epochs=9), tmp_path / "frozen", quiet=True)

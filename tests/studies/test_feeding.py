@@ -9,8 +9,9 @@ import pytest
 from simgrad.core.errors import InputError
 from simgrad.data.opening import embedded
 from simgrad.models import models
-from simgrad.studies.plan import Plan, Row, plan_from_dict, read_plan
+from simgrad.studies.plan import Plan, plan_from_dict, read_plan
 from simgrad.studies.study import Study
+from simgrad.studies.study_file import Row
 from simgrad.studies.worker import work
 from simgrad.training import Run
 

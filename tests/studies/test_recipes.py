@@ -11,9 +11,10 @@ from simgrad.models import models
 from simgrad.objectives import objective
 from simgrad.runs.prepare import prepare
 from simgrad.studies.papers import published_for
-from simgrad.studies.plan import Row, read_plan
-from simgrad.training.loop import Step
+from simgrad.studies.plan import read_plan
+from simgrad.studies.study_file import Row
 from simgrad.training.schedule import moment, total_epochs
+from simgrad.training.step import Step
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 

@@ -15,8 +15,9 @@ from simgrad.core.spec import split_spec
 from simgrad.models import models
 from simgrad.objectives import objectives
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.plan import Plan, Row, read_plan
+from simgrad.studies.plan import Plan, read_plan
 from simgrad.studies.settings import _lines, published_settings
+from simgrad.studies.study_file import Row
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 TABLES = [path for path in RECIPES if path.stem.split("-")[0] in ("bleeker", "goal", "aoq")]

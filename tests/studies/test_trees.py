@@ -13,7 +13,8 @@ from simgrad.data.benchmarks import BENCHMARKS, benchmark_of, find_tree
 from simgrad.runs.tested import what_is_tested
 from simgrad.studies.papers import beside
 from simgrad.studies.placing import placed, places
-from simgrad.studies.plan import Plan, Row, read_plan
+from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.study_file import Row
 from simgrad.studies.table import build_table, printed
 from tests import trees
 from tests.studies.test_settings import CASES, TABLES

@@ -9,8 +9,9 @@ from simgrad.data import open_dataset
 from simgrad.data.base import Dataset
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.placing import placed, places
-from simgrad.studies.plan import Plan, Row
+from simgrad.studies.plan import Plan
 from simgrad.studies.study import Study
+from simgrad.studies.study_file import Row
 from simgrad.studies.worker import work
 from tests.studies.test_settings import TABLES
 

@@ -15,9 +15,9 @@ from simgrad.report.build import build_report
 from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.trained import open_pretrained
-from simgrad.training.loop import Step
 from simgrad.training.rounds import train
 from simgrad.training.schedule import moment
+from simgrad.training.step import Step
 from simgrad.training.wise import best_point
 from tests.evaluation.commands import ask
 from tests.models.test_pretrained import ours, theirs

@@ -135,7 +135,7 @@ def test_another_recipe_in_the_same_folder_is_refused(
 def test_non_finite_loss_names_the_step(
     small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simgrad.training.loop import Step
+    from simgrad.training.step import Step
 
     original = Step.update
 

@@ -11,9 +11,10 @@ from simgrad.runs.looking import Look
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.looking import look_at, told_once
 from simgrad.studies.papers import beside
-from simgrad.studies.plan import Plan, Row
+from simgrad.studies.plan import Plan
 from simgrad.studies.settings import published_settings
 from simgrad.studies.space import space_of, told_apart
+from simgrad.studies.study_file import Row
 
 
 def dry_run(plan: Plan, opened: bool = True) -> None:

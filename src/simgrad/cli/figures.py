@@ -13,8 +13,8 @@ from simgrad.runs.run import RANKS, TRIPLETS, Run
 from simgrad.runs.systems import model_system
 from simgrad.runs.trained import open_trained
 from simgrad.studies.ensembles import members_of
-from simgrad.studies.plan import Row
 from simgrad.studies.study import Study
+from simgrad.studies.study_file import Row
 
 # The papers' own, to be drawn without a study; GOAL's figure 2 has tau = 10.
 GOAL_2 = tuple(f"goal(triplet={t}, pair=con, tau=10)" for t in ("con", "nca", "cir"))

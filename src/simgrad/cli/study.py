@@ -21,9 +21,10 @@ from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.looking import told_once
 from simgrad.studies.placing import placed, places
-from simgrad.studies.plan import Plan, StudyFile, check_tuning, offers_of, read_plan
+from simgrad.studies.plan import Plan, check_tuning, offers_of, read_plan
 from simgrad.studies.space import Tune
 from simgrad.studies.study import Study
+from simgrad.studies.study_file import StudyFile
 from simgrad.studies.table import (
     StudyTable,
     build_table,

@@ -17,7 +17,8 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.core.spec import print_value
 from simgrad.evaluation import headlines, metric_of
-from simgrad.runs.recipe import Recipe, check_names, differing, read_recipe
+from simgrad.runs.recipe import Recipe, differing, read_recipe
+from simgrad.runs.recipe_names import check_names
 from simgrad.runs.run import INFO, LOCK, RECIPE, Run
 from simgrad.studies.naming import brief
 from simgrad.training.rounds import ROUND_ONE

@@ -7,7 +7,8 @@ from typing import Any
 from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.data.arrays import open_features
 from simgrad.data.benchmarks import BENCHMARKS, IN_TREES, Benchmark, Tree
-from simgrad.studies.plan import Plan, Row, read_plan
+from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.study_file import Row
 
 
 def describe_tree(tree: Tree, recipes: Path) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, mod
 from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
 from simgrad.runs.honouring import require_honoured, require_same_model
-from simgrad.runs.recipe import Recipe, check_names
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe_names import check_names
 from simgrad.runs.tested import Tested, what_is_tested
 
 # Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.

@@ -5,14 +5,10 @@ overrides any of them. The defaults are VSE++'s published schedule. `simgrad tra
 a JSON schema, with which editors complete and check recipes.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import torch
 import yaml
 from pydantic import Field, model_validator
 
@@ -20,13 +16,10 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.core.typed import Number, Text, Typed, checked, read_yaml
 from simgrad.data.base import Dataset
-from simgrad.data.opening import absolute as place_of
 from simgrad.data.opening import open_dataset
-from simgrad.data.transforms import named
-from simgrad.evaluation import evaluate_similarities
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.models import models
-from simgrad.objectives import objective
+from simgrad.runs.recipe_places import absolute
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 CountOrNone = Annotated[int, Field(ge=0, lt=2**31)]
@@ -339,32 +332,6 @@ class Recipe(Typed):
 
 # May change between sittings of a run: how the same gradient is computed, and where.
 _MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log")
-# Fields that name a file or folder.
-_PLACES = (
-    "data",
-    "features",
-    "skip",
-    "vocabulary",
-    "candidates",
-    "start_from",
-    "positives",
-    "also",
-)
-
-
-def absolute(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a recipe with absolute paths, also within a model's spec and a second round."""
-    found = {k: place_of(v) if k in _PLACES and v is not None else v for k, v in fields.items()}
-    if "model" in found:
-        config = models.parse(str(found["model"]))
-        texts = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-        paths = {k: place_of(v) for k, v in texts.items() if isinstance(v, str) and "/" in v}
-        if any(texts[k] != path for k, path in paths.items()):
-            found["model"] = str(dataclasses.replace(config, **paths))
-    second = fields.get("second_round")
-    if isinstance(second, dict):
-        found["second_round"] = absolute(second)
-    return found
 
 
 def differing(one: Recipe, other: Recipe) -> list[str]:
@@ -376,54 +343,6 @@ def differing(one: Recipe, other: Recipe) -> list[str]:
 def read_recipe(path: str | Path) -> Recipe:
     """A recipe from its YAML file."""
     return from_dict(read_yaml(path), str(path))
-
-
-def _check_select(name: str) -> None:
-    """Only what every validation computes can choose a checkpoint."""
-    known = evaluate_similarities(torch.eye(2), torch.arange(2)).to_dict()
-    if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise InputError(f"there is no metric '{name[:80]}'.{hint}")
-
-
-# Fields that name what is declared somewhere, and who knows the names.
-_LOOKED_UP: dict[str, Callable[[str], Any]] = {
-    "objective": objective,
-    "first_objective": objective,
-    "model": models.parse,
-    "augment": partial(named, train=True, size=224),
-    "select": _check_select,
-}
-
-
-def wrong_names(recipe: Recipe, where: str) -> list[str]:
-    """What a recipe names and nobody has declared: a line for each, with its field.
-
-    Not asked when a recipe is read: one of a finished run can be looked at without the user's own
-    file that declares its objective.
-    """
-    told = []
-    rounds = {where: recipe}
-    if recipe.second_round is not None:
-        rounds[f"{where}: second_round"] = recipe.round_two()
-    for place, one in rounds.items():
-        for field, look_up in _LOOKED_UP.items():
-            value = getattr(one, field)
-            if value is None or (one is not recipe and value == getattr(recipe, field)):
-                continue
-            try:
-                look_up(value)
-            except InputError as error:
-                told.append(f"{place}: {field}: {error}")
-    return told
-
-
-def check_names(recipe: Recipe, where: str) -> None:
-    """Refuse a recipe that names what nobody has declared, all of it at once."""
-    told = wrong_names(recipe, where)
-    if told:
-        raise InputError("\n".join(told))
 
 
 def from_dict(values: Mapping[str, Any], where: str) -> Recipe:

@@ -15,8 +15,8 @@ from simgrad.runs.systems import model_system
 from simgrad.runs.tested import what_is_tested
 from simgrad.runs.testing import measure_together
 from simgrad.runs.trained import open_trained
-from simgrad.studies.plan import Row
 from simgrad.studies.study import Study
+from simgrad.studies.study_file import Row
 
 
 def complete_ensembles(study: Study, device: str = "auto") -> list[tuple[str, str]]:

@@ -4,7 +4,8 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.runs.looking import Look, look
-from simgrad.studies.plan import Plan, Row
+from simgrad.studies.plan import Plan
+from simgrad.studies.study_file import Row
 
 Seen = list[tuple[Row, Look | InputError]]
 _NAMED = 4  # rows that are named where many have the same to say

@@ -9,7 +9,7 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.plan import Row
+from simgrad.studies.study_file import Row
 
 
 @cache

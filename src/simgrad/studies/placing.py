@@ -14,7 +14,8 @@ from simgrad.core.errors import InputError
 from simgrad.data.benchmarks import BENCHMARKS, Benchmark, Tree, benchmark_of, find_tree
 from simgrad.data.layouts.base import is_spec
 from simgrad.data.opening import open_dataset
-from simgrad.studies.plan import Plan, Row, read_plan
+from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.study_file import Row
 
 # What makes a test comparable with a published one; other data have none of it.
 _OTHER_DATA = {"protocol": "all", "test_split": None}

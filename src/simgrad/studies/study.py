@@ -18,8 +18,9 @@ from simgrad.core.notebook import Shown
 from simgrad.core.typed import read_yaml
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import LOCK, Run
-from simgrad.studies.plan import Plan, Row, plan_from_dict
+from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.space import apply, base_of, told_apart
+from simgrad.studies.study_file import Row
 from simgrad.studies.tuned import TRIALS, Tuning, setting_of
 
 PLAN, RUNS, ENSEMBLES = "study.yaml", "runs", "ensembles"

@@ -1,4 +1,4 @@
-"""The training loop, top to bottom: fetch, encode, weigh, backward, update, watch.
+"""The training loop, top to bottom: fetch, take a step (step.py), watch.
 
 A run is decided by its recipe, its data and its seed alone. It can be killed anywhere: `train` on
 the same folder goes on from the last checkpoint and, on a CPU, ends with the same weights bit for
@@ -7,200 +7,45 @@ bit.
 
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock
-from simgrad.core.products import float32_products
-from simgrad.core.threads import threads
-from simgrad.data.base import Dataset
-from simgrad.data.batches import Batch
 from simgrad.data.sampling import IndexBatch, Sampler
 from simgrad.evaluation import metric_of
-from simgrad.mining.drawing import Drawn
-from simgrad.models import RetrievalModel
-from simgrad.objectives import Objective, objective
+from simgrad.objectives import Objective
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.encoding import encode_source, evaluate_encoded
 from simgrad.runs.foreign import foreign_captions
 from simgrad.runs.forgetting import other_data, score_other
-from simgrad.runs.known import KnownPairs, known_pairs
+from simgrad.runs.known import known_pairs
 from simgrad.runs.outside import draw_of
-from simgrad.runs.prepare import Prepared, building, prepare
+from simgrad.runs.prepare import Prepared, building
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import LOCK, Run
+from simgrad.runs.run import Run
 from simgrad.runs.tested import what_is_tested
 from simgrad.runs.testing import measure
 from simgrad.training import distributed, state
 from simgrad.training.display import Display
-from simgrad.training.encoder import Encoder
-from simgrad.training.graph import Captures, give_back, own_stream
+from simgrad.training.graph import Captures
 from simgrad.training.kept import Kept
 from simgrad.training.loggers import Log
 from simgrad.training.observe import observe, spread
-from simgrad.training.optimizing import Optimizer
-from simgrad.training.records import Records, claim
-from simgrad.training.scales import start_scales
+from simgrad.training.records import Records
 from simgrad.training.schedule import moment, part_of_run, total_epochs
 from simgrad.training.shares import own_share
-from simgrad.training.stopping import Stopping, politely
+from simgrad.training.step import Step
 from simgrad.training.trouble import (
     cures_of_collapse,
     damaged_weights,
-    naming_lack_of_memory,
     not_finite,
 )
-from simgrad.training.weighing import each_with_its_image, weigh
 from simgrad.training.wise import mix
-
-
-def train_round(
-    recipe: Recipe,
-    folder: str | Path,
-    *,
-    dataset: Dataset | None = None,
-    quiet: bool = False,
-    stop_after: float | None = None,
-    shared: dict[Any, Any] | None = None,
-    log: Log | None = None,
-) -> Run:
-    """Train in `folder`, or resume there; a finished run is returned as it is.
-
-    `stop_after` stops the run after this many seconds, ready to be resumed. Runs side by side in
-    one process share what they read through `shared`.
-    """
-    folder = Path(folder)
-    with distributed.together():
-        chief = distributed.rank() == 0
-        held = lock(folder / LOCK, wait=False, what=f"the run {folder}")
-        with held if chief else nullcontext():
-            if chief:
-                claim(recipe, folder, dataset)
-            distributed.wait()
-            if Run(folder).finished:
-                if chief:
-                    state.forget(folder / run.LAST)  # a kill may have come before that
-                return Run(folder)
-            with threads(_threads_before(folder)):
-                _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared, log)
-            give_back()  # captured steps above all: others are waiting for memory
-            distributed.wait()
-    return Run(folder)
-
-
-def _threads_before(folder: Path) -> int | None:
-    """How many threads a run on a CPU began with: sums depend on it."""
-    info = Run(folder).info
-    return info.get("threads") if info.get("device") == "cpu" else None
-
-
-def _go_on(
-    recipe: Recipe,
-    folder: Path,
-    dataset: Dataset | None,
-    quiet: bool,
-    asked_to_stop: Stopping,
-    shared: dict[Any, Any] | None,
-    log: Log | None,
-) -> None:
-    training: Training | None = None
-    with (
-        float32_products(coarse=recipe.precision == "tf32"),
-        naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0),
-    ):
-        prepared = prepare(recipe, dataset, shared)
-        training = Training(recipe, folder, prepared, quiet, log)
-        with politely(), own_stream(prepared.device), closing(training.records):
-            training.go(asked_to_stop)
-
-
-class Step:
-    """Takes batches, changes weights."""
-
-    def __init__(
-        self,
-        model: RetrievalModel,
-        recipe: Recipe,
-        device: torch.device,
-        found: KnownPairs | None = None,
-    ) -> None:
-        self.model, self.recipe, self.device, self.found = model, recipe, device, found
-        specs = [recipe.objective] + ([recipe.first_objective] if recipe.first_objective else [])
-        self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
-        for each in self.objectives.values():
-            each.replays = False  # steps are captured as a whole, where it helps
-            each.mean = each.mean or recipe.reduction == "mean"
-        self.scales = start_scales(model, self.objectives.values())
-        self.learned = nn.ModuleList(self.objectives.values())  # temperatures and the like
-        self.optimizer = Optimizer(model, self.learned, recipe, device)
-        self.encoder = Encoder(model, recipe.micro_batch, self.optimizer.autocast)
-
-    def update(
-        self,
-        batch: Batch,
-        objective: str,
-        present: Tensor | None = None,
-        drawn: Drawn | None = None,
-    ) -> Tensor:
-        """One update at the rates set before; the loss. Nothing here waits for the device.
-
-        `present` marks the images that are really there, where the batch was padded; `drawn` says
-        where what was drawn from outside the batch stands, where `batch.index` does not.
-        """
-        self.optimizer.clear()
-        loss = self.gradient(batch, objective, present, drawn)
-        self.optimizer.update()
-        return loss
-
-    def gradient(
-        self,
-        batch: Batch,
-        objective: str,
-        present: Tensor | None = None,
-        drawn: Drawn | None = None,
-    ) -> Tensor:
-        """Fill the parameters' gradients; the loss."""
-        pairs = self.recipe.positives == "pairs"  # an image's other captions are negatives
-        drawn = drawn or Drawn.of(batch.index, self.device)
-        if pairs and self.model.mixes_images():
-            batch, drawn = each_with_its_image(batch, drawn)
-        loss = self.loss(batch, objective, present, drawn)
-        # Backward: W to the encoders' weights.
-        self.encoder.backward(self.optimizer.scaled(loss))
-        return loss.detach()
-
-    def loss(
-        self,
-        batch: Batch,
-        objective: str,
-        present: Tensor | None = None,
-        drawn: Drawn | None = None,
-    ) -> Tensor:
-        """The loss of a batch, ready to be sent back."""
-        found = None if self.found is None else self.found.within(batch.index, self.device)
-        # Encode: n images and m captions, each to a vector (n, d) or to a set of them (n, k, d).
-        images, captions = self.encoder.encode(batch)
-        # Weigh: similarities S (n, m) to weights W = dL/dS (n, m), and the loss.
-        with torch.autocast(self.device.type, enabled=False):
-            return weigh(
-                self.model,
-                self.objectives[objective],
-                images,
-                captions,
-                batch,
-                pairs=self.recipe.positives == "pairs",
-                present=present,
-                drawn=drawn,
-                found=found,
-                autocast=self.optimizer.autocast,
-            )
 
 
 class Training:
@@ -272,9 +117,7 @@ class Training:
 
     def _evaluate_first(self) -> None:
         """What a pretrained model can do before the first step."""
-        plan = self.sampler.epoch(self.split, 0)
-        if not plan:
-            raise InputError(f"no batch of {self.recipe.batch}: lower `batch`, or drop_last: false")
+        plan = self._batches_of(0)
         first = moment(self.recipe, 0, 0, len(plan)).objective
         if not self.step.objectives[first].needs_offline:
             self.model.eval()
@@ -283,12 +126,19 @@ class Training:
             self.progress.losses += 1
         self._evaluate(plan[0], len(plan))
 
+    def _batches_of(self, epoch: int) -> list[IndexBatch]:
+        """The rows of every batch."""
+        plan = self.sampler.epoch(self.split, epoch)
+        if not plan:
+            raise InputError(
+                f"no batch of {self.recipe.batch}: lower `batch`, or drop_last: false."
+            )
+        return plan
+
     def _epoch(self, asked_to_stop: Callable[[], bool]) -> bool:
         """The rest of an epoch; whether it was completed."""
         recipe, at, epoch = self.recipe, self.progress, self.progress.epoch
-        plan = self.sampler.epoch(self.split, epoch)  # the rows of every batch
-        if not plan:
-            raise InputError(f"no batch of {recipe.batch}: lower `batch`, or drop_last: false.")
+        plan = self._batches_of(epoch)
         steps, begin = len(plan), moment(recipe, epoch, 0, len(plan))
         drawn = 0
         if self.draw is not None and self.step.objectives[begin.objective].needs_offline:
@@ -355,8 +205,9 @@ class Training:
     def _evaluate(self, index: IndexBatch, steps: int) -> None:
         """Validate, note what the objective attends to in a full batch, keep the best weights."""
         model, recipe, at = self.model, self.recipe, self.progress
-        loss = float(self.kept.total)  # waits for the device, so that
-        speed = self.display.speed()  # is that of training alone
+        # Reading the loss waits for the device: the speed read next is that of training.
+        loss = float(self.kept.total)
+        speed = self.display.speed()
         self._require_finite_weights()
         model.eval()
         val = self.prepared.val
@@ -389,7 +240,7 @@ class Training:
             self.kept.note_best(score, chosen)
             if recipe.trial:
                 self.kept.ranks = metrics.ranks
-        at.over = bool(recipe.early_stop) and at.since_best >= (recipe.early_stop or 0)
+        at.over = recipe.early_stop is not None and at.since_best >= recipe.early_stop
         trained = now.train_backbone and model.inputs.images == "pixels"
         found = at.watch.look(
             entry,

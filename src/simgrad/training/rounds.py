@@ -8,11 +8,12 @@ from simgrad.data.base import Dataset
 from simgrad.runs.data import trained_on
 from simgrad.runs.mining import mine_run
 from simgrad.runs.prepare import building, opened
-from simgrad.runs.recipe import Recipe, check_names, read_recipe
+from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe_names import check_names
 from simgrad.runs.run import BEST, RECIPE, Run
 from simgrad.training import distributed
 from simgrad.training.loggers import Log
-from simgrad.training.loop import train_round
+from simgrad.training.sitting import train_round
 
 ROUND_ONE = "round1"  # folder of a run's first round, where no other run shares it
 

@@ -1,0 +1,137 @@
+"""What a person writes in a study file: rows or a grid, seeds, published numbers, a search.
+
+`StudyFile` checks it and gives the JSON schema; plan.py makes of it what will be run.
+"""
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from simgrad.core.typed import Text, Typed
+from simgrad.evaluation import headlines
+from simgrad.runs.recipe import Recipe, of_fields
+from simgrad.studies import naming
+from simgrad.studies.parts import Changes, Group, Part
+from simgrad.studies.space import Tune
+
+
+def _words(value: Any) -> Any:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return str(value) if number else value
+
+
+def _seeds(value: Any) -> tuple[int, ...]:
+    if type(value) is int and 1 <= value <= 1000:
+        return tuple(range(value))
+    listed = value if isinstance(value, (list, tuple)) else ()
+    if listed and all(type(seed) is int and abs(seed) < 2**31 for seed in listed):
+        return tuple(listed)
+    raise ValueError("is a number of seeds (to 1000), or a list of seeds below 2^31")
+
+
+Words = Annotated[str, BeforeValidator(_words)]
+Seeds = Annotated[
+    tuple[int, ...],
+    BeforeValidator(_seeds, json_schema_input_type=int | list[int]),
+]
+
+
+class Row(Typed):
+    """One setting, run with every seed: one row of the table."""
+
+    model_config = ConfigDict(validate_by_name=True)
+
+    label: Words = Field(description="What tables call it")
+    name: Text = Field(
+        default="", description="What its run folders are called; from the label if empty"
+    )
+    group: Words = Field(default="", description="Rows of a group are compared with its baseline")
+    changes: dict[str, Any] = Field(
+        default_factory=dict,
+        alias="set",
+        json_schema_extra=of_fields,
+        description="Fields of the recipe that differ",
+    )
+    baseline: bool = Field(
+        default=False, description="What the others of its group are compared with"
+    )
+    published: dict[str, Words] = Field(
+        default_factory=dict,
+        description="Columns and values that find its row in the published table",
+    )
+    per_dataset: dict[str, Changes] = Field(
+        default_factory=dict, description="Further fields that differ on one data set, by its name"
+    )
+    source: Text = Field(
+        default="", description="Whose settings these are, of published/settings.csv"
+    )
+    ensemble: list[Words] = Field(
+        default_factory=list,
+        description="Not trained: the mean similarities of these rows, seed by seed; a row that is "
+        "named twice gives two of its seeds",
+    )
+
+    def folder(self, seed: int) -> str:
+        """The folder of one of its runs."""
+        return f"{self.name or naming.slug(self.label)}-s{seed}"
+
+    def ensembles(self, seeds: int) -> int:
+        """How many ensembles of its rows so many seeds give."""
+        return seeds // max(Counter(self.ensemble).values(), default=1)
+
+    def renamed(self, name: str) -> "Row":
+        """The same row, its folders called otherwise."""
+        return self.model_copy(update={"name": name})
+
+    def with_changes(self, **changes: Any) -> "Row":
+        """The same row with more of the recipe changed."""
+        return self.model_copy(update={"changes": {**self.changes, **changes}})
+
+
+class Published(Typed):
+    """Numbers of a paper, to stand beneath ours."""
+
+    table: Text | None = Field(default=None, description="A CSV file of simgrad/studies/published")
+    where: dict[str, Words] = Field(
+        default_factory=dict, description="Columns and values that hold for all rows"
+    )
+    deviation: Literal["population", "sample"] | None = Field(
+        default=None, description="What its ± is, where the paper or its code says so"
+    )
+
+
+class StudyFile(Typed):
+    """What a study file says."""
+
+    title: Words | None = Field(default=None, description="Stands above the table")
+    claim: Words = Field(default="", description="What the paper says about it, in one sentence")
+    recipe: Recipe = Field(default_factory=Recipe, description="What all runs share")
+    rows: list[Row] = Field(default_factory=list, description="Settings, one by one")
+    grid: dict[str, list[Any]] = Field(
+        default_factory=dict,
+        json_schema_extra=of_fields,
+        description="Fields of the recipe with choices; a row for each mix",
+    )
+    groups: dict[str, Group] = Field(
+        default_factory=dict, description="What the rows of a group share, by its name"
+    )
+    per_dataset: dict[str, Part] = Field(
+        default_factory=dict,
+        description="Data sets that the table is about (f30k, coco): settings, published numbers",
+    )
+    dataset: Text | None = Field(
+        default=None, description="In a study folder: the data set whose settings were chosen"
+    )
+    seeds: Seeds = Field(default=(0,), description="How many seeds, or which")
+    baseline: Words | None = Field(
+        default=None,
+        description="Objective of the grid, or label of a row, that others are compared with",
+    )
+    tune: Tune | None = Field(
+        default=None, description="Search for each row's setting first, with the same budget"
+    )
+    published: Published = Field(default_factory=Published, description="Numbers of a paper")
+    metrics: list[Text] = Field(
+        default_factory=lambda: list(headlines()), description="Columns of the table"
+    )

@@ -1,0 +1,81 @@
+"""One sitting at a run: its lock, its threads, its memory and the wish to stop."""
+
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from simgrad.core.files import lock
+from simgrad.core.products import float32_products
+from simgrad.core.threads import threads
+from simgrad.data.base import Dataset
+from simgrad.runs import run
+from simgrad.runs.prepare import prepare
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import LOCK, Run
+from simgrad.training import distributed, state
+from simgrad.training.graph import give_back, own_stream
+from simgrad.training.loggers import Log
+from simgrad.training.loop import Training
+from simgrad.training.records import claim
+from simgrad.training.stopping import Stopping, politely
+from simgrad.training.trouble import naming_lack_of_memory
+
+
+def train_round(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    dataset: Dataset | None = None,
+    quiet: bool = False,
+    stop_after: float | None = None,
+    shared: dict[Any, Any] | None = None,
+    log: Log | None = None,
+) -> Run:
+    """Train in `folder`, or resume there; a finished run is returned as it is.
+
+    `stop_after` stops the run after this many seconds, ready to be resumed. Runs side by side in
+    one process share what they read through `shared`.
+    """
+    folder = Path(folder)
+    with distributed.together():
+        chief = distributed.rank() == 0
+        held = lock(folder / LOCK, wait=False, what=f"the run {folder}")
+        with held if chief else nullcontext():
+            if chief:
+                claim(recipe, folder, dataset)
+            distributed.wait()
+            if Run(folder).finished:
+                if chief:
+                    state.forget(folder / run.LAST)  # a kill may have come before that
+                return Run(folder)
+            with threads(_threads_before(folder)):
+                _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared, log)
+            give_back()  # captured steps above all: others are waiting for memory
+            distributed.wait()
+    return Run(folder)
+
+
+def _threads_before(folder: Path) -> int | None:
+    """How many threads a run on a CPU began with: sums depend on it."""
+    info = Run(folder).info
+    return info.get("threads") if info.get("device") == "cpu" else None
+
+
+def _go_on(
+    recipe: Recipe,
+    folder: Path,
+    dataset: Dataset | None,
+    quiet: bool,
+    asked_to_stop: Stopping,
+    shared: dict[Any, Any] | None,
+    log: Log | None,
+) -> None:
+    training: Training | None = None
+    with (
+        float32_products(coarse=recipe.precision == "tf32"),
+        naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0),
+    ):
+        prepared = prepare(recipe, dataset, shared)
+        training = Training(recipe, folder, prepared, quiet, log)
+        with politely(), own_stream(prepared.device), closing(training.records):
+            training.go(asked_to_stop)

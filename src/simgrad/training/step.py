@@ -1,0 +1,97 @@
+"""What a batch does to the weights: encode, weigh, backward, update."""
+
+import torch
+from torch import Tensor, nn
+
+from simgrad.data.batches import Batch
+from simgrad.mining.drawing import Drawn
+from simgrad.models import RetrievalModel
+from simgrad.objectives import Objective, objective
+from simgrad.runs.known import KnownPairs
+from simgrad.runs.recipe import Recipe
+from simgrad.training.encoder import Encoder
+from simgrad.training.optimizing import Optimizer
+from simgrad.training.scales import start_scales
+from simgrad.training.weighing import each_with_its_image, weigh
+
+
+class Step:
+    """Takes batches, changes weights."""
+
+    def __init__(
+        self,
+        model: RetrievalModel,
+        recipe: Recipe,
+        device: torch.device,
+        found: KnownPairs | None = None,
+    ) -> None:
+        self.model, self.recipe, self.device, self.found = model, recipe, device, found
+        specs = [recipe.objective] + ([recipe.first_objective] if recipe.first_objective else [])
+        self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
+        for each in self.objectives.values():
+            each.replays = False  # steps are captured as a whole, where it helps
+            each.mean = each.mean or recipe.reduction == "mean"
+        self.scales = start_scales(model, self.objectives.values())
+        self.learned = nn.ModuleList(self.objectives.values())  # temperatures and the like
+        self.optimizer = Optimizer(model, self.learned, recipe, device)
+        self.encoder = Encoder(model, recipe.micro_batch, self.optimizer.autocast)
+
+    def update(
+        self,
+        batch: Batch,
+        objective: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
+        """One update at the rates set before; the loss. Nothing here waits for the device.
+
+        `present` marks the images that are really there, where the batch was padded; `drawn` says
+        where what was drawn from outside the batch stands, where `batch.index` does not.
+        """
+        self.optimizer.clear()
+        loss = self.gradient(batch, objective, present, drawn)
+        self.optimizer.update()
+        return loss
+
+    def gradient(
+        self,
+        batch: Batch,
+        objective: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
+        """Fill the parameters' gradients; the loss."""
+        pairs = self.recipe.positives == "pairs"  # an image's other captions are negatives
+        drawn = drawn or Drawn.of(batch.index, self.device)
+        if pairs and self.model.mixes_images():
+            batch, drawn = each_with_its_image(batch, drawn)
+        loss = self.loss(batch, objective, present, drawn)
+        # Backward: W to the encoders' weights.
+        self.encoder.backward(self.optimizer.scaled(loss))
+        return loss.detach()
+
+    def loss(
+        self,
+        batch: Batch,
+        objective: str,
+        present: Tensor | None = None,
+        drawn: Drawn | None = None,
+    ) -> Tensor:
+        """The loss of a batch, ready to be sent back."""
+        found = None if self.found is None else self.found.within(batch.index, self.device)
+        # Encode: n images and m captions, each to a vector (n, d) or to a set of them (n, k, d).
+        images, captions = self.encoder.encode(batch)
+        # Weigh: similarities S (n, m) to weights W = dL/dS (n, m), and the loss.
+        with torch.autocast(self.device.type, enabled=False):
+            return weigh(
+                self.model,
+                self.objectives[objective],
+                images,
+                captions,
+                batch,
+                pairs=self.recipe.positives == "pairs",
+                present=present,
+                drawn=drawn,
+                found=found,
+                autocast=self.optimizer.autocast,
+            )
