@@ -130,13 +130,12 @@ def test_a_checkpoint_without_a_vocabulary(checkpoint, capsys):
     assert "import it again with --vocabulary" in told
 
 
-FLICKR8K = Path(
-    os.environ.get("SIMGRAD_FLICKR8K", Path(__file__).parents[2] / "../shared/flickr8k")
-)
+FLICKR8K = Path(os.environ.get("SIMGRAD_FLICKR8K", "flickr8k"))  # a folder of yours
 
 
 @pytest.mark.skipif(
-    not (FLICKR8K / "ExpertAnnotations.txt").is_file(), reason="needs Flickr8k's judgments"
+    not (FLICKR8K / "ExpertAnnotations.txt").is_file(),
+    reason="needs Flickr8k's judgments: set SIMGRAD_FLICKR8K",
 )
 def test_people_agree_with_people():
     """A model that knows the experts' scores agrees with them; one that knows nothing does not."""
