@@ -186,6 +186,8 @@ def _rows(
 def _in_worker(job: dict[str, Any]) -> dict[str, Any] | None:
     # Freed memory goes back at once, so that each size shows its own peak.
     settings = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    if "world" in job:
+        settings["OMP_NUM_THREADS"] = "1"  # as torchrun sets it, for one process as for two
     return in_worker(__file__, job, 120, {**os.environ, **settings})
 
 

@@ -21,12 +21,20 @@ from common import Row, command, goal, row
 from simgrad.runs.run import Run
 
 # What decides how threads wait and how many there are; taken out for the default.
-CHOSEN = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+CHOSEN = (
+    "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
 SETTINGS: dict[str, dict[str, str]] = {
     "default": {},
     "OMP_NUM_THREADS=1": {"OMP_NUM_THREADS": "1"},
     "OMP_NUM_THREADS=2": {"OMP_NUM_THREADS": "2"},
-    "spinning, as torch is by itself": {"OMP_WAIT_POLICY": "ACTIVE"},
+    "sleeping at once": {"GOMP_SPINCOUNT": "0"},
+    "spinning for a moment": {"GOMP_SPINCOUNT": "10000"},
+    "spinning, as torch is by itself": {"GOMP_SPINCOUNT": "300000"},
 }
 BUSY = 2  # processes beside the run
 

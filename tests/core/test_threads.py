@@ -17,12 +17,17 @@ from simgrad.training import Run, train
 def test_what_is_set_before_torch_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cores", lambda: 2)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(module, "crowded", lambda: False)
     bare: dict[str, str] = {}
     settle(bare)
-    assert bare == {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "OMP_NUM_THREADS": "2"}
+    assert bare["OMP_NUM_THREADS"] == "2"
+    assert bare["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert (
+        0 < int(bare["GOMP_SPINCOUNT"]) < 100_000
+    )  # a while: sleeping at once takes twice as long
     chosen = {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "7"}
     settle(chosen)
-    assert (chosen["OMP_WAIT_POLICY"], chosen["OMP_NUM_THREADS"]) == ("ACTIVE", "7")
+    assert chosen == {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "7"}
     settle(chosen, 3)  # a worker's share of the machine
     assert chosen["OMP_NUM_THREADS"] == "3"
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
@@ -31,7 +36,17 @@ def test_what_is_set_before_torch_is_loaded(monkeypatch: pytest.MonkeyPatch) -> 
     assert "OMP_NUM_THREADS" not in whole  # torch counts cores itself
 
 
-def test_the_command_waits_passively_and_loads_no_torch_before() -> None:
+def test_threads_sleep_at_once_where_others_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "cores", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for running, spins in ((1, True), (3, False)):  # this process is one of them
+        monkeypatch.setattr(module, "_running", lambda running=running: running)
+        found: dict[str, str] = {}
+        settle(found)
+        assert (found["GOMP_SPINCOUNT"] != "0") == spins
+
+
+def test_the_command_settles_how_threads_wait_and_loads_no_torch_before() -> None:
     code = (
         "import os, sys\n"
         "from simgrad.cli.program import main\n"
@@ -39,7 +54,7 @@ def test_the_command_waits_passively_and_loads_no_torch_before() -> None:
         "try: main(['--version'])\n"
         "except SystemExit: print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)\n"
     )
-    bare = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "KMP_"))}
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "KMP_", "GOMP_"))}
     told = subprocess.run(
         [sys.executable, "-c", code], env=bare, capture_output=True, text=True, check=True
     )

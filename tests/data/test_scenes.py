@@ -392,3 +392,17 @@ def test_worlds_of_old_and_new_shapes() -> None:
     assert open_dataset("scenes(train=3, val=2, test=2)").fingerprint() == (
         open_dataset("scenes(train=3, val=2, test=2, shapes=all)").fingerprint()
     )
+
+
+def test_features_of_old_and_new_shapes_are_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are kept in the cache, whose names once did not tell the worlds apart."""
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path))
+    found = []
+    for shapes in ("old", "new"):
+        data = open_dataset(f"scenes(train=20, val=2, test=2, features=global, shapes={shapes})")
+        features = data.split("train").features
+        assert features is not None
+        found.append(features.rows(np.arange(20)))
+    assert np.abs(found[0] - found[1]).max() > 0.1

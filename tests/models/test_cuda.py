@@ -22,11 +22,13 @@ def on_gpu(batch: CaptionBatch) -> CaptionBatch:
 def test_similarities_agree_with_the_cpu(name: str) -> None:
     model, batch = small(name), captions()
     x = images(model.inputs)
-    with torch.no_grad():
+    # cuDNN's GRUs round to TF32 unless told: BFAN leaves out regions by a threshold, and a region
+    # at the threshold would be in on one device and out on the other.
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         expected = model(x, batch.tokens, batch.lengths)
         moved = on_gpu(batch)
         found = model.cuda()(x.cuda(), moved.tokens, moved.lengths).cpu()
-    assert torch.allclose(found, expected, atol=2e-3)
+    assert (found - expected).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("name", SMALL)

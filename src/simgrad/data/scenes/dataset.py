@@ -141,7 +141,9 @@ def _block(
     rows = range(start, start + _BLOCK)
     first = FIRST[name]
     whole = [
-        scenes[r] if r < len(scenes) else make_scene(world.seed, first + r, world.duplicates, first)
+        scenes[r]
+        if r < len(scenes)
+        else make_scene(world.seed, first + r, world.duplicates, first, world.shapes)
         for r in rows
     ]
     return whole, np.random.default_rng([world.seed % (1 << 63), first, block])
@@ -168,6 +170,7 @@ class SceneFeatures:
         return (
             f"scenes {VERSION} {world.features} seed={world.seed} noise={world.noise} "
             f"duplicates={world.duplicates} {self._name} {len(self)}"
+            + ("" if world.shapes == "all" else f" shapes={world.shapes}")
         )
 
     def content(self, verify: bool = False) -> str:
