@@ -42,7 +42,9 @@ BUSY = 2  # processes beside the run
 @contextmanager
 def busy(count: int) -> Iterator[None]:
     """So many processes that only compute."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    # Each ends with this process, however that ends.
+    code = f"import os\nwhile os.getppid() == {os.getpid()}:\n  for _ in range(10**6): pass"
+    others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
     try:
         yield
     finally:

@@ -21,7 +21,9 @@ def forked_workers() -> Iterator[None]:
     tests/studies/test_study.py starts them as users do.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simgrad.studies.engine.subprocess", SimpleNamespace(Popen=ForkedPopen))
+        patch.setattr(
+            "simgrad.studies.engine.subprocess", SimpleNamespace(Popen=ForkedPopen, PIPE=None)
+        )
         patch.setattr(
             "simgrad.studies.probe.multiprocessing",
             SimpleNamespace(get_context=lambda kind: forking()),

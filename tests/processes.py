@@ -66,9 +66,10 @@ class ForkedPopen:
     """What simgrad.studies.engine asks of subprocess.Popen for its workers."""
 
     def __init__(
-        self, command: list[str], env: Mapping[str, str], stdout: Any, stderr: Any
+        self, command: list[str], env: Mapping[str, str], stdin: Any, stdout: Any, stderr: Any
     ) -> None:
         _, dash, module, *words = command
+        words.remove("attended")  # whoever forks them has no standard input to hold open
         assert dash == "-m"
         assert stdout is stderr
         self._command = _Command(module, tuple(words), env=env, log=stdout.name)

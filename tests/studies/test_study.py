@@ -3,6 +3,10 @@
 import csv
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +18,10 @@ from simgrad.cli.study import show
 from simgrad.cli.study import study as command
 from simgrad.core import extras
 from simgrad.core.errors import InputError
-from simgrad.core.files import sha256
+from simgrad.core.files import held, sha256
 from simgrad.evaluation import Estimate
 from simgrad.objectives import objectives
+from simgrad.runs.run import LOCK
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.looking import told_once
 from simgrad.studies.plan import Plan, plan_from_dict
@@ -336,6 +341,36 @@ def test_two_processes_share_the_work(forked_workers: None, tmp_path: Path) -> N
     run_local(study, processes=2, quiet=True)
     assert all(Run(path).finished for path, _ in study.jobs())
     assert failures(study) == []
+
+
+@pytest.mark.parametrize(
+    "sent", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
+def test_workers_end_with_the_command_that_started_them(sent: int, tmp_path: Path) -> None:
+    """A batch system ends the command alone; its workers once went on by themselves."""
+    fields = {**SMALL["recipe"], "epochs": 500}
+    study = Study.create(plan(recipe=fields), tmp_path / "study")
+    code = (
+        "import sys\nfrom simgrad.studies.engine import run_local\n"
+        "from simgrad.studies.study import Study\n"
+        "run_local(Study.open(sys.argv[1]), processes=2, quiet=True)\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", code, str(study.path)], stderr=subprocess.DEVNULL
+    )
+    paths = [path for path, _ in study.jobs()]
+    until = time.monotonic() + 60
+    while not any(held(path / LOCK) for path in paths):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    started.send_signal(sent)
+    started.wait(30)
+    until = time.monotonic() + 30
+    while any(held(path / LOCK) for path in paths):  # with SIGTERM they are awaited
+        assert sent == signal.SIGKILL, "a worker is still there"
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert not study.complete
 
 
 def test_a_failing_run_is_named_and_the_others_finish(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """Running a study: as many workers as help, and what a person sees meanwhile."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,14 +71,19 @@ def run_local(
     environment = dict(os.environ)
     settle(environment, crew.cores)
     command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
+    command.append("attended")
     logs = study.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    with shared_gpu(crew.gpus > 0 and crew.processes > 1) as service:
+    with _ended_as_interrupted(), shared_gpu(crew.gpus > 0 and crew.processes > 1) as service:
         workers = []
         for number in range(crew.processes):
             own = {**environment, **service, **_one_gpu(number, crew.gpus)}
             with open(logs / f"worker-{os.getpid()}-{number}.txt", "ab") as log:
-                workers.append(subprocess.Popen(command, env=own, stdout=log, stderr=log))
+                workers.append(
+                    subprocess.Popen(
+                        command, env=own, stdin=subprocess.PIPE, stdout=log, stderr=log
+                    )
+                )
         try:
             watch(study, lambda: any(worker.poll() is None for worker in workers), quiet)
         except BaseException:
@@ -85,6 +93,19 @@ def run_local(
         finally:
             for worker in workers:
                 worker.wait()
+
+
+@contextmanager
+def _ended_as_interrupted() -> Iterator[None]:
+    """A SIGTERM, as batch systems send it, does what Ctrl-C does: workers are told, and awaited."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _one_gpu(number: int, gpus: int) -> dict[str, str]:

@@ -4,7 +4,10 @@ Several workers, started by one command or by many, on one machine or on several
 disk, take turns by locking run folders; a lock dies with its holder, so nothing is lost or done
 twice. With several threads, runs share one process and one GPU, each on a stream of its own.
 
-    python -m simgrad.studies.worker STUDY [THREADS]
+    python -m simgrad.studies.worker STUDY [THREADS] [attended]
+
+`attended`: stop, as for a signal, when standard input ends; that is, when the command that started
+the worker is gone, however it ended.
 """
 
 import contextlib
@@ -28,7 +31,7 @@ from simgrad.training.graph import give_back
 from simgrad.training.rounds import train
 from simgrad.training.schedule import total_epochs
 from simgrad.training.state import remembered
-from simgrad.training.stopping import politely, stop_asked
+from simgrad.training.stopping import ask_to_stop, politely, stop_asked
 from simgrad.training.trouble import lacks_memory
 
 _PATIENCE = 0.5  # seconds between two looks at a run that another process works on
@@ -157,11 +160,18 @@ def _note_failure(folder: Path, text: str) -> None:
         write_info(folder, {**info, "status": "failed", "error": text})
 
 
+def _until_alone() -> None:
+    sys.stdin.buffer.read()  # nothing is ever written: it returns when the other end is closed
+    ask_to_stop()
+
+
 def main() -> None:
     """Entry point of a worker process."""
 
     import_extras()
     threads = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    if "attended" in sys.argv[3:]:
+        threading.Thread(target=_until_alone, daemon=True).start()
     sys.exit(1 if work(Study.open(sys.argv[1]), threads) else 0)
 
 

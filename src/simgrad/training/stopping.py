@@ -22,6 +22,11 @@ def stop_asked() -> bool:
     return _asked.is_set()
 
 
+def ask_to_stop() -> None:
+    """As a signal does."""
+    _asked.set()
+
+
 class Stopping:
     """Whether it is time to stop: somebody asked, or the time given is over."""
 
