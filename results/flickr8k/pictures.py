@@ -14,9 +14,14 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).resolve().parent
 STUDIES = {
-    "tuned": "VSE++, 7,050 steps, 8 trials each",
-    "vse": "VSE++, 3,525 steps, 4 trials each",
-    "towers": "pretrained networks, both locked, 3 rates each",
+    "tuned": "VSE++, 7,050 steps: mean loss, clip searched, 8 trials each",
+    "vse": "VSE++, 3,525 steps: losses as published, clip 2, all captions positive, 6 trials each",
+    "vse/earlier": "VSE++, 3,525 steps: mean loss, clip 1, own pair positive, 4 trials each",
+    "towers": "pretrained networks, 1,180 steps, 4 rates each",
+}
+SETTINGS = {
+    "vse/earlier": "mean loss, clip 1, own pair positive",
+    "vse": "losses as published, clip 2, all captions positive",
 }
 CURVES = {
     "nt-xent": "C0",
@@ -40,7 +45,7 @@ def forest() -> None:
     }
     heights = [len(rows) for rows in tables.values()]
     figure, sides = plt.subplots(
-        len(tables), 1, sharex=True, figsize=(8, 7), height_ratios=heights, layout="constrained"
+        len(tables), 1, sharex=True, figsize=(8, 10.5), height_ratios=heights, layout="constrained"
     )
     for side, (name, rows) in zip(sides, tables.items(), strict=True):
         rows = sorted(rows, key=lambda row: float(row["mean"]))
@@ -57,20 +62,22 @@ def forest() -> None:
 
 
 def curves() -> None:
-    """Validation rsum over steps: who leaves the plateau, and when."""
-    runs: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in read(HERE / "vse" / "curves.csv"):
-        runs[row["run"]].append((float(row["step"]), float(row["validation_rsum"])))
-    figure, side = plt.subplots(figsize=(8, 4), layout="constrained")
-    for number, name in enumerate(CURVES):
-        for seed in range(3):
-            line = runs.get(f"{name}-s{seed}")
-            if line:
+    """Validation rsum over steps, in both settings: who leaves the plateau, and when."""
+    figure, sides = plt.subplots(1, 2, sharey=True, figsize=(9, 4), layout="constrained")
+    for side, (study, title) in zip(sides, SETTINGS.items(), strict=True):
+        runs: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for row in read(HERE / study / "curves.csv"):
+            runs[row["run"]].append((float(row["step"]), float(row["validation_rsum"])))
+        for name, colour in CURVES.items():
+            for seed in range(3):
+                line = runs[f"{name}-s{seed}"]
                 label = name if seed == 0 else None
-                side.plot(*zip(*line, strict=True), color=f"C{number}", label=label, linewidth=1.4)
-    side.set(xlabel="steps", ylabel="validation rsum", ylim=(0, 280))
-    side.grid(alpha=0.3)
-    side.legend(frameon=False)
+                side.plot(*zip(*line, strict=True), color=colour, label=label, linewidth=1.4)
+        side.set_title(title, loc="left", fontsize=10)
+        side.set(xlabel="steps", ylim=(0, 280))
+        side.grid(alpha=0.3)
+    sides[0].set_ylabel("validation rsum")
+    sides[1].legend(frameon=False, loc="lower right")
     figure.savefig(HERE / "plateau.png", dpi=110)
 
 
