@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Byte code is made of what is used, when it is used: half the processor time, and 300 MB less.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-# One thread per test process: the suite runs one process per core.
-WORKERS ?= auto
+# One thread per test process, and one process more than cores: some tests wait for others.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 .PHONY: demo test test-slow test-cuda check format bench soak docs setup clean
 

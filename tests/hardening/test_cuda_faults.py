@@ -70,7 +70,8 @@ def test_out_of_memory_names_a_setting_that_helps(tmp_path: Path) -> None:
 
 def test_a_killed_run_goes_on_and_ends_alike(tmp_path: Path) -> None:
     # A checkpoint at every step: a small model, or the disk decides how long it takes.
-    options = {"model": "vse++(dimension=128)", "batch": 128, "epochs": 6, "checkpoint_seconds": 0}
+    tiny = "vse++(dimension=32, word_dimension=16)"
+    options = {"model": tiny, "batch": 128, "epochs": 3, "checkpoint_seconds": 0}
     whole = trained(1 << 50, words(tmp_path / "whole", **options))
     assert whole[0] == 0, whole[1]
     command = [sys.executable, "-m", "simgrad.cli", *words(tmp_path / "run", **options)]

@@ -68,6 +68,11 @@ def test_the_end_of_a_range_is_told(tmp_path: Path) -> None:
     told = at_edges(BOWL, best.setting)
     assert any("lr" in line and "lower end" in line for line in told)
     assert not at_edges(BOWL, {"lr": 3e-3, "objective.tau": 0.1})
+    # A list of numbers has ends too; of two one is always at an end, which says nothing.
+    listed: Space = {"lr": (1e-4, 1e-3, 1e-2), "batch": (64, 128), "sampler": ("a", "b", "c")}
+    assert not at_edges(listed, {"lr": 1e-3, "batch": 64, "sampler": "a"})
+    (told,) = at_edges(listed, {"lr": 1e-4, "batch": 64, "sampler": "a"})
+    assert "lower end" in told
 
 
 def test_choices_and_whole_numbers(tmp_path: Path) -> None:

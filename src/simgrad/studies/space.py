@@ -255,16 +255,25 @@ def at_edges(space: Space, setting: Setting) -> list[str]:
     """In words, which values lie at an end of their range: a better one may be beyond."""
     told = []
     for key, where in space.items():
-        if not isinstance(where, Range) or key not in setting:
-            continue
-        scale = math.log if where.log else float
-        low, high, at = (scale(v) for v in (where.low, where.high, setting[key]))
-        place = (at - low) / (high - low)
-        end = "lower" if place <= _EDGE else "upper" if place >= 1 - _EDGE else None
+        end = _end(where, setting[key]) if key in setting else None
         if end is not None:
             value = print_value(setting[key])
-            told.append(f"{key} = {value} is at the {end} end of its range, {where}")
+            shown = where if isinstance(where, Range) else ", ".join(map(print_value, where))
+            told.append(f"{key} = {value} is at the {end} end of its range, {shown}")
     return told
+
+
+def _end(where: Where, value: Any) -> str | None:
+    """Which end of its range a value lies at. A list has ends if it is of three numbers or more."""
+    if isinstance(where, Range):
+        scale = math.log if where.log else float
+        low, high, at = (scale(v) for v in (where.low, where.high, value))
+        place = (at - low) / (high - low)
+        return "lower" if place <= _EDGE else "upper" if place >= 1 - _EDGE else None
+    numbers = [one for one in where if isinstance(one, int | float) and not isinstance(one, bool)]
+    if len(numbers) < max(3, len(where)):
+        return None
+    return "lower" if value == min(numbers) else "upper" if value == max(numbers) else None
 
 
 def told_apart(recipes: Sequence[Recipe]) -> list[str]:
