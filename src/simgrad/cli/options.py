@@ -51,7 +51,7 @@ def _plain(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         try:
             return kind(words[0])
         except ValueError:
-            raise ValueError(f"it takes {what}, not {words[0]!r}") from None
+            raise ValueError(f"takes {what}, not {words[0]!r:.60}") from None
 
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -134,7 +134,9 @@ def without_none(kind: Any) -> Any:
 
 def complete_flags(command: Callable[..., object], words: list[str]) -> list[str]:
     """`--flag` alone means `--flag True`; both forms work for every yes-or-no option."""
-    flags, with_text = _flags(command, bool), _flags(command, bool | str)
+    options = options_of(command)
+    flags = {name for name, kind in options.items() if kind is bool}
+    with_text = {name for name, kind in options.items() if kind == bool | str}
     complete = []
     for i, word in enumerate(words):
         complete.append(word)
@@ -145,11 +147,13 @@ def complete_flags(command: Callable[..., object], words: list[str]) -> list[str
     return complete
 
 
-def _flags(command: Any, wanted: Any) -> set[str]:
-    flags = set()
+def options_of(command: Any) -> dict[str, Any]:
+    """The options of a command, those in groups too, and the type of each."""
+    options: dict[str, Any] = {}
+    marked = typing.get_type_hints(command, include_extras=True)
     for name, kind in typing.get_type_hints(command).items():
-        if without_none(kind) == wanted:
-            flags.add(f"--{name.replace('_', '-')}")
-        elif dataclasses.is_dataclass(kind):  # a group of options
-            flags |= _flags(kind, wanted)
-    return flags
+        if dataclasses.is_dataclass(kind):  # a group
+            options |= options_of(kind)
+        elif name != "return" and tyro.conf.Positional not in typing.get_args(marked[name]):
+            options[f"--{name.replace('_', '-')}"] = without_none(kind)
+    return options

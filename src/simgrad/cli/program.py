@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import simgrad
-from simgrad.cli.options import complete_flags, details, readable, registry
+from simgrad.cli.mistakes import plain_errors, refuse
+from simgrad.cli.options import complete_flags, details, options_of, readable, registry
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file
+from simgrad.core.text import did_you_mean
 from simgrad.core.threads import settle
 
 # name -> (module, function, one line)
@@ -119,19 +121,19 @@ def _run(rest: list[str]) -> int:
         print(simgrad.__version__)
         return 0
     if rest[0] not in COMMANDS:
-        import difflib
-
-        near = difflib.get_close_matches(rest[0], COMMANDS, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise InputError(f"there is no command '{rest[0]}'.{hint} `simgrad --help` lists them.")
+        near = did_you_mean(rest[0], COMMANDS)
+        hint = f"; did you mean {near}?" if near else "."
+        refuse("simgrad", f"there is no command '{rest[0][:60]}'{hint}")
     module, function, _ = COMMANDS[rest[0]]
     import tyro
 
     command = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
-    with registry(), _told_after(details(command), rest):
+    program = f"simgrad {rest[0]}"
+    told = plain_errors(program, options_of(command))
+    with registry(), told, _told_after(details(command), rest):
         tyro.cli(
             readable(command),
-            prog=f"simgrad {rest[0]}",
+            prog=program,
             args=complete_flags(command, rest[1:]),
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
         )

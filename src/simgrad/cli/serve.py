@@ -24,10 +24,10 @@ def serve(
         tyro.conf.arg(metavar="[STUDY|RUN ...]", help_behavior_hint=""),
     ] = (),
     *,
-    port: int = 8000,
-    host: str = "127.0.0.1",
-    token: str | None = None,
-    device: str = "auto",
+    port: Annotated[int, tyro.conf.arg(metavar="PORT")] = 8000,
+    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1",
+    token: Annotated[str | None, tyro.conf.arg(metavar="TOKEN")] = None,
+    device: Annotated[str, tyro.conf.arg(metavar="DEVICE")] = "auto",
 ) -> None:
     """Serve the lab page: runs and studies, search, and the objective bench.
 

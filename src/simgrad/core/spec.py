@@ -6,7 +6,6 @@ from that declaration.
 """
 
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from simgrad.core.errors import InputError
+from simgrad.core.text import did_you_mean
 
 T = TypeVar("T")
 
@@ -138,8 +138,8 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> Declaration[T]:
         if name not in self._declared:
-            near = difflib.get_close_matches(name, self._declared, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
+            near = did_you_mean(name, self._declared)
+            hint = f" Did you mean '{near}'?" if near else ""
             raise InputError(
                 f"there is no {self.kind} '{name[:80]}'.{hint} `{self.command}` lists them all; "
                 "one of your own needs `simgrad --with FILE.py`."
@@ -183,8 +183,8 @@ class Registry(Generic[T]):
         arguments: dict[str, Any] = dict(declaration.preset)
         for key, value in values.items():
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f" Did you mean '{near[0]}'?" if near else ""
+                near = did_you_mean(key, known)
+                hint = f" Did you mean '{near}'?" if near else ""
                 has = ", ".join(known) or "none"
                 raise InputError(
                     f"{self.kind} '{name}' has no parameter '{key[:80]}' (it has: {has}).{hint}"

@@ -1,6 +1,11 @@
-"""Text from files, made harmless: names, labels and captions may hold any character."""
+"""Text of messages: what comes from files is made harmless, names are guessed, words are listed.
 
+Names, labels and captions from files may hold any character.
+"""
+
+import difflib
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and many emoji need them
 
@@ -22,3 +27,14 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """Text in one line: breaks and what cannot be printed become spaces."""
     return " ".join("".join(c if _harmless(c) else " " for c in text).split())
+
+
+def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The name that was probably meant; "" if none is near."""
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
+
+
+def listed(words: Sequence[str], word: str) -> str:
+    """`a, b or c`, with "or" as the word."""
+    *first, last = words
+    return f"{', '.join(first)} {word} {last}" if first else last

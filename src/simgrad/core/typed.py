@@ -4,7 +4,6 @@ A kind of file is a `Typed` class: its fields have types, bounds and description
 gives the options of the command line and a JSON schema for editors.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from simgrad.core.errors import InputError
+from simgrad.core.text import did_you_mean
 
 # A recipe is a page of text; longer is a mistake, or an attack on the parser.
 _LARGEST, _DEEPEST = 1 << 20, 40
@@ -133,8 +133,8 @@ def _near(place: list[str], kind: type[BaseModel]) -> str:
     for part in place[:-1]:  # the class of the field that holds it
         field = known.model_fields.get(part) if known is not None else None
         known = _class_within(field.annotation) if field is not None else known
-    near = difflib.get_close_matches(place[-1], list(known.model_fields), n=1)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    near = did_you_mean(place[-1], known.model_fields)
+    return f" Did you mean '{near}'?" if near else ""
 
 
 def _class_within(annotation: Any) -> Any:

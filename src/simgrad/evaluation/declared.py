@@ -17,7 +17,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -26,6 +25,7 @@ import numpy.typing as npt
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Declaration, Parameter, Registry
+from simgrad.core.text import did_you_mean
 from simgrad.evaluation.ranks import Positions
 
 Floats = npt.NDArray[np.float64]
@@ -179,8 +179,8 @@ def check_metric(name: str) -> str:
     if known is None or known.each is None or (not known.directions if way else not known.both):
         names = [*(f"{w}_{m.name}" for m in always() for w in DIRECTIONS if m.directions),
                  *(m.name for m in always() if m.both)]  # fmt: skip
-        near = get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        near = did_you_mean(name, names, cutoff=0.5)
+        hint = f" Did you mean '{near}'?" if near else ""
         raise InputError(
             f"there is no metric '{name[:80]}'.{hint} `{METRICS.command}` lists them all; one of "
             "your own needs `simgrad --with FILE.py`."
@@ -193,8 +193,8 @@ class UnknownMetric(InputError, KeyError):
 
     def __init__(self, name: object, known: Iterable[str]) -> None:
         names = list(known)
-        near = get_close_matches(str(name), names, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'? " if near else ""
+        near = did_you_mean(str(name), names, cutoff=0.5)
+        hint = f"did you mean '{near}'? " if near else ""
         self.text = f"there is no metric '{name!s:.80}'; {hint}There are: {', '.join(names)}."
         super().__init__(self.text)
 

@@ -1,13 +1,13 @@
 """What a recipe names (objective, model, cut, metric) is looked up, all of it at once."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 import torch
 
 from simgrad.core.errors import InputError
+from simgrad.core.text import did_you_mean
 from simgrad.data.transforms import named
 from simgrad.evaluation import evaluate_similarities
 from simgrad.models import models
@@ -19,8 +19,8 @@ def _check_select(name: str) -> None:
     """Only what every validation computes can choose a checkpoint."""
     known = evaluate_similarities(torch.eye(2), torch.arange(2)).to_dict()
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        near = did_you_mean(name, known)
+        hint = f" Did you mean '{near}'?" if near else ""
         raise InputError(f"there is no metric '{name[:80]}'.{hint}")
 
 

@@ -14,13 +14,13 @@ declared last is asked first, so that a layout of your own comes before ours.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, split_spec
+from simgrad.core.text import did_you_mean
 from simgrad.data.base import Dataset
 from simgrad.data.log import Log
 from simgrad.data.pictures import SUFFIXES
@@ -123,8 +123,8 @@ def absolute(text: str) -> str:
 def _nothing_there(text: str) -> str:
     told = f"{text:.200}: there is no such file or folder. `simgrad datasets --layouts` lists what "
     told += "can be read; 'scenes' needs no files."
-    near = difflib.get_close_matches(text.split("(")[0], [one.name for one in layouts], n=1)
-    told += f" Did you mean the layout '{near[0]}'?" if near else ""
+    near = did_you_mean(text.split("(")[0], (one.name for one in layouts))
+    told += f" Did you mean the layout '{near}'?" if near else ""
     owner, slash, name = text.partition("/")
     if slash and owner and name and "/" not in name and not owner.startswith("."):
         told += f" A data set of the Hugging Face hub is written 'hub(repo={text:.80})'."
