@@ -26,7 +26,7 @@ SHARE = 20
 BLOCK = {"cpu": 2**24, "cuda": 2**30}  # similarities at a time
 
 
-def _products(
+def products(
     queries: Tensor, items: Tensor, keep: Callable[[Tensor], object] | None, share: int = 1
 ) -> None:
     """Products in blocks; `keep` is what is done with each block."""
@@ -59,7 +59,7 @@ def run(quick: bool = False) -> list[Row]:
     setting = f"{images:,} x {captions:,} d={d}, depth {depth}, CPU"
     steps = {
         "ours": lambda: mine(x, y, owner, depth),
-        "bare product": lambda: _products(y, x, None),
+        "bare product": lambda: products(y, x, None),
     }
     if installed("faiss", "faiss flat"):
         steps["faiss flat"] = lambda: faiss_flat(x, y, depth)
@@ -91,8 +91,8 @@ def run_cuda(quick: bool = False) -> list[Row]:
     rows = [row("mining", setting, seconds=ours, peak_mib=peak, floor=lowest, **wanted)]
     x, y = (normalize(e, dim=1).half() for e in (x, y))
     aligned = torch.nn.functional.pad(x, (0, 0, 0, -images % 64))  # else rows begin anywhere
-    timed(lambda: _products(y, aligned, None, SHARE), "cuda")
-    bare = timed(lambda: _products(y, aligned, None), "cuda")
+    timed(lambda: products(y, aligned, None, SHARE), "cuda")
+    bare = timed(lambda: products(y, aligned, None), "cuda")
     rows.append(row("bare product", setting, seconds=bare, ratio=bare / ours))
     return rows + _slow(x, y, depth, setting, ours)
 
@@ -108,7 +108,7 @@ def _slow(x: Tensor, y: Tensor, depth: int, setting: str, ours: float) -> list[R
         # A sort needs several times the block it sorts.
         share = SHARE * 4 if "argsort" in name else SHARE
         theirs = sum(
-            share * timed(lambda: _products(queries, items, keep, share), x.device.type)  # noqa: B023
+            share * timed(lambda: products(queries, items, keep, share), x.device.type)  # noqa: B023
             for queries, items in ((x, y), (y, x))
         )
         rows.append(row(f"mining / {name}", setting, seconds=theirs, ratio=theirs / ours))

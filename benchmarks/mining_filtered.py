@@ -20,7 +20,7 @@ from common import Row, command, cuda_peak_above, goal, installed, row, timed
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mining import _products
+from mining import products
 from simgrad.mining.mine import mine
 
 SHARE = 20
@@ -75,7 +75,7 @@ def _rows(images: int, captions: int, d: int, depth: int, device: str, whole: bo
         a, b = a.half(), b.half()
     share = SHARE if x.is_cuda else 1
     topk = sum(
-        share * timed(lambda q=q, i=i: _products(q, i, lambda s: s.topk(depth), share), device)
+        share * timed(lambda q=q, i=i: products(q, i, lambda s: s.topk(depth), share), device)
         for q, i in ((a, b), (b, a))
     )
     name = "mining with filters / blocked product, topk"

@@ -80,7 +80,7 @@ def worker(job: dict[str, Any]) -> dict[str, float]:
     return {**found, **best}
 
 
-def _measure(name: str, batch: int, **job: Any) -> dict[str, float] | None:
+def measure(name: str, batch: int, **job: Any) -> dict[str, float] | None:
     return in_worker(__file__, {"name": name, "batch": batch, **job})
 
 
@@ -98,7 +98,7 @@ def run(quick: bool = False) -> list[Row]:
 def _beside_peers(name: str, batch: int) -> list[Row]:
     """Ours at its defaults, and everybody who computes the same at this size."""
     setting = f"B={batch} d={DIMENSION} CPU"
-    ours = _measure(name, batch)
+    ours = measure(name, batch)
     if ours is None:
         return [row(name, setting, goal="runs", met=False)]
     rows = [row(name, setting, seconds=ours["seconds"], peak_mib=ours["peak_mib"])]
@@ -113,7 +113,7 @@ def _beside_peers(name: str, batch: int) -> list[Row]:
     for peer, goal in peers:
         # Slow ones take seconds: nothing that a moment changes.
         slow = name == "smooth-ap" or not peer.startswith("plain")
-        theirs = _measure(peer, batch, **({} if slow else {"beside": name}))
+        theirs = measure(peer, batch, **({} if slow else {"beside": name}))
         if theirs is None:
             continue
         ratio = theirs["seconds"] / theirs.get("ours", ours["seconds"])
@@ -133,8 +133,8 @@ def _beside_peers(name: str, batch: int) -> list[Row]:
 def _large(name: str, batch: int) -> list[Row]:
     """A batch that is worked in blocks, beside the same rule on the whole matrix."""
     setting = f"B={batch} d={DIMENSION} CPU"
-    blocked = _measure(name, batch, budget=3.0)
-    direct = _measure(name, batch, budget=3.0, block=EVERYTHING)
+    blocked = measure(name, batch, budget=3.0)
+    direct = measure(name, batch, budget=3.0, block=EVERYTHING)
     if blocked is None or direct is None:
         return [row(f"{name} blocked", setting, goal="runs", met=False)]
     ratio = direct["seconds"] / blocked["seconds"]

@@ -3,7 +3,7 @@
     python benchmarks/scale.py             # two cores
     python benchmarks/scale.py --cuda      # a GPU
     python benchmarks/scale.py --picture   # docs/images/scale.png, of the recorded figures
-    python benchmarks/scale.py --costs 262144 0.591   # docs/scale.md's table, of a measured step
+    python benchmarks/scale.py --costs 262144 0.57   # docs/scale.md's table, of a measured step
 
 Forward and backward, in bfloat16 on a GPU, in float32 on a CPU. All go on to the next size until
 memory ends, or until a step would take too long. The floor is three bare matrix products.
@@ -20,7 +20,7 @@ import torch
 from common import MIB, Row, best_time, command, cuda_peak_above, goal, installed, row, timed
 from objectives_gpu import NAMES, embeddings, floor_of
 
-from objectives import _measure, step
+from objectives import measure, step
 
 WIDTH = 512
 SIZES = (8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
@@ -46,7 +46,7 @@ def run(quick: bool = False) -> list[Row]:
         for batch in (1024, 2048) if quick else (1024, 2048, 4096, 8192, 16384):
             if name.startswith("plain") and batch > 8192:
                 continue  # 8 GiB and more
-            found = _measure(name, batch, budget=3.0)
+            found = measure(name, batch, budget=3.0)
             if found is not None:
                 told = {key: found[key] for key in ("seconds", "peak_mib")}
                 rows.append(row(name, f"B={batch} d={WIDTH} CPU", **told))

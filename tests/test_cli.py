@@ -77,6 +77,16 @@ def test_a_slip_of_the_pen_is_answered_in_a_sentence(
     assert all(part in text for part in told)
 
 
+@pytest.mark.parametrize("command", ["import", "export"])
+def test_where_to_write_may_be_called_output(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "nowhere")
+    code, text = said([command, missing, "--output", str(tmp_path / "to")], capsys)
+    assert code == 2
+    assert "nowhere" in text  # the option is understood: what is refused is the file
+
+
 def test_a_parser_that_reports_otherwise_still_answers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -349,7 +349,7 @@ def test_what_is_in_front_is_drawn_over_what_is_behind() -> None:
     ("spec", "message"),
     [
         ("scenes(train=-1)", "train is a number"),
-        ("scenes(train=many)", "takes a int"),
+        ("scenes(train=many)", "takes a whole number"),
         ("scenes(size=3)", "size is 8"),
         ("scenes(duplicates=2)", "share from 0 to 1"),
         ("scenes(noise=-1)", "noise is a factor"),

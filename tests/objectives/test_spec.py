@@ -90,8 +90,8 @@ def test_reading_a_spec_raises_nothing_but_input_errors(text: str) -> None:
     [
         ("tripplet", "Did you mean 'triplet'"),
         ("nt-xent(taw=1)", "Did you mean 'tau'"),
-        ("nt-xent(tau=hot)", "takes a float"),
-        ("nt-xent(tau=nan)", "takes a float"),
+        ("nt-xent(tau=hot)", "takes a number"),
+        ("nt-xent(tau=nan)", "takes a number"),
         ("nt-xent(tau=0)", "greater than 0"),
         ("nt-xent(tau=1, tau=2)", "twice"),
         ("nt-xent(tau)", "not 'key=value'"),

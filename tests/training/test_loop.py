@@ -92,7 +92,7 @@ def test_interrupted_anywhere_ends_with_the_same_weights(
     class Killed(Exception):
         pass
 
-    original = loop_module.Training._check
+    original = loop_module.Training._require_finite_loss
 
     def check(self: Any, loss: Any, index: Any) -> None:
         original(self, loss, index)
@@ -101,7 +101,7 @@ def test_interrupted_anywhere_ends_with_the_same_weights(
             raise Killed
 
     # A checkpoint after every step; the kill comes in the middle of the next.
-    monkeypatch.setattr(loop_module.Training, "_check", check)
+    monkeypatch.setattr(loop_module.Training, "_require_finite_loss", check)
     often = recipe.replace(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
         train(often, tmp_path / "parts", dataset=scenes, quiet=True)

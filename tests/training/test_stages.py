@@ -32,7 +32,7 @@ def test_interrupted_in_any_stage_ends_with_the_same_weights(
     assert prepare(chosen).frozen is not None
     whole = train(chosen, tmp_path / "whole", quiet=True)
     assert whole.info["steps"] == 16
-    original = loop_module.Training._check
+    original = loop_module.Training._require_finite_loss
 
     class Killed(Exception):
         pass
@@ -44,7 +44,7 @@ def test_interrupted_in_any_stage_ends_with_the_same_weights(
             raise Killed
 
     # A checkpoint after every step; the kill comes in the middle of the next.
-    monkeypatch.setattr(loop_module.Training, "_check", check)
+    monkeypatch.setattr(loop_module.Training, "_require_finite_loss", check)
     often = chosen.replace(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
         train(often, tmp_path / "parts", quiet=True)

@@ -14,7 +14,7 @@ from simgrad.data.sampling import IndexBatch
 from simgrad.models import Encoded, RetrievalModel
 from simgrad.models.base import vectors_of
 from simgrad.objectives import Objective, Offline, Positives, TripletSH, objectives
-from simgrad.runs.known import Known
+from simgrad.runs.found_pairs import Known
 from simgrad.training.weighing import loss_of_few, most, weigh, weighs_few
 from tests.models.small import captions, images, small
 

@@ -15,7 +15,7 @@ from simgrad.runs.run import RECIPE, Run
 
 def export(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    to: Path,
+    to: Annotated[Path, tyro.conf.arg(aliases=["--output"])],
     *,
     format: str | None = None,
     adapter: bool = False,

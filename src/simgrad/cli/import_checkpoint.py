@@ -12,7 +12,7 @@ from simgrad.models.published.checkpoints import convert, read_published_checkpo
 
 def import_checkpoint(
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")],
-    to: Path,
+    to: Annotated[Path, tyro.conf.arg(aliases=["--output"])],
     vocabulary: Path | None = None,
     model: str | None = None,
 ) -> None:

@@ -6,6 +6,7 @@ from that declaration.
 """
 
 import dataclasses
+import keyword
 import re
 import typing
 from collections.abc import Callable, Iterator
@@ -289,7 +290,8 @@ def _split_commas(text: str) -> list[str]:
 
 
 def _field_name(name: str) -> str:
-    return "lambda_" if name == "lambda" else name
+    """The field of a parameter: a word that Python keeps for itself has an underscore behind."""
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _parameters(cls: type[Any]) -> tuple[Parameter, ...]:
@@ -329,6 +331,8 @@ def _convert(value: str, parameter: Parameter, owner: str) -> Any:
         if default is None and "int" in parameter.type:
             return int(value)
     except (ValueError, KeyError):
-        wanted = "true or false" if isinstance(default, bool) else f"a {type(default).__name__}"
+        is_float = isinstance(default, float) or "float" in parameter.type
+        wanted = "a number" if is_float else "a whole number"
+        wanted = "true or false" if isinstance(default, bool) else wanted
         raise InputError(f"{where} takes {wanted}, not {value!r:.80}.") from None
     return value

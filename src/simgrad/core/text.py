@@ -38,3 +38,12 @@ def listed(words: Sequence[str], word: str) -> str:
     """`a, b or c`, with "or" as the word."""
     *first, last = words
     return f"{', '.join(first)} {word} {last}" if first else last
+
+
+def duration(seconds: float | None) -> str:
+    """`8 s`, `3 min`, `2.5 h`; a dash if it is not known."""
+    if seconds is None:
+        return "–"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from simgrad.objectives import Objective, Positives, objective
+from simgrad.objectives.across_processes import Distributed
 from simgrad.objectives.engine.ring import Processes
 from simgrad.objectives.gathered import Share, weigh_gathered
-from simgrad.objectives.spread import Distributed
 
 
 class Across(nn.Module):

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.objectives import Objective, Pairs, Positives, objective
+from simgrad.objectives.across_processes import Distributed
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
-from simgrad.objectives.spread import Distributed
 
 
 class ClipLoss(nn.Module):

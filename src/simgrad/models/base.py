@@ -227,7 +227,7 @@ class RetrievalModel(nn.Module):
     def set_backbone(self, trained: bool) -> None:
         """Thaw or freeze its image network, where its settings allow that to be trained."""
         tower = self.image_network()
-        if tower is not None and self.config.trains_backbone:
+        if tower is not None and self.can_freeze():
             tower.set_trained(trained)
         elif not trained:
             raise InputError(

@@ -9,19 +9,19 @@ Examples:
 """
 
 from simgrad.core.spec import Range, setting
+from simgrad.objectives.across_processes import distributed
 from simgrad.objectives.base import Objective, Weights, objectives
 from simgrad.objectives.debiased import DebiasedNTXent
+from simgrad.objectives.declaring import declare
 from simgrad.objectives.family import Family, Verdict
 from simgrad.objectives.goal import Goal
 from simgrad.objectives.ntxent import NTXent
 from simgrad.objectives.offline import AdapOffQuin, OffQuin, OffTri
-from simgrad.objectives.outside import Offline
-from simgrad.objectives.own import declare
+from simgrad.objectives.offline_similarities import Offline
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Positives
 from simgrad.objectives.siglip import SigLIP
 from simgrad.objectives.smoothap import SmoothAP
-from simgrad.objectives.spread import distributed
 from simgrad.objectives.triplet import Triplet, TripletSH
 
 __all__ = [

@@ -29,7 +29,7 @@ from simgrad.objectives.engine.tensors import (
     may_check,
     without_autocast,
 )
-from simgrad.objectives.outside import Offline, join_offline, split_offline
+from simgrad.objectives.offline_similarities import Offline, join_offline, split_offline
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Positives
 

@@ -62,6 +62,6 @@ class DebiasedNTXent(NTXent):
         taken = is_open * count * (self.prior / (1 - self.prior))
         pull = own / pairs.per_pair(whole) * (1 - pairs.per_pair(taken) * pairs.share)
         values = pairs.per_query((pairs.per_pair(normaliser) - pairs.similarity) * pairs.share)
-        # exp(s - given) is the push: none where the lower bound holds.
+        # exp(s - given) is the push. Where the lower bound holds there is none: 1e4 makes it 0.
         given = normaliser + math.log1p(-self.prior) + 1e4 * ~is_open
         return Verdict(values, pull - pairs.share, (given,))

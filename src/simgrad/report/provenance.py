@@ -18,6 +18,7 @@ from simgrad.core.blocks import (
     Section,
     Table,
 )
+from simgrad.core.text import duration
 from simgrad.evaluation import metric_of
 from simgrad.report.material import Material, System
 from simgrad.runs.run import Run
@@ -67,7 +68,7 @@ def _facts(material: Material, infos: list[dict[str, Any]]) -> Table:
         "versions": _each(_versions(info) for info in infos),
         "simgrad's commit": _each(str(info.get("git") or "not a checkout") for info in infos),
         "device": _each(_device(info) for info in infos),
-        "training time": [f"{len(infos)} runs, {_time(seconds)} in all"],
+        "training time": [f"{len(infos)} runs, {duration(seconds)} in all"],
     }
     rows = [
         Row([Cell(name), Cell(" · ".join(found))]) for name, found in facts.items() if any(found)
@@ -93,12 +94,6 @@ def _device(info: dict[str, Any]) -> str:
     return f"{device} ({gpu})" if gpu and device.startswith("cuda") else device
 
 
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def _runs(material: Material) -> Table:
     columns = [Column("", numeric=False), Column("folder", numeric=False), Column("seed")]
     columns += [Column("status", numeric=False), Column("steps"), Column("best at"), Column("best")]
@@ -122,7 +117,7 @@ def _run(system: System, run: Run, material: Material) -> Row:
             Cell(f"{info.get('steps', 0):,}"),
             Cell(f"step {best['step']:,}" if best.get("step") else "–"),
             Cell(f"{metric.title} {metric.format(score)}" if score >= 0 else "–"),
-            Cell(_time(float(info.get("seconds", 0)))),
+            Cell(duration(float(info.get("seconds", 0)))),
         ]
     )
 

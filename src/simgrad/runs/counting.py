@@ -211,7 +211,7 @@ def count_run(
     """
     data = RunBatches(run, split=split, batches=batches, device=device, **where)
     counts = RunCounts(data.name, data.objective, CocosAccumulator(), CocosAccumulator(), epsilon)
-    as_pairs = data.recipe.positives == "pairs"
+    as_pairs = data.recipe.other_captions_are_negatives
     for batch in track(data, f"counting {data.name}", len(data)):
         S: Tensor = batch.square if as_pairs else batch.similarities
         positives = None if as_pairs else batch.image_of_caption
@@ -245,7 +245,7 @@ def _rows(mask: Tensor | None, rows: Tensor) -> Tensor | None:
 
 def _as_published(data: RunBatches, batch: RunBatch) -> bool:
     """Published batches of images have the same number of captions for each."""
-    if data.recipe.sampler != "images" or data.recipe.positives == "pairs":
+    if data.recipe.sampler != "images" or data.recipe.other_captions_are_negatives:
         return True
     each = torch.bincount(batch.image_of_caption)
     return bool((each == each[0]).all())

@@ -12,7 +12,7 @@ from simgrad.mining.drawing import Draw
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.objectives import Offline, objective
 from simgrad.runs.data import same_data
-from simgrad.runs.known import without_known
+from simgrad.runs.found_pairs import without_known
 from simgrad.runs.recipe import Recipe
 
 

@@ -22,8 +22,8 @@ from simgrad.models import models
 from simgrad.runs.recipe_places import absolute
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
-CountOrNone = Annotated[int, Field(ge=0, lt=2**31)]
-Positive = Annotated[Number, Field(ge=0)]
+CountOrZero = Annotated[int, Field(ge=0, lt=2**31)]
+NotNegative = Annotated[Number, Field(ge=0)]
 Share = Annotated[Number, Field(ge=0, lt=1)]
 
 
@@ -111,14 +111,14 @@ class Recipe(Typed):
     )
 
     # Schedule
-    epochs: CountOrNone = Field(
+    epochs: CountOrZero = Field(
         default=30,
         description="Passes over the training captions (over the images, if `sampler` is images); "
         "0 only evaluates a pretrained model",
     )
     optimizer: Literal["adam", "adamw"] = Field(default="adam", description="Optimiser")
-    lr: Positive = Field(default=2e-4, description="Learning rate")
-    weight_decay: Positive = Field(default=0.0, description="Weight decay")
+    lr: NotNegative = Field(default=2e-4, description="Learning rate")
+    weight_decay: NotNegative = Field(default=0.0, description="Weight decay")
     betas: tuple[Share, Share] = Field(
         default=(0.9, 0.999),
         strict=False,
@@ -135,7 +135,7 @@ class Recipe(Typed):
         description="Share of a stage's steps in which the learning rate rises linearly; a second "
         "stage (finetune_epochs) has a rise of its own",
     )
-    clip: Positive = Field(
+    clip: NotNegative = Field(
         default=2.0, description="Largest norm of the model's gradient; 0 turns clipping off"
     )
     reduction: Literal["published", "mean"] = Field(
@@ -147,19 +147,19 @@ class Recipe(Typed):
         default=None,
         description="Objective of the first epochs, e.g. `triplet` before `triplet-sh`",
     )
-    first_epochs: CountOrNone = Field(
+    first_epochs: CountOrZero = Field(
         default=0, description="Number of epochs trained with `first_objective`"
     )
-    freeze_epochs: CountOrNone = Field(
+    freeze_epochs: CountOrZero = Field(
         default=0,
         description="Keep a fine-tuned backbone frozen for the first N epochs; during epoch N+1 "
         "the loss rises linearly from 0, as in VSE-infinity",
     )
-    finetune_epochs: CountOrNone = Field(
+    finetune_epochs: CountOrZero = Field(
         default=0,
         description="Add a second stage of N epochs that trains the backbone too",
     )
-    finetune_lr: Positive = Field(default=2e-5, description="Learning rate of that second stage")
+    finetune_lr: NotNegative = Field(default=2e-5, description="Learning rate of that second stage")
 
     # Text
     vocabulary: Text | None = Field(
@@ -218,7 +218,7 @@ class Recipe(Typed):
         description="Split to test; by default the protocol's (COCO's precomputed files call it "
         "testall)",
     )
-    rerank: CountOrNone | None = Field(
+    rerank: CountOrZero | None = Field(
         default=None,
         description="When testing, re-score the top N candidates with the model's re-ranker "
         "(X-VLM only); 0 uses the model's own setting",
@@ -226,7 +226,7 @@ class Recipe(Typed):
     early_stop: Count | None = Field(
         default=None, description="Stop after N evaluations without improvement"
     )
-    attention_every: CountOrNone = Field(
+    attention_every: CountOrZero = Field(
         default=0,
         description="Record which samples the objective weighs every N steps; 0 records at "
         "evaluations only",
@@ -239,12 +239,14 @@ class Recipe(Typed):
         description="A trial of a search: judged on the validation split only. No test score is "
         "computed and no weights are kept",
     )
-    tensorboard: bool = Field(default=False, description="Also write TensorBoard files")
+    tensorboard: bool = Field(
+        default=False, description="The older way to write `log: tensorboard`"
+    )
     log: Text | None = Field(
         default=None,
         description="Log to tensorboard, wandb, or both (tensorboard,wandb)",
     )
-    wise: CountOrNone = Field(
+    wise: CountOrZero = Field(
         default=0,
         description="After training, try N steps between the pretrained and the trained weights "
         "on the validation split and keep the best (WiSE-FT); 10 is usual",
@@ -284,6 +286,11 @@ class Recipe(Typed):
     def found_pairs(self) -> str | None:
         """Where found pairs are kept, if `positives` names them."""
         return None if self.positives in ("images", "pairs") else self.positives
+
+    @property
+    def other_captions_are_negatives(self) -> bool:
+        """Whether a caption's only positive is its pair: other captions of the image are pushed."""
+        return self.positives == "pairs"
 
     def round_two(self, **changes: Any) -> "Recipe":
         """The recipe of the second round."""
@@ -331,7 +338,9 @@ class Recipe(Typed):
 
 
 # May change between sittings of a run: how the same gradient is computed, and where.
-_MACHINE = ("device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log")
+_MACHINE = (
+    "device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log", "tensorboard",
+)  # fmt: skip
 
 
 def differing(one: Recipe, other: Recipe) -> list[str]:

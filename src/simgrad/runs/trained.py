@@ -24,7 +24,7 @@ from simgrad.data.batches import Source
 from simgrad.models import Encoded, Inputs, Loaded, RetrievalModel, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.runs.encoding import encode_source
-from simgrad.runs.foreign import foreign_captions
+from simgrad.runs.language_warning import foreign_captions
 from simgrad.runs.prepare import building, require_fitting, source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RECIPE, Run

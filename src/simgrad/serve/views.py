@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 import simgrad
 from simgrad.analysis.count_labels import COUNT_LABELS
 from simgrad.core import pages
+from simgrad.core.text import duration
 from simgrad.core.words import explain
 from simgrad.evaluation import metric_of
 from simgrad.serve import asking, bench, facts, panels, schemas
@@ -39,15 +40,6 @@ def render(template: str, path: str, **values: Any) -> str:
 
 def page(template: str, request: Request, **values: Any) -> HTMLResponse:
     return HTMLResponse(render(template, request.url.path, **values))
-
-
-def duration(seconds: float | None) -> str:
-    """8 s, 3 min, 2.5 h"""
-    if seconds is None:
-        return "–"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def routes(service: Service, app: FastAPI) -> APIRouter:

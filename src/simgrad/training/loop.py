@@ -21,9 +21,9 @@ from simgrad.objectives import Objective
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.encoding import encode_source, evaluate_encoded
-from simgrad.runs.foreign import foreign_captions
 from simgrad.runs.forgetting import other_data, score_other
-from simgrad.runs.known import known_pairs
+from simgrad.runs.found_pairs import known_pairs
+from simgrad.runs.language_warning import foreign_captions
 from simgrad.runs.outside import draw_of
 from simgrad.runs.prepare import Prepared, building
 from simgrad.runs.recipe import Recipe
@@ -31,9 +31,9 @@ from simgrad.runs.run import Run
 from simgrad.runs.tested import what_is_tested
 from simgrad.runs.testing import measure
 from simgrad.training import distributed, state
+from simgrad.training.checkpoints import Kept
 from simgrad.training.display import Display
 from simgrad.training.graph import Captures
-from simgrad.training.kept import Kept
 from simgrad.training.loggers import Log
 from simgrad.training.observe import observe, spread
 from simgrad.training.records import Records
@@ -166,7 +166,7 @@ class Training:
             self.display.step(epoch, (place + 1) / steps, loss, len(plan[place].captions))
             # Watch.
             if self.device.type == "cpu" or at.step % 50 == 0:  # asking a GPU means waiting for it
-                self._check(loss, plan[place])
+                self._require_finite_loss(loss, plan[place])
             if recipe.attention_every and at.step % recipe.attention_every == 0:
                 self._note_attention(plan[0], now.objective)
             last = at.place == steps
@@ -185,7 +185,7 @@ class Training:
                 return False
         return True
 
-    def _check(self, loss: Tensor, index: IndexBatch) -> None:
+    def _require_finite_loss(self, loss: Tensor, index: IndexBatch) -> None:
         value = float(loss)
         if not np.isfinite(value):
             self._describe("failed")
@@ -226,7 +226,7 @@ class Training:
             "attention": self._observe(index, chosen),
         }
         if not np.isfinite(entry["loss"]):
-            self._check(self.kept.total, index)
+            self._require_finite_loss(self.kept.total, index)
         self.kept.total.zero_()
         at.losses = 0
         at.evaluations += 1
@@ -258,7 +258,8 @@ class Training:
         """How the objective spreads its weight over one training batch; one process looks."""
         if distributed.rank() > 0:
             return {}
-        batch, pairs = self.prepared.train.fetch(index), self.recipe.positives == "pairs"
+        batch = self.prepared.train.fetch(index)
+        pairs = self.recipe.other_captions_are_negatives
         attention, triplets = observe(chosen, self.model, batch, pairs=pairs)
         self.kept.triplets[part_of_run(self.recipe, self.progress.epoch)] = triplets
         return attention

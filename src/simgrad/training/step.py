@@ -7,7 +7,7 @@ from simgrad.data.batches import Batch
 from simgrad.mining.drawing import Drawn
 from simgrad.models import RetrievalModel
 from simgrad.objectives import Objective, objective
-from simgrad.runs.known import KnownPairs
+from simgrad.runs.found_pairs import FoundPairs
 from simgrad.runs.recipe import Recipe
 from simgrad.training.encoder import Encoder
 from simgrad.training.optimizing import Optimizer
@@ -23,7 +23,7 @@ class Step:
         model: RetrievalModel,
         recipe: Recipe,
         device: torch.device,
-        found: KnownPairs | None = None,
+        found: FoundPairs | None = None,
     ) -> None:
         self.model, self.recipe, self.device, self.found = model, recipe, device, found
         specs = [recipe.objective] + ([recipe.first_objective] if recipe.first_objective else [])
@@ -61,7 +61,7 @@ class Step:
         drawn: Drawn | None = None,
     ) -> Tensor:
         """Fill the parameters' gradients; the loss."""
-        pairs = self.recipe.positives == "pairs"  # an image's other captions are negatives
+        pairs = self.recipe.other_captions_are_negatives
         drawn = drawn or Drawn.of(batch.index, self.device)
         if pairs and self.model.mixes_images():
             batch, drawn = each_with_its_image(batch, drawn)
@@ -89,7 +89,7 @@ class Step:
                 images,
                 captions,
                 batch,
-                pairs=self.recipe.positives == "pairs",
+                pairs=self.recipe.other_captions_are_negatives,
                 present=present,
                 drawn=drawn,
                 found=found,

@@ -12,9 +12,9 @@ from simgrad.data.batches import Batch
 from simgrad.mining.drawing import Drawn
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives
+from simgrad.objectives.across_processes import Distributed
 from simgrad.objectives.engine.tensors import attach
-from simgrad.objectives.spread import Distributed
-from simgrad.runs.known import Known
+from simgrad.runs.found_pairs import Known
 from simgrad.runs.outside import offline_similarities
 from simgrad.training import distributed
 

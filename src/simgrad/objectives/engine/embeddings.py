@@ -28,7 +28,7 @@ from simgrad.objectives.engine.tensors import (
 from simgrad.objectives.engine.tiles import PlainTiles
 from simgrad.objectives.engine.vectors import Unit
 from simgrad.objectives.engine.work import Gradients, Work
-from simgrad.objectives.outside import Offline, join_offline, split_offline
+from simgrad.objectives.offline_similarities import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives
 
 

@@ -15,7 +15,7 @@ from simgrad.data.base import Split
 from simgrad.data.candidates import Candidates
 from simgrad.data.found import ANSWERS, FOUND, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.data.sampling import index_batch
-from simgrad.runs.known import known_pairs, without_known
+from simgrad.runs.found_pairs import known_pairs, without_known
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
 

@@ -38,7 +38,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True)
-class KnownPairs:
+class FoundPairs:
     """Pairs of a training split, to be looked up batch by batch."""
 
     positive: Rows  # (k,) sorted keys: image * captions + caption
@@ -65,7 +65,7 @@ def _among(keys: Rows, known: Rows) -> Mask:
     return np.asarray(known[place] == keys)
 
 
-def known_pairs(recipe: Recipe, split: Split) -> KnownPairs | None:
+def known_pairs(recipe: Recipe, split: Split) -> FoundPairs | None:
     """What the recipe's `positives` names; None where it names no file."""
     if recipe.found_pairs is None:
         return None
@@ -83,8 +83,8 @@ def known_pairs(recipe: Recipe, split: Split) -> KnownPairs | None:
         )
     right, unsure = (_keys(pairs, split) for pairs in (rows.right, rows.unsure))
     if recipe.found == "positive":
-        return KnownPairs(right, unsure, split.num_captions)
-    return KnownPairs(right[:0], np.union1d(right, unsure), split.num_captions)
+        return FoundPairs(right, unsure, split.num_captions)
+    return FoundPairs(right[:0], np.union1d(right, unsure), split.num_captions)
 
 
 def _keys(pairs: Rows, split: Split) -> Rows:

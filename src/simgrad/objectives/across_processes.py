@@ -22,7 +22,7 @@ from simgrad.objectives.base import Objective, objectives
 from simgrad.objectives.engine.embeddings import check_shapes, weigh_spread
 from simgrad.objectives.engine.ring import Processes, Transport
 from simgrad.objectives.gathered import Share, weigh_gathered
-from simgrad.objectives.outside import Offline
+from simgrad.objectives.offline_similarities import Offline
 from simgrad.objectives.positives import Positives
 
 _LARGEST_CHECK = 4096  # pairs of a batch that `check` gathers
