@@ -1,7 +1,11 @@
-"""The examples in the docstrings of every public name run, and print what they say."""
+"""The examples in the docstrings of public names run, and print what they say.
+
+Every name of `simgrad` has one, and every function of its public rooms.
+"""
 
 import doctest
 import inspect
+import operator
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +15,13 @@ import pytest
 import torch
 
 import simgrad
+from simgrad.evaluation import METRICS
+from simgrad.objectives import objectives
 from simgrad.studies.plan import plan_from_dict
 
 NAMES = list(simgrad.__all__)
+ROOMS = [name for name in NAMES if inspect.ismodule(getattr(simgrad, name))]
+IN_ROOMS = [f"{room}.{name}" for room in ROOMS for name in getattr(simgrad, room).__all__]
 GRID = {"recipe": {"epochs": 1}, "grid": {"objective": ["triplet-sh", "nt-xent"]}}
 
 
@@ -30,16 +38,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.chdir(before)
 
 
+def thing_of(name: str) -> Any:
+    """What a name stands for: `train`, `data.tokenize`."""
+    return inspect.unwrap(operator.attrgetter(name)(simgrad))
+
+
 def run_examples(name: str) -> int:
-    """Run the examples of a public name; how many there were."""
-    thing: Any = inspect.unwrap(getattr(simgrad, name))
+    """Run the examples of a public name; how many there were. What they declare is forgotten."""
+    thing = thing_of(name)
     torch.manual_seed(0)
     known = {"simgrad": simgrad, "torch": torch}
     text = inspect.getdoc(thing) or ""
     test = doctest.DocTestParser().get_doctest(text, known, name, None, None)
     told: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    runner.run(test, out=told.append)
+    with pytest.MonkeyPatch.context() as patch:
+        for registry in (objectives, METRICS):
+            patch.setattr(registry, "_declared", dict(registry._declared))
+        runner.run(test, out=told.append)
     assert runner.failures == 0, "".join(told)
     return len(test.examples)
 
@@ -47,3 +63,11 @@ def run_examples(name: str) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_examples_run(name: str, place: Path) -> None:
     assert run_examples(name) > 0, f"simgrad.{name} has no example"
+
+
+@pytest.mark.parametrize("name", IN_ROOMS)
+def test_examples_in_rooms_run(name: str, place: Path) -> None:
+    if "metric_learning" in (inspect.getdoc(thing_of(name)) or ""):
+        pytest.importorskip("pytorch_metric_learning")
+    found = run_examples(name)
+    assert found > 0 or not inspect.isfunction(thing_of(name)), f"simgrad.{name} has no example"

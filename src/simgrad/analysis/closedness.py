@@ -74,7 +74,14 @@ def _at(point: tuple[float, ...]) -> str:
 def integrability(
     objective: "str | Objective", *, low: float = -1.0, high: float = 1.0, seed: int = 0
 ) -> Integrability:
-    """Check whether an objective's weights are the gradient of something, and where not."""
+    """Check whether an objective's weights are the gradient of something, and where not.
+
+    Examples:
+        >>> simgrad.analysis.integrability("nt-xent").gradient
+        True
+        >>> simgrad.analysis.integrability("goal(triplet=cir, pair=sig)").gradient
+        False
+    """
     rule = read(objective)
     random = torch.Generator().manual_seed(seed)
     curl, curl_at = _curl(rule, low, high, random)
@@ -87,12 +94,22 @@ def integrability(
 
 
 def goal_cells(**settings: Any) -> list[Goal]:
-    """The 15 cells of GOAL's table: pair weights x triplet weights."""
+    """The 15 cells of GOAL's table: pair weights x triplet weights.
+
+    Examples:
+        >>> [str(cell) for cell in simgrad.analysis.goal_cells()][:2]
+        ['goal(triplet=con, pair=con)', 'goal(triplet=nca, pair=con)']
+    """
     return [Goal(triplet=t, pair=p, **settings) for p in PAIR_WEIGHTS for t in TRIPLET_WEIGHTS]
 
 
 def verdicts(objectives: "Iterable[str | Objective] | None" = None) -> list[Integrability]:
-    """The verdict on each; on GOAL's 15 cells if none are given."""
+    """The verdict on each; on GOAL's 15 cells if none are given.
+
+    Examples:
+        >>> [one.gradient for one in simgrad.analysis.verdicts(["triplet", "nt-xent"])]
+        [True, True]
+    """
     return [integrability(o) for o in (goal_cells() if objectives is None else objectives)]
 
 
@@ -232,7 +249,12 @@ class Potential:
 def potential(
     objective: "str | Objective", *, low: float = -1.0, high: float = 1.0, points: int = 401
 ) -> Potential:
-    """Integrate the weights of one triplet along two paths; they agree for a gradient."""
+    """Integrate the weights of one triplet along two paths; they agree for a gradient.
+
+    Examples:
+        >>> simgrad.analysis.potential("nt-xent", points=101).path_dependence < 1e-3
+        True
+    """
     rule = read(objective)
     axis = torch.linspace(low, high, points, dtype=torch.float64)
     s_neg, s_pos = torch.meshgrid(axis, axis, indexing="ij")

@@ -76,7 +76,14 @@ def compare(
     top: int = 10,
     offline: Offline | None = None,
 ) -> Comparison:
-    """The `top` pairs of a batch that two objectives weigh most differently."""
+    """The `top` pairs of a batch that two objectives weigh most differently.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.7, 0.1], [0.2, 0.8, 0.3], [0.4, 0.1, 0.6]])
+        >>> found = simgrad.analysis.compare("triplet-sh", "nt-xent", S, top=1)
+        >>> found.table()
+        [('i2t', '2', 'positive', '0.600', '+0.00%', '-24.59%', '2')]
+    """
     rules = read(first), read(second)
     weighed = [
         rule.weigh(similarities, positives, offline if rule.needs_offline else None)

@@ -213,6 +213,12 @@ def attention(
     """What an objective attends to in a batch, cheaply: for a training loop.
 
     A few tensor operations per direction and one transfer from the device.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.8], [0.1, 0.7, 0.1], [0.2, 0.3, 0.6]])
+        >>> found = simgrad.analysis.attention(simgrad.objective("triplet").weigh(S))
+        >>> round(found["i2t"]["hardest_share"], 2)
+        0.5
     """
     images, captions = weights.i2t.shape
     pairs = Positives.read(positives, images, captions, weights.i2t.device, check=False)
@@ -225,7 +231,16 @@ def attention(
 
 @dataclass
 class CocosAccumulator:
-    """Mean and population standard deviation of every figure over batches, as the paper reports."""
+    """Mean and population standard deviation of every figure over batches, as the paper reports.
+
+    Examples:
+        >>> total = simgrad.analysis.CocosAccumulator()
+        >>> for _ in range(2):
+        ...     total.add(simgrad.cocos("triplet", torch.rand(4, 4)))
+        ...
+        >>> round(total.summary()["t2i"]["zero_share"][0], 2)
+        0.12
+    """
 
     batches: list[Cocos] = field(default_factory=list)
 

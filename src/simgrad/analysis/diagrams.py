@@ -79,6 +79,11 @@ def triplet_field(
     """What an objective does to a query with one positive and one negative.
 
     `outside`: the similarity of mined pairs, for objectives that weigh those too.
+
+    Examples:
+        >>> field = simgrad.analysis.triplet_field("triplet", resolution=11)
+        >>> tuple(field.push.shape)
+        (11, 11)
     """
     rule = read(objective)
     axis = _axis(low, high, resolution)
@@ -116,6 +121,11 @@ def pair_curves(
     For triplet weight x pair weight: the pair weights P+ and P-, with the relative terms m+ = m- of
     the ms variants set to `relative` (None: neutral, as in a batch without rivals). For others: the
     pull of a positive and the push of a negative while the other similarity stays at `others`.
+
+    Examples:
+        >>> curves = simgrad.analysis.pair_curves("goal(triplet=con, pair=sig)", resolution=5)
+        >>> curves.similarity.tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     rule = read(objective)
     axis = _axis(low, high, resolution)

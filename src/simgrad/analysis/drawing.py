@@ -46,6 +46,11 @@ def triplet_diagram(
     push of the negative (one panel where they are equal). `part="triplet"` draws the triplet
     weights alone, as figure 2 of the paper. `run`: over it, where the run's real triplets lay
     early, in the middle and late in training. `low` is 0, or what the run's triplets need.
+
+    Examples:
+        >>> figure = simgrad.analysis.triplet_diagram(["triplet-sh", "nt-xent"], resolution=21)
+        >>> len(figure.axes) > 1  # a notebook shows the figure
+        True
     """
     rules = read_rules(objectives)
     triplets = None if run is None else read_triplets(run)
@@ -230,7 +235,13 @@ def _outlines(density: Array, shares: Sequence[float]) -> list[float]:
 
 
 def save_figure(figure: "Figure", path: str | Path) -> Path:
-    """Write a PNG or SVG, whole or not at all."""
+    """Write a PNG or SVG, whole or not at all.
+
+    Examples:
+        >>> figure = simgrad.analysis.triplet_diagram(["nt-xent"], resolution=21)
+        >>> simgrad.analysis.save_figure(figure, "nt-xent.svg").name
+        'nt-xent.svg'
+    """
     path = Path(path)
     kind = path.suffix.lower().lstrip(".")
     if kind not in ("png", "svg", "pdf"):

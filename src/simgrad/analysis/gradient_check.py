@@ -102,7 +102,14 @@ def check(
     offline: Offline | None = None,
     seed: int = 0,
 ) -> Check:
-    """Check an objective on embeddings (n, d) and (m, d); everything is done in float64."""
+    """Check an objective on embeddings (n, d) and (m, d); everything is done in float64.
+
+    Examples:
+        >>> images, texts = torch.randn(6, 8), torch.randn(6, 8)
+        >>> print(simgrad.analysis.check("triplet", images, texts))
+        triplet: a loss: its weights are the derivative of its value
+          value       ok       largest error ...
+    """
     rule = copy.deepcopy(read(objective)).cpu().double()  # the caller's keeps its precision
     x, y = (embeddings.detach().cpu().double() for embeddings in (images, texts))
     positives = None if positives is None else positives.cpu()

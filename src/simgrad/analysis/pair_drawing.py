@@ -18,7 +18,12 @@ def pair_weight_diagram(
     low: float = 0.0,
     high: float = 1.0,
 ) -> "Figure":
-    """Weights of a pair over its similarity, one panel per objective (figure 3 of the paper)."""
+    """Weights of a pair over its similarity, one panel per objective (figure 3 of the paper).
+
+    Examples:
+        >>> figure = simgrad.analysis.pair_weight_diagram(["goal(triplet=con, pair=sig)"])
+        >>> path = simgrad.analysis.save_figure(figure, "pairs.svg")
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

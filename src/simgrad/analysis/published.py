@@ -257,7 +257,13 @@ class PublishedRow:
 
 
 def published_rows(loss: str) -> list[PublishedRow]:
-    """The published rows of one loss."""
+    """The published rows of one loss.
+
+    Examples:
+        >>> row = simgrad.analysis.published_rows("Triplet")[0]
+        >>> row.number, row.dataset, row.method
+        ('1.1', 'f30k', 'VSE++')
+    """
     from importlib.resources import files
 
     rows: dict[str, PublishedRow] = {}

@@ -113,6 +113,15 @@ def setting(
 
     `shown` puts it into the spec even at its default; `search` is where a tuned study looks for it.
     `above`, `at_least` and `below` say what a number may be; anything else is refused.
+
+    Examples:
+        >>> from dataclasses import dataclass, fields
+        >>> @dataclass
+        ... class Mine:
+        ...     power: float = simgrad.objectives.setting(2.0, "power of the push", above=0)
+        ...
+        >>> fields(Mine)[0].default
+        2.0
     """
     metadata = {
         "description": description,

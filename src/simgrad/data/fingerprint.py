@@ -78,6 +78,12 @@ def difference(before: str, now: str) -> list[str]:
 
     Pictures that only one of them has do not count where both have features: who has computed
     features may put the pictures away.
+
+    Examples:
+        >>> first = simgrad.data.open_dataset("scenes(train=4, val=1, test=1)").fingerprint()
+        >>> other = simgrad.data.open_dataset("scenes(train=5, val=1, test=1)").fingerprint()
+        >>> simgrad.data.difference(first, other)
+        ['what is generated of train', 'what is generated of val', 'what is generated of test']
     """
     if before == now:
         return []

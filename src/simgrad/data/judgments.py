@@ -48,7 +48,15 @@ class Judgments:
 
 
 def read_judgments(folder: str | Path) -> dict[str, Judgments]:
-    """The judgments in a folder, by kind: "expert", "crowd"."""
+    """The judgments in a folder, by kind: "expert", "crowd".
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("ExpertAnnotations.txt").write_text("1.jpg\\t2.jpg#0\\t1\\t2\\t1\\n")
+        >>> found = simgrad.data.read_judgments(".")
+        >>> found["expert"].scores.tolist()
+        [[1.0, 2.0, 1.0]]
+    """
     folder = Path(folder)
     files = {"expert": folder / EXPERT, "crowd": folder / CROWD}
     found = {kind: _read(kind, file) for kind, file in files.items() if file.is_file()}

@@ -28,6 +28,12 @@ def open_dataset(
     `skip`: a list written by `simgrad datasets --fix`; its items are omitted.
     `published`: five captions per image in val and test, at most 5,000 in the val split of
     precomputed layouts, as the published evaluations do. Otherwise everything is kept.
+
+    Examples:
+        >>> dataset = simgrad.data.open_dataset("scenes(train=8, val=1, test=1)")  # or a folder
+        >>> train = dataset.split("train")
+        >>> train.num_images, len(train.captions)
+        (8, 40)
     """
     log = Log.read(skip)
     dataset = open_logged(name_or_path, log, features=features, layout=layout, published=published)

@@ -55,7 +55,15 @@ class Tokenizer(Protocol):
 
 
 class Vocabulary:
-    """Words and their ids."""
+    """Words and their ids.
+
+    Examples:
+        >>> vocabulary = simgrad.data.Vocabulary.build(["a red heart", "a heart"], min_count=1)
+        >>> vocabulary.words
+        ('<pad>', '<start>', '<end>', '<unk>', 'a', 'heart', 'red')
+        >>> vocabulary.encode("a blue heart")  # start, a, unknown, heart, end
+        [1, 4, 3, 5, 2]
+    """
 
     continuations: tuple[int, ...] = ()  # words are whole
 
@@ -140,7 +148,13 @@ class Vocabulary:
 
 
 def read_published(path: str | Path) -> Vocabulary:
-    """A vocabulary file: ours, a published JSON, or a published pickle (nothing in it runs)."""
+    """A vocabulary file: ours, a published JSON, or a published pickle (nothing in it runs).
+
+    Examples:
+        >>> simgrad.data.Vocabulary.build(["a red heart"], min_count=1).save("vocabulary.json")
+        >>> simgrad.data.read_published("vocabulary.json").words[-1]
+        'red'
+    """
     path = Path(path)
     if path.suffix in {".pkl", ".pickle", ".p"}:
         value: Any = read_pickled_vocabulary(path)
@@ -177,7 +191,13 @@ def _published_words(value: dict[str, Any]) -> list[str]:
 
 
 def tokenizer_from_json(value: dict[str, Any]) -> Tokenizer:
-    """What `to_json` of a vocabulary or of word pieces gave."""
+    """What `to_json` of a vocabulary or of word pieces gave.
+
+    Examples:
+        >>> vocabulary = simgrad.data.Vocabulary.build(["a red heart"], min_count=1)
+        >>> simgrad.data.tokenizer_from_json(vocabulary.to_json()).words == vocabulary.words
+        True
+    """
     kind = value.get("kind") if isinstance(value, dict) else None
     if kind == "words":
         return Vocabulary.from_json(value)

@@ -12,7 +12,12 @@ from simgrad.data.treebank import english_words
 
 
 def tokenize(text: str) -> list[str]:
-    """The words of a caption."""
+    """The words of a caption.
+
+    Examples:
+        >>> simgrad.data.tokenize("A dog, on the grass.")
+        ['a', 'dog', ',', 'on', 'the', 'grass', '.']
+    """
     if text.isascii():
         return english_words(" ".join(text.lower().split()))
     text = unicodedata.normalize("NFC", text).lower().replace("’", "'")

@@ -19,7 +19,13 @@ INTERVALS = ((1, 1), (2, 10), (11, 50), (51, 100), (101, 200), (201, None))
 
 
 def cross_ranks(ranks: Ranks) -> Integers:
-    """(captions,) the cross-retrieval rank of each caption and its image."""
+    """(captions,) the cross-retrieval rank of each caption and its image.
+
+    Examples:
+        >>> metrics = simgrad.evaluate_similarities(torch.tensor([[0.9, 0.2], [0.8, 0.3]]))
+        >>> simgrad.evaluation.cross_ranks(metrics.ranks).tolist()
+        [1, 2]
+    """
     order = np.lexsort((ranks.caption_rank, ranks.image_of_caption))
     begin = np.concatenate([[0], np.cumsum(np.bincount(ranks.image_of_caption))])[:-1]
     siblings = np.empty_like(ranks.caption_rank)  # captions of the same image that stand before
@@ -32,7 +38,13 @@ def cross_ranks(ranks: Ranks) -> Integers:
 
 
 def histogram(values: Integers) -> dict[str, int]:
-    """How many pairs fall in each interval."""
+    """How many pairs fall in each interval.
+
+    Examples:
+        >>> import numpy as np
+        >>> simgrad.evaluation.histogram(np.array([1, 3, 30]))
+        {'1': 1, '2-10': 1, '11-50': 1, '51-100': 0, '101-200': 0, '>200': 0}
+    """
     counts = {}
     for low, high in INTERVALS:
         inside = (values >= low) & (values <= high) if high else values >= low
@@ -59,7 +71,15 @@ class CrossComparison:
 
 
 def compare_cross_ranks(first: Ranks, second: Ranks) -> CrossComparison:
-    """Histograms side by side, and how many pairs moved."""
+    """Histograms side by side, and how many pairs moved.
+
+    Examples:
+        >>> S = torch.eye(3)
+        >>> first = simgrad.evaluate_similarities(S.flip(0)).ranks
+        >>> second = simgrad.evaluate_similarities(S).ranks
+        >>> simgrad.evaluation.compare_cross_ranks(first, second).better
+        2
+    """
     if first.caption_ids != second.caption_ids or first.image_ids != second.image_ids:
         raise InputError("two systems can be compared on the same images and captions only.")
     a, b = cross_ranks(first), cross_ranks(second)

@@ -107,6 +107,16 @@ def metric(
     those that are always computed. `both` makes one number of both directions too, under the name
     alone, and `directions=False` that number only. `shown` says how prominently, see `Prominence`.
     Called with None, it declares a number that does not come from ranks.
+
+    Examples:
+        >>> @simgrad.evaluation.metric(
+        ...     "first_{k}", label="first {k}", description="any true one in the first {k}", at=(3,)
+        ... )
+        ... def first(positions, k):
+        ...     return 100.0 * (positions.best <= k)
+        ...
+        >>> simgrad.evaluate_similarities(torch.eye(5)).i2t_first_3
+        100.0
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*(\{k\}[a-z0-9_]*)?", name) or _split(name)[0]:
         raise InputError(
@@ -150,7 +160,12 @@ RECALL = "r{k}"
 
 
 def headlines() -> tuple[str, ...]:
-    """Names, with directions, of what stands in every table: the recalls, their sum, and yours."""
+    """Names, with directions, of what stands in every table: the recalls, their sum, and yours.
+
+    Examples:
+        >>> simgrad.evaluation.headlines()[:3]
+        ('i2t_r1', 'i2t_r5', 'i2t_r10')
+    """
     chosen = [m for m in always() if m.shown == "headline"]
     single = [f"{way}_{m.name}" for way in DIRECTIONS for m in chosen if m.directions]
     return (*single, *(m.name for m in chosen if m.both))
@@ -161,6 +176,11 @@ def metric_of(name: str) -> Metric:
 
     A name that nobody has declared here (a file of results of somebody else's) is described by
     itself.
+
+    Examples:
+        >>> one = simgrad.evaluation.metric_of("i2t_r5")
+        >>> one.format(51.234), one.better
+        ('51.2', 'high')
     """
     way, rest = _split(name)
     parts = rest.split("_")
@@ -173,7 +193,16 @@ def metric_of(name: str) -> Metric:
 
 
 def check_metric(name: str) -> str:
-    """A name as somebody typed it; an error says which there are."""
+    """A name as somebody typed it; an error says which there are.
+
+    Examples:
+        >>> simgrad.evaluation.check_metric("i2t_r5")
+        'i2t_r5'
+        >>> simgrad.evaluation.check_metric("i2t_r_5")
+        Traceback (most recent call last):
+            ...
+        simgrad.core.errors.InputError: there is no metric 'i2t_r_5'. Did you mean 'i2t_r5'? ...
+    """
     way, rest = _split(name)
     known = _declared(rest)
     if known is None or known.each is None or (not known.directions if way else not known.both):

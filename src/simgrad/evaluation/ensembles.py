@@ -23,6 +23,12 @@ def evaluate_ensemble(
     """Metrics of several systems together.
 
     Each system is a pair (image embeddings, caption embeddings), a similarity matrix, or `Scores`.
+
+    Examples:
+        >>> systems = [torch.rand(8, 8), torch.rand(8, 8), 2 * torch.eye(8)]
+        >>> metrics = simgrad.evaluation.evaluate_ensemble(systems, torch.arange(8))
+        >>> metrics.i2t_r1
+        100.0
     """
     if not systems:
         raise InputError("an ensemble needs at least one system.")

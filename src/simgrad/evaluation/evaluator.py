@@ -108,6 +108,14 @@ def rank_blocks(
     For models whose similarities are expensive or too many to hold. Where there are several
     blocks, the function is called for each twice: once for the scores of the true pairs, once to
     count against them. `rows` is the number of images per call.
+
+    Examples:
+        >>> images = torch.nn.functional.normalize(torch.randn(10, 4))
+        >>> metrics = simgrad.evaluation.rank_blocks(
+        ...     lambda start, stop: images[start:stop] @ images.T, torch.arange(10), rows=5
+        ... )
+        >>> metrics.i2t_r1
+        100.0
     """
     pairing = np.asarray(torch.as_tensor(image_of_caption).cpu())
     count_images = num_images if num_images is not None else int(pairing.max(initial=-1)) + 1

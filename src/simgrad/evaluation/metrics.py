@@ -77,7 +77,13 @@ class Metrics:
 
 
 def metrics_of(ranks: Ranks, recalls: Iterable[int] = HEADLINE_RECALLS, used: str = "") -> Metrics:
-    """All metrics of some ranks; with folds, the mean of each metric over the folds."""
+    """All metrics of some ranks; with folds, the mean of each metric over the folds.
+
+    Examples:
+        >>> run = simgrad.Run.open("runs/first")
+        >>> simgrad.evaluation.metrics_of(run.ranks()).rsum == run.test["rsum"]
+        True
+    """
     chosen = always(check_recalls(recalls))
     folds = [
         {way: _summary(fold.positions[way], chosen) for way in DIRECTIONS}

@@ -36,7 +36,20 @@ def evaluate_reranked(
     image_ids: Sequence[str] | None = None,
     caption_ids: Sequence[str] | None = None,
 ) -> Metrics:
-    """Metrics after the first k of every query, in both directions, were scored again."""
+    """Metrics after the first k of every query, in both directions, were scored again.
+
+    Examples:
+        >>> from simgrad.evaluation.scores import Matrix
+        >>> exact = torch.eye(8)
+        >>> metrics = simgrad.evaluation.evaluate_reranked(
+        ...     Matrix(torch.rand(8, 8)),
+        ...     torch.arange(8),
+        ...     lambda pairs: exact[pairs[:, 0], pairs[:, 1]],
+        ...     k=8,
+        ... )
+        >>> metrics.i2t_r1
+        100.0
+    """
     if k < 1:
         raise InputError(f"re-ranking needs at least one candidate, not {k}.")
 

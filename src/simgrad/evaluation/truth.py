@@ -104,7 +104,14 @@ def truth_positions(scores: Scores, truth: Truth) -> Positions:
 def truth_metrics(
     scores: Scores, truth: Truth, recalls: Iterable[int] = HEADLINE_RECALLS
 ) -> dict[str, float]:
-    """The metrics of one direction (names without it) under any truth."""
+    """The metrics of one direction (names without it) under any truth.
+
+    Examples:
+        >>> from simgrad.evaluation.scores import Matrix
+        >>> truth = simgrad.evaluation.Truth.of_mask(torch.eye(3, dtype=torch.bool).numpy())
+        >>> simgrad.evaluation.truth_metrics(Matrix(torch.eye(3)), truth)["r1"]
+        100.0
+    """
     return summary(truth_positions(scores, truth), recalls)
 
 
@@ -115,6 +122,12 @@ def ndcg(
 
     Each item found at place p is worth gain / log2(1 + p), over the best order possible;
     `exponential` takes 2^gain - 1 for the gain, `depth` looks at the first places only.
+
+    Examples:
+        >>> from simgrad.evaluation.scores import Matrix
+        >>> truth = simgrad.evaluation.Truth.of_mask(torch.eye(3, dtype=torch.bool).numpy())
+        >>> simgrad.evaluation.ndcg(Matrix(torch.eye(3)), truth)
+        1.0
     """
     query, place = _place_truth(scores, truth)
     gain = np.exp2(truth.gain) - 1 if exponential else truth.gain

@@ -46,7 +46,14 @@ class Estimate:
 def intervals(
     ranks: Ranks | Metrics, *, level: float = LEVEL, resamples: int = _RESAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """An interval for every metric of one run: a percentile bootstrap over images."""
+    """An interval for every metric of one run: a percentile bootstrap over images.
+
+    Examples:
+        >>> metrics = simgrad.evaluate_similarities(torch.rand(20, 20))
+        >>> low, high = simgrad.evaluation.intervals(metrics)["rsum"]
+        >>> low < metrics.rsum < high
+        True
+    """
     ranks = ranks.ranks if isinstance(ranks, Metrics) else ranks
     tails = tails_of(level)
     parts = shares(ranks, linear=True)
@@ -69,6 +76,12 @@ def estimates(
 
     Without tables the metrics are those of the ranks. Without ranks nothing is known of the images,
     and an interval says how much seeds differ, where there are several.
+
+    Examples:
+        >>> runs = [simgrad.evaluate_similarities(torch.rand(20, 20)).ranks for _ in range(3)]
+        >>> one = simgrad.evaluation.estimates(ranks=runs)["rsum"]
+        >>> one.low < one.mean < one.high
+        True
     """
     if tables is None:
         tables = [metrics_of(run).to_dict() for run in ranks]

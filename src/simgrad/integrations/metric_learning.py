@@ -26,6 +26,12 @@ class MetricLearningLoss(nn.Module):
     An image and a caption are a positive pair where their labels are equal; whether the two label
     tensors are one object makes no difference. `gather_across_devices`: the batch is that of all
     processes, in place of their DistributedLossWrapper; labels may stand in several of them.
+
+    Examples:
+        >>> loss = simgrad.integrations.MetricLearningLoss("nt-xent")
+        >>> images, texts, labels = torch.randn(4, 8), torch.randn(4, 8), torch.arange(4)
+        >>> loss(images, labels, ref_emb=texts, ref_labels=labels).shape
+        torch.Size([])
     """
 
     def __init__(
@@ -71,6 +77,12 @@ def from_metric_learning(loss: nn.Module) -> Objective:
 
     Its distance is replaced by one that reads the similarities given, so it can be asked for its
     weights on any similarity matrix; they come from autograd.
+
+    Examples:
+        >>> from pytorch_metric_learning.losses import NTXentLoss
+        >>> objective = simgrad.integrations.from_metric_learning(NTXentLoss(temperature=0.1))
+        >>> objective.weigh(torch.rand(4, 4)).t2i.shape
+        torch.Size([4, 4])
     """
     try:
         from pytorch_metric_learning.losses import BaseMetricLossFunction

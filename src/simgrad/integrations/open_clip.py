@@ -24,7 +24,14 @@ from simgrad.objectives.engine.forms import Elementwise, RuleResult
 
 
 class ClipLoss(nn.Module):
-    """`(image_features, text_features, logit_scale, logit_bias=None) -> loss`."""
+    """`(image_features, text_features, logit_scale, logit_bias=None) -> loss`.
+
+    Examples:
+        >>> loss = simgrad.integrations.ClipLoss("nt-xent(learned=true)")
+        >>> images, texts = torch.randn(4, 8), torch.randn(4, 8)
+        >>> loss(images, texts, logit_scale=torch.tensor(10.0)).shape
+        torch.Size([])
+    """
 
     def __init__(
         self,

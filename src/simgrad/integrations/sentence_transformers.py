@@ -24,7 +24,18 @@ from simgrad.objectives import Objective
 
 
 class SentenceTransformerLoss(nn.Module):
-    """Any objective over the columns of a batch; learned temperatures are trained with it."""
+    """Any objective over the columns of a batch; learned temperatures are trained with it.
+
+    Examples:
+        >>> class Bag(torch.nn.EmbeddingBag):  # stands for a SentenceTransformer
+        ...     def forward(self, column):
+        ...         return {"sentence_embedding": super().forward(column["input_ids"])}
+        ...
+        >>> loss = simgrad.integrations.SentenceTransformerLoss(Bag(50, 8), "nt-xent")
+        >>> columns = [{"input_ids": torch.randint(50, (4, 6))} for _ in range(2)]
+        >>> loss(columns).shape
+        torch.Size([])
+    """
 
     def __init__(
         self,

@@ -282,7 +282,14 @@ class RetrievalModel(nn.Module):
 
 
 def build(spec: str | ModelConfig, inputs: Inputs) -> RetrievalModel:
-    """`build("vse++(dimension=256)", Inputs("features", (1280,), 3388))`"""
+    """`build("vse++(dimension=256)", Inputs("features", (1280,), 3388))`
+
+    Examples:
+        >>> inputs = simgrad.models.Inputs("features", (1280,), vocabulary_size=100)
+        >>> model = simgrad.models.build("vse++(dimension=16, word_dimension=8)", inputs)
+        >>> model.encode_images(torch.randn(3, 1280)).vectors.shape
+        torch.Size([3, 16])
+    """
     config = models.parse(spec) if isinstance(spec, str) else spec
     try:
         return config.build(inputs)

@@ -38,7 +38,13 @@ class Loaded:
 
 
 def weights_hash(model: torch.nn.Module) -> str:
-    """A hash of every weight and buffer by name: equal hashes, equal embeddings."""
+    """A hash of every weight and buffer by name: equal hashes, equal embeddings.
+
+    Examples:
+        >>> first, second = (simgrad.models.load("runs/first/best").model for _ in range(2))
+        >>> simgrad.models.weights_hash(first) == simgrad.models.weights_hash(second)
+        True
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(_state(model).items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -49,7 +55,16 @@ def weights_hash(model: torch.nn.Module) -> str:
 def save(
     folder: str | Path, model: RetrievalModel, tokenizer: Any, extra: dict[str, Any] | None = None
 ) -> None:
-    """Write a checkpoint; `extra` is JSON that comes back from `load`."""
+    """Write a checkpoint; `extra` is JSON that comes back from `load`.
+
+    Examples:
+        >>> vocabulary = simgrad.data.Vocabulary.build(["a red heart"], min_count=1)
+        >>> inputs = simgrad.models.Inputs.of("features", (1280,), vocabulary)
+        >>> model = simgrad.models.build("vse++(dimension=16, word_dimension=8)", inputs)
+        >>> simgrad.models.save("my-model", model, vocabulary, {"note": "untrained"})
+        >>> simgrad.models.load("my-model").extra
+        {'note': 'untrained'}
+    """
     from safetensors.torch import save as to_bytes
 
     folder = Path(folder)
@@ -70,7 +85,13 @@ def save(
 
 
 def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
-    """Read a checkpoint; the model comes back in evaluation mode."""
+    """Read a checkpoint; the model comes back in evaluation mode.
+
+    Examples:
+        >>> loaded = simgrad.models.load("runs/first/best")
+        >>> str(loaded.model.config)
+        'vse++(dimension=16, word_dimension=8)'
+    """
     folder = Path(folder)
     description = _description(folder)
     state = _weights(folder, description["weights_sha256"])

@@ -43,6 +43,19 @@ def declare(
     """Declare a rule `(similarities, positives, pairs, **parameters) -> (values, weights)`.
 
     `search` says where a tuned study looks for a parameter: `{"power": Range(1, 4)}`.
+
+    Examples:
+        >>> @simgrad.objectives.declare("example-hinge", description="a margin for every negative")
+        ... def hinge(similarities, positives, pairs, margin: float = 0.2):
+        ...     count = positives.sum(1, keepdim=True)
+        ...     own = (similarities * positives).sum(1, keepdim=True) / count
+        ...     cost = (margin + similarities - own).clamp(min=0).masked_fill(positives, 0)
+        ...     push = (cost > 0).to(cost)
+        ...     return cost.sum(1), push - push.sum(1, keepdim=True) / count * positives
+        ...
+        >>> S = torch.tensor([[0.9, 0.8], [0.1, 0.7]])
+        >>> simgrad.objective("example-hinge").weigh(S).i2t.tolist()
+        [[-1.0, 1.0], [0.0, 0.0]]
     """
     ranges = dict(search or {})
 

@@ -350,7 +350,14 @@ def differing(one: Recipe, other: Recipe) -> list[str]:
 
 
 def read_recipe(path: str | Path) -> Recipe:
-    """A recipe from its YAML file."""
+    """A recipe from its YAML file.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("mine.yaml").write_text("objective: nt-xent\\nepochs: 3\\n")
+        >>> simgrad.training.read_recipe("mine.yaml").epochs
+        3
+    """
     return from_dict(read_yaml(path), str(path))
 
 
