@@ -38,7 +38,12 @@ _FLAT = 1e-6
 
 @dataclass(frozen=True)
 class Integrability:
-    """The verdict on one objective."""
+    """The verdict on one objective.
+
+    Examples:
+        >>> simgrad.analysis.integrability("goal(triplet=cir, pair=sig)").reasons[0]
+        'within one triplet, most at s+ = ...'
+    """
 
     objective: str
     gradient: bool  # the weights are the gradient of a potential

@@ -58,7 +58,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Cocos:
-    """What contributes to the gradient of a batch, by direction."""
+    """What contributes to the gradient of a batch, by direction.
+
+    Examples:
+        >>> counts = simgrad.cocos("triplet-sh", torch.tensor([[0.9, 0.8], [0.1, 0.7]]))
+        >>> counts.i2t.zero_share
+        0.5
+    """
 
     objective: str
     epsilon: float

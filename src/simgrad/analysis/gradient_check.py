@@ -48,7 +48,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """What was found about an objective."""
+    """What was found about an objective.
+
+    Examples:
+        >>> found = simgrad.analysis.check("goal(triplet=cir, pair=sig)", *torch.randn(2, 6, 8))
+        >>> found.ok, found.is_loss
+        (True, False)
+    """
 
     objective: str
     findings: tuple[Finding, ...]

@@ -27,7 +27,12 @@ _LARGEST = 1e30
 
 @dataclass(frozen=True)
 class Range:
-    """Where a search looks for a value: from `low` to `high`, by factors where `log`."""
+    """Where a search looks for a value: from `low` to `high`, by factors where `log`.
+
+    Examples:
+        >>> str(simgrad.objectives.Range(0.01, 1.0))
+        '0.01 to 1'
+    """
 
     low: float
     high: float

@@ -74,7 +74,15 @@ class Features(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Split:
-    """Images and captions of one split."""
+    """Images and captions of one split.
+
+    Examples:
+        >>> train = simgrad.data.open_dataset("scenes(train=8, val=1, test=1)").split("train")
+        >>> train.num_images, train.image_of_caption[:6].tolist()
+        (8, [0, 0, 0, 0, 0, 1])
+        >>> train.captions_of(1).tolist()
+        [5, 6, 7, 8, 9]
+    """
 
     dataset: str
     name: str
@@ -161,7 +169,15 @@ class Origin:
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """A named data set: its splits, and what was decided when it was read."""
+    """A named data set: its splits, and what was decided when it was read.
+
+    Examples:
+        >>> simgrad.data.open_dataset("scenes(train=8, val=2, test=2, features=global)")
+        <Dataset scenes(train=8, val=2, test=2, features=global), layout scenes
+          train: 8 images, 40 captions, pictures, features 256
+          val: 2 images, 10 captions, pictures, features 256
+          test: 2 images, 10 captions, pictures, features 256>
+    """
 
     name: str
     layout: str

@@ -58,6 +58,14 @@ class Source:
     `resident` keeps all features and captions on `device`.
     `length` pads every batch to this many tokens, for code that needs fixed shapes.
     `vectors` (captions, d) take the place of tokens, where a text network never changes.
+
+    Examples:
+        >>> dataset = simgrad.data.open_dataset("scenes(train=8, val=1, test=1, features=global)")
+        >>> train = dataset.split("train")
+        >>> source = simgrad.data.Source(train, simgrad.data.Vocabulary.build(train.captions))
+        >>> index = simgrad.data.Sampler(batch=4).epoch(train, 0)[0]
+        >>> source.fetch(index).images.shape
+        torch.Size([4, 256])
     """
 
     def __init__(

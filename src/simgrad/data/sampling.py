@@ -32,6 +32,12 @@ class Sampler:
     pairs: captions shuffled, `batch` at a time, with their images (the published way).
     images: images shuffled, `batch` at a time, each with up to `captions_per_image` captions.
     distinct: like pairs, but no two captions of one image in a batch.
+
+    Examples:
+        >>> train = simgrad.data.open_dataset("scenes(train=8, val=1, test=1)").split("train")
+        >>> batches = simgrad.data.Sampler("pairs", batch=16).epoch(train, 0)
+        >>> [len(batch.captions) for batch in batches]
+        [16, 16, 8]
     """
 
     kind: Kind = "pairs"

@@ -11,7 +11,15 @@ from simgrad.evaluation.tables import interval_text, p_text
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of two systems: `difference` is the second minus the first."""
+    """One metric of two systems: `difference` is the second minus the first.
+
+    Examples:
+        >>> first = simgrad.evaluate_similarities(torch.eye(20).flip(0))
+        >>> second = simgrad.evaluate_similarities(torch.eye(20))
+        >>> one = simgrad.compare(first, second)["i2t_r1"]
+        >>> one.first, one.second, one.difference
+        (0.0, 100.0, 100.0)
+    """
 
     metric: str
     first: float
@@ -41,7 +49,14 @@ def signed(difference: Difference) -> str:
 
 
 class Comparison(Mapping[str, Difference]):
-    """Two systems on the same queries: `comparison["rsum"].p`; printed, a table."""
+    """Two systems on the same queries: `comparison["rsum"].p`; printed, a table.
+
+    Examples:
+        >>> first, second = (simgrad.evaluate_similarities(torch.rand(20, 20)) for _ in range(2))
+        >>> comparison = simgrad.compare(first, second)
+        >>> 0 <= comparison["rsum"].p <= 1
+        True
+    """
 
     def __init__(
         self,

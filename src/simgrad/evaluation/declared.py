@@ -43,7 +43,13 @@ DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a system, and how it is read."""
+    """One number of a system, and how it is read.
+
+    Examples:
+        >>> one = simgrad.evaluation.metric_of("t2i_r10")
+        >>> one.heading, one.improves(51.0, 50.0)
+        ('t2i R@10', True)
+    """
 
     name: str  # r5; in results with its direction: i2t_r5
     label: str  # R@5

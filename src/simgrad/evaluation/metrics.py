@@ -29,6 +29,11 @@ class Metrics:
     """What an evaluation found: `metrics.i2t_r1`, `metrics.rsum`, ...; `to_dict()` has all.
 
     `print(metrics)` shows a table, and so does a notebook; `to_frame()` is one of pandas.
+
+    Examples:
+        >>> metrics = simgrad.evaluate_similarities(torch.eye(4))
+        >>> metrics.i2t_r1, metrics["rsum"]
+        (100.0, 600.0)
     """
 
     def __init__(self, values: dict[str, float], ranks: Ranks, used: str = "") -> None:

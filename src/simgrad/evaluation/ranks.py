@@ -68,7 +68,13 @@ class Positions:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Per-query ranks of one system on one set of images and captions."""
+    """Per-query ranks of one system on one set of images and captions.
+
+    Examples:
+        >>> ranks = simgrad.evaluate_similarities(torch.tensor([[0.9, 0.2], [0.8, 0.3]])).ranks
+        >>> ranks.i2t.tolist(), ranks.t2i.tolist()
+        ([1, 2], [1, 1])
+    """
 
     i2t: Integers  # (images,) rank of the best of the image's own captions
     t2i: Integers  # (captions,) rank of the caption's image

@@ -23,7 +23,14 @@ NEVER = 1 << 60  # the place of a true item that is not among the candidates
 
 @dataclass(frozen=True)
 class Truth:
-    """Which candidates are true of which queries, and how much each is worth."""
+    """Which candidates are true of which queries, and how much each is worth.
+
+    Examples:
+        >>> import numpy as np
+        >>> truth = simgrad.evaluation.Truth.of_mask(np.array([[True, False], [True, True]]))
+        >>> truth.query.tolist(), truth.candidate.tolist()
+        ([0, 1, 1], [0, 0, 1])
+    """
 
     query: Integers  # (pairs,) rows
     candidate: Integers  # (pairs,) columns; -1: true, but not among the candidates

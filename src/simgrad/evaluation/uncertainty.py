@@ -30,7 +30,12 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Estimate:
-    """One metric of one system: its mean over runs, and an interval where one can be had."""
+    """One metric of one system: its mean over runs, and an interval where one can be had.
+
+    Examples:
+        >>> simgrad.evaluation.Estimate(mean=50.0, values=(49.0, 51.0)).deviation
+        1.4142135623730951
+    """
 
     mean: float
     low: float | None = None

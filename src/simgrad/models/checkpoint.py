@@ -30,7 +30,13 @@ _FORMATS = (_FORMAT, "simgrad-model-1")  # the first had no hash of its own cont
 
 @dataclass
 class Loaded:
-    """What a checkpoint holds."""
+    """What a checkpoint holds.
+
+    Examples:
+        >>> loaded = simgrad.models.load("runs/first/best")
+        >>> type(loaded.tokenizer).__name__
+        'Vocabulary'
+    """
 
     model: RetrievalModel
     tokenizer: Any

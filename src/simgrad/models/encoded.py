@@ -12,7 +12,13 @@ from simgrad.core.errors import InputError
 
 @dataclass
 class Encoded:
-    """Encoded images or captions: vectors, sets of vectors, or both."""
+    """Encoded images or captions: vectors, sets of vectors, or both.
+
+    Examples:
+        >>> images = simgrad.models.Encoded(vectors=torch.randn(4, 8))
+        >>> len(images.select(torch.tensor([0, 2])))
+        2
+    """
 
     vectors: Tensor | None = None  # (n, d), unit length where the model embeds
     tokens: Tensor | None = None  # (n, length, d)

@@ -24,7 +24,13 @@ _KINDS = ("features", "regions", "pixels")
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model is fed, so that its first layers fit."""
+    """What a model is fed, so that its first layers fit.
+
+    Examples:
+        >>> inputs = simgrad.models.Inputs("regions", (36, 2048), vocabulary_size=100)
+        >>> inputs.image_dimension
+        2048
+    """
 
     images: ImageKind  # one vector, a set of vectors, or a picture
     # (d,), (regions, d) or (3, height, width); which size of picture, the model says.

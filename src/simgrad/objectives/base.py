@@ -35,7 +35,13 @@ from simgrad.objectives.positives import Positives
 
 
 class Weights(NamedTuple):
-    """What an objective does to a batch."""
+    """What an objective does to a batch.
+
+    Examples:
+        >>> weights = simgrad.objective("triplet").weigh(torch.tensor([[0.9, 0.8], [0.1, 0.7]]))
+        >>> weights.t2i.tolist()  # below 0: pulled; above 0: pushed
+        [[0.0, 1.0], [0.0, -1.0]]
+    """
 
     i2t: Tensor  # (images, captions) dL/dS, image queries
     t2i: Tensor  # (images, captions) dL/dS, caption queries
