@@ -76,6 +76,9 @@ def test_published_and_our_numbers_find_their_objective(pages: dict[str, str]) -
     found = {str(n.objective): n.cells["i2t_r1"] for n in bleeker if n.data == "flickr30k-1k"}
     assert found.keys() == {"triplet", "triplet-sh", "nt-xent", "smooth-ap"}
     assert "30.8 ± 0.7" in pages["objectives/triplet.md"]  # table 1 of the paper
+    places = {re.search(r"\(\.\./(.*)\)", n.source)[1] for n in numbers.ours()}  # type: ignore[index]  # each has a link
+    assert all((ROOT / place).is_file() for place in places)
+    assert all(place.startswith("results/flickr8k/") for place in places)  # as the page says
     tuned = {str(n.objective) for n in numbers.ours() if "same budget" in n.source}
     assert tuned >= {"triplet", "triplet-sh", "nt-xent", "smooth-ap"}
     with (ROOT / "results/flickr8k/tuned/table.csv").open(encoding="utf-8") as file:
