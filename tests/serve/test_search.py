@@ -175,7 +175,9 @@ def test_an_index_of_other_data_is_not_used(runs: dict[str, Path], tmp_path: Pat
     searcher = Searcher(Embedder.open(run))
     searcher.sentence("a red heart", 1)
     folder = next(run.glob("search/*/test-*/"))
-    other = Searcher(Embedder.open(run, data="scenes(train=300, val=40, test=20, features=global)"))
+    fewer = "scenes(train=300, val=40, test=20, features=global)"
+    with pytest.warns(UserWarning, match="not what it was trained on"):
+        other = Searcher(Embedder.open(run, data=fewer))
     assert other.sentence("a red heart", 30).searched_images == 20
     # An index that carries the right name but was made from something else is made anew.
     stolen = next(p for p in run.glob("search/*/test-*/") if p != folder)

@@ -1,7 +1,8 @@
 """A trained model as a searcher needs it: sentences in, pictures in, encoded items out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,11 +59,17 @@ class Embedder:
     """
 
     def __init__(
-        self, loaded: Loaded, recipe: Recipe | None, path: Path, device: torch.device
+        self,
+        loaded: Loaded,
+        recipe: Recipe | None,
+        path: Path,
+        device: torch.device,
+        open_data: Callable[[], Dataset] | None = None,
     ) -> None:
         self.model: RetrievalModel = loaded.model.to(device).eval()
         self.tokenizer: Any = loaded.tokenizer
         self.recipe, self.path, self.device = recipe, path, device
+        self._open_data = open_data
         if self.tokenizer is None:
             raise InputError(f"{path}: the checkpoint has no tokenizer, so it cannot be searched.")
         # Equal keys, equal embeddings.
@@ -90,7 +97,8 @@ class Embedder:
         run = Run.open(path)
         if not (path / BEST / DESCRIPTION).is_file():
             raise InputError(f"{path}: no checkpoint yet; it is written at the first evaluation.")
-        return Embedder(run.load(), recipe or run.recipe, path, place)
+        opened = partial(run.dataset, data, features)
+        return Embedder(run.load(), recipe or run.recipe, path, place, opened)
 
     @staticmethod
     def pretrained(
@@ -106,7 +114,9 @@ class Embedder:
         return Embedder(load_pretrained(spec, place), recipe, cache_folder() / "pretrained", place)
 
     def dataset(self) -> Dataset:
-        """The data that belongs to it."""
+        """The data that belongs to it; a run refuses its own where they have changed."""
+        if self._open_data is not None:
+            return self._open_data()
         if self.recipe is None:
             raise InputError(
                 f"{self.path} is a checkpoint without data: say what to search with --data or "

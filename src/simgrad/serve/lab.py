@@ -149,8 +149,11 @@ class Lab:
         return {key: run for key, run in self.runs().items() if _usable(run)}
 
     def dataset(self, run: Run) -> "Dataset":
-        recipe = run.recipe
-        return self._datasets.get((recipe.data, recipe.features, recipe.skip), run.dataset)
+        """A run's data; runs share them if the same data were recorded for both."""
+        recipe, recorded = run.recipe, run.info.get("data_fingerprint")
+        return self._datasets.get(
+            (recipe.data, recipe.features, recipe.skip, recorded), run.dataset
+        )
 
     def split(self, run_id: str, name: str) -> "Split":
         """A split of a run's data."""
