@@ -165,6 +165,9 @@ def test_mined_filtered_written_for_aoq_and_trained_on(
     small: Any, scenes: Any, tmp_path: Path
 ) -> None:
     run = train(small(epochs=1), tmp_path / "run", dataset=scenes, quiet=True)
+    with pytest.raises(InputError, match="--aoq other/mine"):  # and nothing is written for it
+        command(str(run.path), output=str(tmp_path / "own"), depth=15, aoq="other/mine")
+    assert not (tmp_path / "own").exists()
     command(str(run.path), output=str(tmp_path / "own"), depth=15, truth=True, aoq="mine")
     assert (np.load(tmp_path / "own" / "i2t.npy") < 0).any()  # ours say where a filter was
     aoq = tmp_path / "aoq"

@@ -92,6 +92,10 @@ def mine(
         device: auto, cpu, cuda, cuda:N or mps
     """
     filters = Filters(absolute_margin, relative_margin, min_score, max_score, range_min, range_max)
+    if aoq and Path(aoq).name != aoq:  # before hours of mining
+        raise InputError(
+            f"--aoq {aoq}: a name for two files, without a folder; --output is the place."
+        )
     files: dict[str, Any] = {
         "image_of_caption": image_of_caption,
         "captions_per_image": captions_per_image,
