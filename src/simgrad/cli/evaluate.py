@@ -233,7 +233,9 @@ def _graded(
     if truth:
         if system.split is None:
             raise InputError("--truth needs a run: its data knows what is true.")
-        found = None if truth is True else rows_of(read_found(str(truth)), system.split, sure)
+        found = None
+        if truth is not True:
+            found = rows_of(read_found(truth), system.split, sure, place=truth)
         values |= evaluate_truth(_scores(system), system.split, recalls=recalls, found=found)
     if coco:
         if system.image_ids is None or system.caption_ids is None:

@@ -136,10 +136,13 @@ def _checked(told: Any, where: str) -> dict[str, Any]:
     return known
 
 
-def rows_of(pairs: Iterable[Pair], split: Split, sure: float = 0.5) -> FoundRows:
+def rows_of(
+    pairs: Iterable[Pair], split: Split, sure: float = 0.5, *, place: str | Path = "found pairs"
+) -> FoundRows:
     """Where the pairs stand in a split; those of other splits, and own pairs, are left out.
 
-    `sure`: from which probability on a pair that nobody has answered counts as right.
+    `sure`: from which probability on a pair that nobody has answered counts as right. `place`:
+    where they were read, for messages.
     """
     images = {name: row for row, name in enumerate(split.image_names)}
     captions = {name: row for row, name in enumerate(caption_names(split))}
@@ -150,7 +153,7 @@ def rows_of(pairs: Iterable[Pair], split: Split, sure: float = 0.5) -> FoundRows
             continue
         if pair.text and pair.text != split.captions[row[1]]:
             raise InputError(
-                f"found pairs: caption {pair.caption} is '{pair.text[:60]}' there and "
+                f"{place}: caption {pair.caption} is '{pair.text[:60]}' there and "
                 f"'{split.captions[row[1]][:60]}' in {split.dataset}: they are of other data."
             )
         if pair.answer == "yes" or (pair.answer is None and (pair.probability or 0) >= sure):

@@ -85,10 +85,10 @@ def views_of(systems: Sequence[System], split: Split, depth: int = DEPTH) -> lis
 
 def _learned(views: Sequence[View], split: Split, place: str | Path) -> Probable:
     answered = [pair for pair in read_found(place) if pair.answer in ("yes", "no")]
-    right = rows_of([p for p in answered if p.answer == "yes"], split).right
+    right = rows_of([p for p in answered if p.answer == "yes"], split, place=place).right
     # As if they had been right, so that their rows are found.
     asked = [Pair(p.image, p.caption, p.text, answer="yes") for p in answered if p.answer == "no"]
-    wrong = rows_of(asked, split).right
+    wrong = rows_of(asked, split, place=place).right
     truth = np.repeat([True, False], [len(right), len(wrong)])
     shown = evidence(views, split, np.concatenate([right, wrong]))
     return Probable.learned(tuple(NAMES), shown, truth, str(place))

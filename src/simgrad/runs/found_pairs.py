@@ -75,7 +75,8 @@ def known_pairs(recipe: Recipe, split: Split) -> FoundPairs | None:
             f"recipe: found: {recipe.objective} weighs one positive of each caption; give "
             "`found: ignore`."
         )
-    rows = rows_of(read_found(recipe.found_pairs), split, recipe.sure)
+    place = recipe.found_pairs
+    rows = rows_of(read_found(place), split, recipe.sure, place=f"recipe: positives: {place}")
     if not len(rows.right) and not len(rows.unsure):
         raise InputError(
             f"recipe: positives: {recipe.found_pairs} names no pair of the {split.name} split of "
