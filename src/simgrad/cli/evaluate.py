@@ -234,7 +234,7 @@ def _graded(
         if system.split is None:
             raise InputError("--truth needs a run: its data knows what is true.")
         found = None
-        if truth is not True:
+        if isinstance(truth, str):
             found = rows_of(read_found(truth), system.split, sure, place=truth)
         values |= evaluate_truth(_scores(system), system.split, recalls=recalls, found=found)
     if coco:
