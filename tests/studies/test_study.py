@@ -343,6 +343,18 @@ def test_two_processes_share_the_work(forked_workers: None, tmp_path: Path) -> N
     assert failures(study) == []
 
 
+def test_a_command_that_joins_in_leaves_the_plan_alone(tmp_path: Path) -> None:
+    """One was killed while it wrote the same plan again: the study had lost its seal."""
+    study = Study.create(plan(), tmp_path / "study")
+    files = [study.path / name for name in ("study.yaml", "study.json")]
+    before, count = [(file.stat().st_ino, file.read_bytes()) for file in files], len(study.jobs())
+    Study.create(plan(), tmp_path / "study")
+    assert [(file.stat().st_ino, file.read_bytes()) for file in files] == before
+    Study.create(plan(seeds=3), tmp_path / "study")  # a changed plan is written, and sealed
+    assert all(file.read_bytes() != old for file, (_, old) in zip(files, before, strict=True))
+    assert len(Study.open(study.path).jobs()) > count
+
+
 @pytest.mark.parametrize(
     "sent", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )

@@ -66,12 +66,23 @@ class Study:
                 plan = _with_old_names(plan, old)
                 _keep_search(study, old, plan)
                 _make_way(study, old, plan)
-            (study.path / SEAL).unlink(missing_ok=True)  # it speaks of the plan before
-            with atomic_write(study.path / PLAN) as file:
-                yaml.safe_dump(to_dict(plan), file, sort_keys=False, allow_unicode=True)
-            seal = {"files": {PLAN: sha256(study.path / PLAN)}, "with": imported()}
-            write_checked(study.path / SEAL, seal)
+            text = yaml.safe_dump(to_dict(plan), sort_keys=False, allow_unicode=True)
+            if not study._has(text):  # else a command that joins in and is killed would harm others
+                (study.path / SEAL).unlink(missing_ok=True)  # it speaks of the plan before
+                with atomic_write(study.path / PLAN) as file:
+                    file.write(text)
+                write_checked(study.path / SEAL, study._seal())
         return Study(study.path)
+
+    def _seal(self) -> dict[str, Any]:
+        return {"files": {PLAN: sha256(self.path / PLAN)}, "with": imported()}
+
+    def _has(self, text: str) -> bool:
+        """Whether this plan is there already, and sealed."""
+        there = all((self.path / name).is_file() for name in (PLAN, SEAL))
+        if not there or (self.path / PLAN).read_text("utf-8") != text:
+            return False
+        return bool(read_checked(self.path / SEAL) == self._seal())
 
     @cached_property
     def plan(self) -> Plan:
