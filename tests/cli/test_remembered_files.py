@@ -59,3 +59,29 @@ def test_files_of_other_studies_are_left_alone(
     read.clear()
     study("plan.yaml", output="elsewhere", dry_run=True)
     assert read == [Path("elsewhere")]
+
+
+MODEL = """
+from dataclasses import dataclass
+from simgrad.models.base import models
+from simgrad.models.vsepp import VsePlusPlus
+
+@models.declare("own-vse", paper="", description="VSE++ under another name")
+@dataclass(frozen=True)
+class Own(VsePlusPlus):
+    pass
+"""
+
+
+def test_a_run_s_own_model_need_not_be_named_again(tmp_path: Path) -> None:
+    """`search`, `mine` and Python's `Run.load` open the checkpoint before the recipe."""
+    (tmp_path / "own.py").write_text(MODEL)
+    environment = {**os.environ, "SIMGRAD_CACHE": str(tmp_path / "cache")}
+    data = "scenes(train=8, val=4, test=4, features=global)"
+    train = ("train", "--model", "own-vse(dimension=4, word_dimension=4)", "--data", data)
+    for command in (
+        ("--with", "own.py", *train, "--epochs", "1", "--batch", "8", "--output", "run"),
+        ("mine", "run", "--output", "lists", "--depth", "2"),
+    ):
+        done = simgrad(*command, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr

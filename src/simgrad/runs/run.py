@@ -88,8 +88,11 @@ class Run:
     @cached_property
     def recipe(self) -> Recipe:
         """What it was asked to do; the user's files that it was made with are imported again."""
-        bring_back(self.path, self.info.get("with", []))
+        self._bring_back()
         return read_recipe(self.file(RECIPE))
+
+    def _bring_back(self) -> None:
+        bring_back(self.path, self.info.get("with", []))
 
     def file(self, name: str) -> Path:
         """One of its files; of a finished run, refused where it is not what was written."""
@@ -146,12 +149,11 @@ class Run:
 
     def ranks(self) -> Ranks:
         """Per-query ranks on the test split."""
-
         return Ranks.load(self.path / RANKS)
 
     def load(self, device: str = "cpu") -> Loaded:
-        """The best checkpoint."""
-
+        """The best checkpoint; its model may be one of the user's own."""
+        self._bring_back()
         return load(self.path / BEST, device=device)
 
     def dataset(
