@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simgrad.core.errors import InputError
-from simgrad.data import Dataset, open_dataset
+from simgrad.data import Dataset, Split, open_dataset
 from simgrad.runs.counting import RunBatches
 from simgrad.runs.mining import mine_run
 from simgrad.runs.recipe import Recipe
@@ -164,3 +164,37 @@ def test_a_changed_file_of_a_finished_run_is_noticed(quick: Any, tmp_path: Path)
                 found = {k: v for k, v in found.items() if k in right}
             assert found == right, name
         (run.path / name).write_bytes(whole[name])
+
+
+def test_a_part_of_the_training_images(quick: Any, tmp_path: Path) -> None:
+    """The same ones whatever the seed, among those of a larger part; recorded and opened again."""
+    whole = open_dataset(OTHER)
+    few, more = (open_dataset(OTHER, train_images=n).split("train") for n in (10, 20))
+    assert few.num_images == 10
+    assert set(few.image_names) < set(more.image_names) < set(whole.split("train").image_names)
+    owner = {c: whole.split("train").image_names[i] for c, i in _pairs(whole.split("train"))}
+    assert all(owner[c] == few.image_names[i] for c, i in _pairs(few))
+
+    run = train(quick(data=OTHER, train_images=10), tmp_path / "run", quiet=True)
+    assert run.info["steps"] == 7  # 50 captions, 8 at a time
+    assert list(run.dataset().split("train").image_names) == list(few.image_names)
+    assert len(run.ranks().i2t) == 10  # all of the test split
+    other = train(quick(data=OTHER, train_images=10, seed=1), tmp_path / "other", quiet=True)
+    assert other.info["data_fingerprint"] == run.info["data_fingerprint"]
+    assert run.info["data_fingerprint"] != whole.fingerprint()
+    pixels = "scenes(train=4, val=1, test=1)"
+    part = open_dataset(pixels, train_images=2)
+    assert part.fingerprint() != open_dataset(pixels).fingerprint()
+
+    with pytest.raises(InputError, match="51 of its 50 images"):
+        open_dataset(OTHER, train_images=51)
+    with pytest.raises(InputError, match="open a part"):
+        train(quick(train_images=10), tmp_path / "refused", dataset=whole, quiet=True)
+    handed = open_dataset(OTHER, train_images=10)
+    same = train(quick(), tmp_path / "same", dataset=handed, quiet=True)
+    assert same.recipe.train_images == 10
+    assert same.test == run.test
+
+
+def _pairs(split: Split) -> list[tuple[str, int]]:
+    return list(zip(split.captions, split.image_of_caption.tolist(), strict=True))

@@ -165,6 +165,7 @@ class Origin:
     skip: str | None = None
     layout: str | None = None
     published: bool = False
+    train_images: int | None = None  # of the train split, where not all
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,10 +3,11 @@
 import dataclasses
 from pathlib import Path
 
-from simgrad.data.base import Dataset, Origin
+from simgrad.data.base import Dataset, Origin, with_splits
 from simgrad.data.feature_folder import HEADER, attach_features, read_header
 from simgrad.data.layouts.base import absolute, open_place
 from simgrad.data.log import Log
+from simgrad.data.subset import drawn
 
 __all__ = ["EMBEDDED", "absolute", "embedded", "open_dataset", "open_logged"]
 
@@ -20,6 +21,7 @@ def open_dataset(
     layout: str | None = None,
     skip: str | Path | None = None,
     published: bool = False,
+    train_images: int | None = None,
 ) -> Dataset:
     """Open a folder or file on disk, or a spec that needs no files (`scenes(train=100)`).
 
@@ -28,6 +30,7 @@ def open_dataset(
     `skip`: a list written by `simgrad datasets --fix`; its items are omitted.
     `published`: five captions per image in val and test, at most 5,000 in the val split of
     precomputed layouts, as the published evaluations do. Otherwise everything is kept.
+    `train_images`: so many images of the train split, drawn always alike; all if not given.
 
     Examples:
         >>> dataset = simgrad.data.open_dataset("scenes(train=8, val=1, test=1)")  # or a folder
@@ -38,8 +41,20 @@ def open_dataset(
     log = Log.read(skip)
     dataset = open_logged(name_or_path, log, features=features, layout=layout, published=published)
     places = [None if place is None else absolute(str(place)) for place in (features, skip)]
-    origin = Origin(absolute(str(name_or_path)), places[0], places[1], layout, published)
+    origin = Origin(
+        absolute(str(name_or_path)), places[0], places[1], layout, published, train_images
+    )
+    if train_images is not None:
+        dataset = _part(dataset, train_images)
     return dataclasses.replace(dataset, origin=origin)
+
+
+def _part(dataset: Dataset, train_images: int) -> Dataset:
+    """The data with some of their training images."""
+    train = drawn(dataset.split("train"), train_images)
+    identity = dataset.identity and f"{dataset.identity} train_images={train_images}"
+    splits = [train if split.name == "train" else split for split in dataset.splits.values()]
+    return dataclasses.replace(with_splits(dataset, splits), identity=identity)
 
 
 def open_logged(

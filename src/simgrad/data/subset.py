@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
 from simgrad.data.base import Describes, Features, Pictures, Rows, Split
 
@@ -83,6 +84,17 @@ def take(split: Split, images: npt.NDArray[np.bool_], captions: npt.NDArray[np.b
         caption_places=None if places is None else lambda row: places(int(rows[row])),
         truth=None if split.truth is None else _truth_of(split.truth, kept, rows),
     )
+
+
+def drawn(split: Split, images: int) -> Split:
+    """So many images of a split and their captions: the same each time, and among those of more."""
+    if images > split.num_images:
+        raise InputError(
+            f"{split.dataset}, split '{split.name}': {images:,} of its {split.num_images:,} images "
+            "are asked for."
+        )
+    kept = np.random.default_rng(0).permutation(split.num_images) < images
+    return take(split, kept, np.ones(split.num_captions, dtype=bool))
 
 
 def _truth_of(truth: Describes, kept: Rows, rows: Rows) -> Describes:

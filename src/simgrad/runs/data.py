@@ -29,10 +29,20 @@ def trained_on(recipe: Recipe, dataset: Dataset | None) -> Recipe:
     """The recipe with the data that are really used, where they were handed over."""
     if dataset is None:
         return recipe
-    if dataset.origin is None:
-        return recipe.replace(data=f"{_GIVEN}{dataset.name}", features=None, skip=None)
     origin = dataset.origin
-    return recipe.replace(data=origin.data, features=origin.features, skip=origin.skip)
+    if recipe.train_images not in (None, origin and origin.train_images):
+        raise InputError(
+            "train_images is for data that the recipe names; of data that are handed over, open a "
+            f"part: open_dataset(..., train_images={recipe.train_images})."
+        )
+    if origin is None:
+        return recipe.replace(data=f"{_GIVEN}{dataset.name}", features=None, skip=None)
+    return recipe.replace(
+        data=origin.data,
+        features=origin.features,
+        skip=origin.skip,
+        train_images=origin.train_images,
+    )
 
 
 def differences(info: dict[str, Any], dataset: Dataset) -> list[str]:
@@ -107,6 +117,7 @@ def _again(recipe: Recipe, info: dict[str, Any], where: Path) -> Dataset:
         skip=told.skip,
         layout=told.layout,
         published=told.published,
+        train_images=told.train_images,
     )
 
 

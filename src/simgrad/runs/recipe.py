@@ -54,6 +54,11 @@ class Recipe(Typed):
     skip: Text | None = Field(
         default=None, description="List of items to omit, from `simgrad datasets --fix`"
     )
+    train_images: Count | None = Field(
+        default=None,
+        description="Train on N images of the train split and their captions, the same ones for "
+        "every seed; by default on all",
+    )
     model: Text = Field(
         default="vse++",
         description="Model spec, e.g. `vsrn(dimension=2048)`: "
@@ -317,7 +322,9 @@ class Recipe(Typed):
 
     def dataset(self) -> Dataset:
         """The data it names."""
-        return open_dataset(self.data, features=self.features, skip=self.skip)
+        return open_dataset(
+            self.data, features=self.features, skip=self.skip, train_images=self.train_images
+        )
 
     def tested_split(self, dataset: Dataset) -> str:
         """The split of some data that the test is about."""

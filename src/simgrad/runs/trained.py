@@ -96,7 +96,9 @@ def open_trained(
     place = pick_device(device)
     loaded, run = load_trained(path, place)
     if run is not None:
-        recipe = run.recipe if data is None else run.recipe.replace(**elsewhere)
+        recipe = run.recipe
+        if data is not None:
+            recipe = recipe.replace(**elsewhere, train_images=None)
         return Trained(path, loaded, place, recipe, run, elsewhere)
     if data is None:
         raise InputError(

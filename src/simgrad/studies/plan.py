@@ -108,8 +108,8 @@ class Plan:
         for row in self.rows:
             model = self.model(row).offline()
             changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
-            changes |= {"features": None, "skip": None, "vocabulary": None, "start_from": None}
-            changes["also"] = None
+            changes |= {"features": None, "skip": None, "train_images": None, "also": None}
+            changes |= {"vocabulary": None, "start_from": None}
             changes |= {"protocol": "all", "test_split": None}
             if model.reads != "pixels":  # nothing to vary
                 changes["augment"] = None

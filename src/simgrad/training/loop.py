@@ -240,11 +240,12 @@ class Training:
             self.kept.note_best(score, chosen)
             if recipe.trial:
                 self.kept.ranks = metrics.ranks
+        entry["spread"] = round(spread(model, images, captions), 6)
         at.over = recipe.early_stop is not None and at.since_best >= recipe.early_stop
         trained = now.train_backbone and model.inputs.images == "pixels"
         found = at.watch.look(
             entry,
-            spread(model, images, captions),
+            entry["spread"],
             worse,
             lambda: cures_of_collapse(recipe, chosen, trained),
         )
