@@ -9,7 +9,7 @@ import tyro
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.data.base import Split
-from simgrad.data.candidates import Candidates, write_candidates
+from simgrad.data.candidates import Candidates, require_fives, write_candidates
 from simgrad.data.opening import open_dataset
 from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.mining.filters import Filters
@@ -109,9 +109,12 @@ def mine(
     if (folder_given or model is not None) and not rescore:
         trained = open_either(system, model, **place)
         folder = Path(output) if output else trained.path / "candidates"
-        mine_trained(trained, folder, depth, split=split, filters=filters, use_truth=truth)
-        found, chosen = Candidates.load(folder), trained.dataset.split(split)
+        chosen = trained.dataset.split(split)
         pairing, names = chosen.image_of_caption, _names(chosen)
+        if aoq:  # before hours of mining
+            require_fives(pairing, aoq)
+        mine_trained(trained, folder, depth, split=split, filters=filters, use_truth=truth)
+        found = Candidates.load(folder)
     else:
         if model is not None:
             asked = model_system(open_either(system, model, **place), split)
@@ -123,6 +126,8 @@ def mine(
             raise InputError("mine what? Give a run's folder, a file, or --images and --texts.")
         known, pairing = _split_of(asked, data, features, split), pairing_of(asked)
         names = _names(known) if known is not None else _ids(asked)
+        if aoq:
+            require_fives(pairing, aoq)
         found = mine_systems(
             asked,
             depth,

@@ -163,6 +163,16 @@ def read_candidates(folder: str | Path, tag: str, split: Split | None = None) ->
     return found
 
 
+def require_fives(own: Rows, tag: str) -> None:
+    """Refuse data of which AOQ's code would take wrong captions for an image's."""
+    if not np.array_equal(own, np.arange(len(own)) // 5):
+        raise InputError(
+            f"--aoq {tag}: AOQ's code takes captions 0 to 4 for those of image 0, 5 to 9 for those "
+            "of image 1 and so on, and in these data they are not. Leave --aoq out: recipes of "
+            "simgrad read our own lists."
+        )
+
+
 def write_candidates(folder: str | Path, tag: str, found: Candidates, own: Rows) -> None:
     """Write candidate lists as AOQ's code reads them: every list is full. `own`: captions' images.
 
@@ -170,6 +180,7 @@ def write_candidates(folder: str | Path, tag: str, found: Candidates, own: Rows)
     the data, evenly: AOQ's code takes any number for a row.
     """
     found.require_tables()
+    require_fives(own, tag)
     every = np.arange(len(found.i2t))
     sides = (("i2t", found.i2t, every, own), ("t2i", found.t2i, own, every))
     for name, lists, owner, image_of in sides:
