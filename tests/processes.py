@@ -69,7 +69,6 @@ class ForkedPopen:
         self, command: list[str], env: Mapping[str, str], stdin: Any, stdout: Any, stderr: Any
     ) -> None:
         _, dash, module, *words = command
-        words.remove("attended")  # whoever forks them has no standard input to hold open
         assert dash == "-m"
         assert stdout is stderr
         self._command = _Command(module, tuple(words), env=env, log=stdout.name)
@@ -111,6 +110,7 @@ def _run(
     """In the child: its output goes to files, as whatever it starts writes there too."""
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    os.dup2(os.pipe()[0], 0)  # a standard input that never ends: nobody is gone
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)

@@ -7,6 +7,7 @@ where a batch is a few gathers and the host does nothing else. Which rows: see `
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -24,7 +25,8 @@ from simgrad.data.vocabulary import Tokenizer
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Batch", "IndexBatch", "Sampler", "Source", "Transform", "in_order", "index_batch"]
+__all__ = ["Batch", "IndexBatch", "Sampler", "Source", "Tokens", "Transform", "in_order"]
+__all__ += ["index_batch"]
 
 # A picture and the batch's random numbers (None: no augmentation) to a tensor.
 Transform = Callable[["Image", torch.Generator | None], Tensor]
@@ -58,6 +60,7 @@ class Source:
     `resident` keeps all features and captions on `device`.
     `length` pads every batch to this many tokens, for code that needs fixed shapes.
     `vectors` (captions, d) take the place of tokens, where a text network never changes.
+    `tokens`: what the tokenizer makes of the split's captions, where somebody has them already.
 
     Examples:
         >>> dataset = simgrad.data.open_dataset("scenes(train=8, val=1, test=1, features=global)")
@@ -78,6 +81,7 @@ class Source:
         workers: int = 0,
         length: int | None = None,
         vectors: Tensor | None = None,
+        tokens: "Tokens | None" = None,
     ) -> None:
         if transform is None and split.features is None:
             raise InputError(
@@ -91,16 +95,14 @@ class Source:
         self.split, self.transform, self.workers = split, transform, workers
         self.device = torch.device(device)
         self.length = length
-        self._tokens: _Ragged | _Vectors = (
-            _Ragged([tokenizer.encode(caption) for caption in split.captions])
-            if vectors is None
-            else _Vectors(vectors)
+        self._tokens: Tokens | _Vectors = (
+            (tokens or Tokens.of(split, tokenizer)) if vectors is None else _Vectors(vectors)
         )
         self._features: Tensor | None = None
         if resident and split.features is not None:
             self._features = resident_features(split, self.device)
         if resident:
-            self._tokens.to(self.device)
+            self._tokens = self._tokens.to(self.device)
 
     @property
     def resident(self) -> bool:
@@ -229,7 +231,7 @@ def resident_features(split: Split, device: torch.device, block: int = 4096) -> 
     return whole
 
 
-class _Ragged:
+class Tokens:
     """Token lists of different lengths end to end; a batch of them is one gather."""
 
     def __init__(self, lists: Sequence[Sequence[int]]) -> None:
@@ -241,9 +243,17 @@ class _Ragged:
         self._start = torch.from_numpy(np.cumsum(self._sizes) - self._sizes)
         self._steps = torch.arange(max(1, int(self._sizes.max(initial=1))))
 
-    def to(self, device: torch.device) -> None:
+    @classmethod
+    def of(cls, split: Split, tokenizer: Tokenizer) -> "Tokens":
+        """Of every caption of a split."""
+        return cls([tokenizer.encode(caption) for caption in split.captions])
+
+    def to(self, device: torch.device) -> "Tokens":
+        """A copy on another device; this one may serve others."""
+        moved = copy(self)
         for name in ("_flat", "_lengths", "_start", "_steps"):
-            setattr(self, name, getattr(self, name).to(device))
+            setattr(moved, name, getattr(self, name).to(device))
+        return moved
 
     def longest(self, rows: Rows) -> int:
         return int(self._sizes[rows].max(initial=1))
@@ -265,8 +275,10 @@ class _Vectors:
     def __init__(self, vectors: Tensor) -> None:
         self._vectors = vectors.cpu()
 
-    def to(self, device: torch.device) -> None:
-        self._vectors = self._vectors.to(device)
+    def to(self, device: torch.device) -> "_Vectors":
+        moved = copy(self)
+        moved._vectors = self._vectors.to(device)
+        return moved
 
     def longest(self, rows: Rows) -> int:
         return 1

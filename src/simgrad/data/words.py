@@ -18,13 +18,18 @@ def tokenize(text: str) -> list[str]:
         >>> simgrad.data.tokenize("A dog, on the grass.")
         ['a', 'dog', ',', 'on', 'the', 'grass', '.']
     """
+    return list(_words(text))
+
+
+@lru_cache(maxsize=1 << 17)  # a vocabulary, an index of tokens and a test read the same captions
+def _words(text: str) -> tuple[str, ...]:
     if text.isascii():
-        return english_words(" ".join(text.lower().split()))
+        return tuple(english_words(" ".join(text.lower().split())))
     text = unicodedata.normalize("NFC", text).lower().replace("’", "'")
     words: list[str] = []
     for word in english_words(" ".join(text.split())):
         words.extend((word,) if word.isascii() else _pieces(word))
-    return words
+    return tuple(words)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -16,7 +16,7 @@ from simgrad.core.devices import pick_device
 from simgrad.core.errors import DiskError, InputError
 from simgrad.core.files import sha256
 from simgrad.data.base import Dataset, Split
-from simgrad.data.batches import Source
+from simgrad.data.batches import Source, Tokens
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.transforms import named
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
@@ -70,9 +70,7 @@ def prepare(
     with building:  # also: initial weights come from the global generator
         dataset, tokenizer, model = _begin(recipe, dataset, kept)
         train, val = dataset.split("train"), dataset.split("val")
-        # By what the tokenizer says, not by which it is: each run that starts from a checkpoint
-        # has loaded one of its own.
-        words = sha256(json.dumps(tokenizer.to_json()))
+        words = _words_of(tokenizer)
         sources = []
         for split in (train, val):
             read = _caption_vectors(split, tokenizer, model, device, most=_FEW)
@@ -81,12 +79,37 @@ def prepare(
             key: Any = (id(split), words, str(device), model.inputs.images, made)
             source = kept.get(key)
             if source is None:
-                source = source_of(split, tokenizer, model, device, recipe, split is train)
+                tokens = _tokens(split, tokenizer, words, kept) if made is None else None
+                source = source_of(split, tokenizer, model, device, recipe, split is train, tokens)
                 if model.inputs.images != "pixels":  # of pictures every model sees something else
                     kept[key] = source
             sources.append(source)
         frozen = _frozen(train, tokenizer, model, device, recipe)
     return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1], frozen)
+
+
+def read_ahead(recipe: Recipe, shared: dict[Any, Any]) -> None:
+    """Read what every run of this kind reads, and touch no device: processes forked after it
+    share it."""
+    with building:
+        dataset, tokenizer, _ = _begin(recipe, None, shared)
+        for name in ("train", "val"):
+            _tokens(dataset.split(name), tokenizer, _words_of(tokenizer), shared)
+
+
+def _words_of(tokenizer: Any) -> str:
+    """By what a tokenizer says, not by which it is: each run that starts from a checkpoint has
+    loaded one of its own."""
+    return sha256(json.dumps(tokenizer.to_json()))
+
+
+def _tokens(split: Split, tokenizer: Any, words: str, kept: dict[Any, Any]) -> Tokens:
+    """A split's captions as tokens, made once."""
+    key = ("tokens", id(split), words)
+    if key not in kept:
+        kept[key] = Tokens.of(split, tokenizer)
+    made: Tokens = kept[key]
+    return made
 
 
 def _begin(
@@ -220,6 +243,7 @@ def source_of(
     device: torch.device,
     recipe: Recipe,
     training: bool = False,
+    tokens: Tokens | None = None,
 ) -> Source:
     """The batches of a split, resident on the device where they fit."""
     room = _RESIDENT.get(device.type, 0)
@@ -228,7 +252,13 @@ def source_of(
         if training and recipe.augment is not None:
             transform = named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
             return Source(
-                split, tokenizer, transform, device, workers=recipe.workers, vectors=vectors
+                split,
+                tokenizer,
+                transform,
+                device,
+                workers=recipe.workers,
+                vectors=vectors,
+                tokens=tokens,
             )
         split, size = _seen(split, model, device, recipe.workers, room)
         resident = size <= room
@@ -243,6 +273,7 @@ def source_of(
         resident=resident,
         workers=recipe.workers,
         vectors=vectors,
+        tokens=tokens,
     )
 
 

@@ -1,5 +1,6 @@
 """Running a study: as many workers as help, and what a person sees meanwhile."""
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import settle
 from simgrad.runs.run import Run
+from simgrad.studies.crew import CAN_FORK
 from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.space import printed
@@ -68,22 +70,8 @@ def run_local(
     if study.tunings:
         optuna_or_say()  # before workers are started
     crew = crew_here(study, processes, threads)
-    environment = dict(os.environ)
-    settle(environment, crew.cores)
-    command = [sys.executable, "-m", "simgrad.studies.worker", str(study.path), str(crew.threads)]
-    command.append("attended")
-    logs = study.path / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
     with _ended_as_interrupted(), shared_gpu(crew.gpus > 0 and crew.processes > 1) as service:
-        workers = []
-        for number in range(crew.processes):
-            own = {**environment, **service, **_one_gpu(number, crew.gpus)}
-            with open(logs / f"worker-{os.getpid()}-{number}.txt", "ab") as log:
-                workers.append(
-                    subprocess.Popen(
-                        command, env=own, stdin=subprocess.PIPE, stdout=log, stderr=log
-                    )
-                )
+        workers = _start(study, crew, service)
         try:
             watch(study, lambda: any(worker.poll() is None for worker in workers), quiet)
         except BaseException:
@@ -93,6 +81,32 @@ def run_local(
         finally:
             for worker in workers:
                 worker.wait()
+
+
+def _start(study: Study, crew: Crew, service: dict[str, str]) -> list[subprocess.Popen[bytes]]:
+    """Workers, or the one process that forks them. All stop when this command is gone."""
+    environment = {**os.environ, **service}
+    settle(environment, crew.cores)
+    logs = study.path / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    given = str(study.path), str(crew.threads)
+    own = [
+        (str(logs / f"worker-{os.getpid()}-{number}.txt"), _one_gpu(number, crew.gpus))
+        for number in range(crew.processes)
+    ]
+    if CAN_FORK and crew.processes > 1:
+        words = ["simgrad.studies.crew", *given, json.dumps(own)]
+        return [_popen(words, str(logs / f"workers-{os.getpid()}.txt"), environment)]
+    words = ["simgrad.studies.worker", *given, "attended"]
+    return [_popen(words, log, {**environment, **more}) for log, more in own]
+
+
+def _popen(words: list[str], log: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", *words]
+    with open(log, "ab") as file:
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=file, stderr=file
+        )
 
 
 @contextmanager

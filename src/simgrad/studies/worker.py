@@ -37,9 +37,17 @@ from simgrad.training.trouble import lacks_memory
 _PATIENCE = 0.5  # seconds between two looks at a run that another process works on
 
 
-def work(study: Study, threads: int = 1, log: Callable[[str], None] | None = None) -> int:
-    """Train what is left of a study; how many runs failed. Of a tuned one the trials come first."""
-    shared: dict[Any, Any] = {}
+def work(
+    study: Study,
+    threads: int = 1,
+    log: Callable[[str], None] | None = None,
+    shared: dict[Any, Any] | None = None,
+) -> int:
+    """Train what is left of a study; how many runs failed. Of a tuned one the trials come first.
+
+    `shared`: what was read before, for all runs.
+    """
+    shared = {} if shared is None else shared
     with politely():
         failed = _search(study, threads, shared, log)
         return failed if stop_asked() else failed + _train_all(study, threads, shared, log)
@@ -165,13 +173,18 @@ def _until_alone() -> None:
     ask_to_stop()
 
 
+def attend() -> None:
+    """Stop, as for a signal, when standard input ends."""
+    threading.Thread(target=_until_alone, daemon=True).start()
+
+
 def main() -> None:
     """Entry point of a worker process."""
 
     import_extras()
     threads = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     if "attended" in sys.argv[3:]:
-        threading.Thread(target=_until_alone, daemon=True).start()
+        attend()
     sys.exit(1 if work(Study.open(sys.argv[1]), threads) else 0)
 
 

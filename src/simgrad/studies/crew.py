@@ -1,0 +1,89 @@
+"""Workers that begin at once: forked from one process that has imported and read everything.
+
+Sixteen workers that each import torch, read the data and split the captions into words were busy
+with that for twenty seconds. One process does it, touches no GPU, and forks the others, which share
+its memory. Linux alone forks safely; elsewhere workers are started one by one.
+
+    python -m simgrad.studies.crew STUDY THREADS WORKERS
+
+WORKERS is JSON: for each worker the file for its output, and what it adds to the environment.
+"""
+
+import importlib
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from simgrad.core.extras import import_extras
+from simgrad.models import models
+from simgrad.runs.prepare import read_ahead
+from simgrad.studies.study import Study
+from simgrad.studies.worker import attend, work
+
+CAN_FORK = sys.platform == "linux"
+
+
+def read_for(study: Study) -> dict[Any, Any]:
+    """What the runs of a study have in common, read once for each kind of them."""
+    shared: dict[Any, Any] = {}
+    kinds = set()
+    for _, _, recipe in study.plan.runs():
+        with suppress(Exception):  # the run itself will say what is wrong
+            needs = models.parse(recipe.model).tokenizer_needs
+            kind = (recipe.data, recipe.features, recipe.skip, recipe.vocabulary, needs)
+            if kind not in kinds:
+                kinds.add(kind)
+                read_ahead(recipe, shared)
+    return shared
+
+
+def main() -> None:
+    """Entry point of the process that forks the workers, and waits for them."""
+    import_extras()
+    path, threads, workers = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+    cores = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads that compute would not be there after a fork
+    study = Study.open(path)
+    # The first optimizer of a process imports it, which takes seconds.
+    importlib.import_module("torch._dynamo")
+    shared = read_for(study)
+    children: list[int] = []
+    for log, environment in workers:
+        child = os.fork()
+        if not child:
+            _redirect(log)
+            os.environ.update(environment)
+            torch.set_num_threads(cores)
+            attend()
+            failed = work(study, threads, shared=shared)
+            # All is written. To take a GPU's graphs and memory apart in order takes sixteen
+            # processes twenty seconds; whoever is gone gives them back at once.
+            sys.stdout.flush()
+            os._exit(1 if failed else 0)
+        children.append(child)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the workers too
+    signal.signal(signal.SIGTERM, lambda *_: _tell(children))
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children))
+
+
+def _redirect(log: str) -> None:
+    """What a worker prints goes to a file of its own."""
+    place = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(place, number)
+
+
+def _tell(children: list[int]) -> None:
+    """Workers are asked to stop; each writes a checkpoint."""
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()
