@@ -81,6 +81,42 @@ def curves() -> None:
     figure.savefig(HERE / "plateau.png", dpi=110)
 
 
+def sizes() -> None:
+    """Test rsum over the size of the training set, with intervals; best and last validation."""
+    rows = [row for row in read(HERE / "sizes" / "table.csv") if row["metric"] == "rsum"]
+    runs = read(HERE / "sizes" / "runs.csv")
+    last = {
+        row["run"]: float(row["validation_rsum"]) for row in read(HERE / "sizes" / "curves.csv")
+    }
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    names = list(dict.fromkeys(row["label"].rsplit(", ", 1)[0] for row in rows))
+    for number, name in enumerate(names):
+        own = [row for row in rows if row["label"].rsplit(", ", 1)[0] == name]
+        places = [float(row["group"].split()[0].replace(",", "")) for row in own]
+        means = [float(row["mean"]) for row in own]
+        ends = [[float(row[end]) for row in own] for end in ("low", "high")]
+        beside = [place * (1 + 0.025 * (number - 1.5)) for place in places]
+        errors = [[abs(m - e) for m, e in zip(means, end, strict=True)] for end in ends]
+        left.errorbar(beside, means, errors, fmt="o-", label=name, linewidth=1.4, capsize=2)
+        lost = []
+        for row in own:
+            some = [run for run in runs if run["row"] == row["label"]]
+            falls = [float(run["validation_rsum"]) - last[run["run"]] for run in some]
+            lost.append(sum(falls) / len(falls))
+        right.plot(places, lost, "o-", linewidth=1.4)
+    for side in (left, right):
+        side.set_xscale("log")
+        side.set_xticks(places, [f"{place:,.0f}" for place in places])
+        side.minorticks_off()
+        side.set_xlabel("training photos")
+        side.grid(alpha=0.3)
+    left.set_title("test rsum and its 95 % interval", loc="left", fontsize=10)
+    right.set_title("validation lost from its best to the end", loc="left", fontsize=10)
+    left.legend(frameon=False, loc="lower right")
+    figure.savefig(HERE / "sizes" / "sizes.png", dpi=110)
+
+
 if __name__ == "__main__":
     forest()
     curves()
+    sizes()
