@@ -304,6 +304,16 @@ def test_a_study_remembers_files_of_one_s_own(own_file: Path, tmp_path: Path) ->
     assert "no objective 'double'" in said
 
 
+def test_a_copy_of_a_file_that_was_given_is_not_imported_as_well(
+    own_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A study that was made in another checkout names the file there."""
+    copy = tmp_path / "copy.py"
+    copy.write_text(OWN)
+    extras.bring_back(tmp_path, [{"path": str(copy), "sha256": sha256(copy)}])
+    assert "importing" not in capsys.readouterr().err
+
+
 def test_a_file_that_this_user_never_ran_is_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

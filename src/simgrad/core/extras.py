@@ -51,8 +51,8 @@ def bring_back(folder: Path, files: list[Any]) -> None:
     for file in files:
         told = file if isinstance(file, dict) else {}
         path, hashed = (str(told.get(key)) for key in ("path", "sha256"))
-        if path in _imported or path in _told:
-            continue
+        if path in _told or path in _imported or hashed in _imported.values():
+            continue  # a copy of it declares the same names
         _told.add(path)
         problem = _problem(Path(path), hashed)
         if problem is None:
