@@ -55,9 +55,12 @@ class Candidates:
         if not (folder / INFO).is_file():
             raise InputError(f"{folder}: no finished candidate lists here; run `simgrad mine`.")
         info = read_checked(folder / INFO)
-        if not isinstance(info, dict):
+        # Of versions before the hashes there is the depth.
+        if not isinstance(info, dict) or not ("depth" in info or "files" in info):
             raise InputError(f"{folder / INFO}: says nothing of the lists; run `simgrad mine`.")
         hashes, tables = info.pop("files", {}), {}
+        if not isinstance(hashes, dict):
+            raise InputError(f"{folder / INFO}: 'files' are not hashes; run `simgrad mine` again.")
         # Scores are there where they were asked for.
         for name in ("i2t", "t2i", *(name for name in SCORES if name in hashes)):
             path = folder / f"{name}.npy"

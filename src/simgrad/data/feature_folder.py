@@ -53,6 +53,8 @@ def _attach(split: Split, folder: Path, entries: dict[str, Any], source: str) ->
     names = entry.get("images") if isinstance(entry, dict) else None
     if not isinstance(names, list) or not isinstance(entry.get("file"), str):
         raise InputError(f"{where}: needs 'file' and 'images'.")
+    if Path(entry["file"]).name != entry["file"]:
+        raise InputError(f"{where}: 'file' is a name in this folder, not {entry['file']!r:.80}.")
     file = folder / entry["file"]
     array = open_features(file)
     if len(array) != len(names):

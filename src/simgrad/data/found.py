@@ -19,8 +19,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from simgrad.core.derived import read_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, lock, read_json, writing
+from simgrad.core.files import atomic_path, lock, writing
 from simgrad.data.base import Rows, Split
 
 FOUND, ANSWERS = "found.jsonl", "answers.jsonl"
@@ -61,8 +62,13 @@ def places_of(split: Split, pair: Pair) -> tuple[int, int]:
 
 def split_name(folder: Path) -> str:
     """The split that a folder's pairs are of."""
-    told = read_json(folder / INFO)
-    return str(told.get("split", "train")) if isinstance(told, dict) else "train"
+    told = read_checked(folder / INFO)
+    if not isinstance(told, dict) or not isinstance(told.get("split"), str):
+        raise InputError(
+            f"{folder / INFO}: does not say which split its pairs are of; run `simgrad "
+            "false-negatives` again, answers stay."
+        )
+    return str(told["split"])
 
 
 def caption_names(split: Split) -> list[str]:

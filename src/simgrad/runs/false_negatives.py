@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import write_json
 from simgrad.data.base import Rows, Split
 from simgrad.data.found import FOUND, INFO, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.mining.evidence import DEPTH, NAMES, Floats, View, candidates, evidence
@@ -46,7 +46,7 @@ class Finds:
             "pairs": len(self.pairs),
             "calibrated_on": self.probable.learned_from,
         }
-        write_json(folder / INFO, told)
+        write_checked(folder / INFO, told)
 
 
 def false_negatives(

@@ -114,6 +114,11 @@ class Run:
         found = read_checked(path)
         if not isinstance(found, dict):
             raise InputError(f"{path}: holds no names and values, so it is not of a run.")
+        if "status" not in found:
+            raise InputError(
+                f"{path}: does not say how far the run came, so it is not what a run writes. Copy "
+                "it again; without it the run would be trained anew."
+            )
         for key, kind in _KINDS.items():
             if key in found and not isinstance(found[key], kind):
                 raise InputError(f"{path}: '{key}' is {found[key]!r:.40}; the file was damaged.")
@@ -205,18 +210,27 @@ def write_also(folder: Path, scored: dict[str, Any]) -> None:
 
 def read_test(path: Path) -> dict[str, float]:
     """The metrics of a test; those of earlier versions have no checksum."""
-    found = _mapping(path) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    found = _mapping(path)
     _require_numbers(path, found)
     expected = found.pop(_CHECKSUM, None)
-    if expected is not None and expected != _checksum(found):
-        raise InputError(
-            f"{path}: damaged: its numbers are not those that were written. Copy it again; "
-            f"`simgrad evaluate {path.parent} --protocol all` tests the run again."
-        )
-    return found
+    told = [found.get(name, -1.0) for name in _TOLD]
+    if not all(0 <= value <= most for value, most in zip(told, _TOLD.values(), strict=True)):
+        problem = f"not what a test writes: it needs {', '.join(_TOLD)}, recalls in percent"
+    elif expected is not None and expected != _checksum(found):
+        problem = "damaged: its numbers are not those that were written"
+    else:
+        return found
+    raise InputError(
+        f"{path}: {problem}. Copy it again; `simgrad evaluate {path.parent} --protocol all` tests "
+        "the run again."
+    )
 
 
 _CHECKSUM = "checksum"
+_RECALLS = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
+_TOLD = {**dict.fromkeys(_RECALLS, 100.0), "rsum": 600.001}  # what each is at most, and rounding
 
 
 def _checksum(values: dict[str, float]) -> int:

@@ -13,9 +13,10 @@ from torch import Tensor
 from simgrad.core.cache import cache_folder
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json, sha256
+from simgrad.core.files import sha256
 from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Transform
+from simgrad.data.feature_folder import read_header
 from simgrad.data.transforms import named
 from simgrad.evaluation.scores import Scores
 from simgrad.models import Encoded, Loaded, RetrievalModel, load, weights_hash
@@ -189,7 +190,7 @@ class Embedder:
 def _backbone_reader(folder: Path, device: torch.device) -> PictureReader:
     """The network that made a folder of features, checked against the weights it names."""
 
-    header = read_json(folder / "features.json")
+    header = read_header(folder)
     name, grid = header.get("backbone"), header.get("grid")
     if not isinstance(name, str) or not name:
         raise InputError(

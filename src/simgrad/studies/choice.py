@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
@@ -93,12 +95,9 @@ class Choice:
         path = folder / CHOICE
         if not path.is_file():
             return None
-        found: dict[str, Any] = dict(read_checked(path))
         try:
-            found["size"] = Size(**found["size"])
-            found |= {key: tuple(found[key]) for key in ("objectives", "left_out")}
-            return Choice(**found)
-        except (TypeError, KeyError):
+            return TypeAdapter(Choice).validate_python(read_checked(path))
+        except ValidationError:
             raise InputError(
                 f"{path}: not a plan of this version; give another --output."
             ) from None

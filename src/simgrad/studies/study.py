@@ -86,8 +86,8 @@ class Study:
 
     @cached_property
     def plan(self) -> Plan:
-        if (self.path / SEAL).is_file():
-            seal = read_checked(self.path / SEAL)
+        seal = self._kept_seal()
+        if seal is not None:
             if seal["files"].get(PLAN) != sha256(self.path / PLAN):
                 raise InputError(
                     f"{self.path / PLAN}: not what was written: damaged, or edited by hand. If you "
@@ -99,8 +99,25 @@ class Study:
     def bring_back_files(self) -> None:
         """Import the user's own files that this folder remembers, before a plan names what is in
         them."""
-        if (self.path / SEAL).is_file():
-            bring_back(self.path, read_checked(self.path / SEAL)["with"])
+        seal = self._kept_seal()
+        if seal is not None:
+            bring_back(self.path, seal["with"])
+
+    def _kept_seal(self) -> dict[str, Any] | None:
+        """What was written beside the plan; None: nothing, as before 0.2.0."""
+        path = self.path / SEAL
+        if not path.is_file():
+            return None
+        seal = read_checked(path)
+        kinds = {"files": dict, "with": list}
+        if not isinstance(seal, dict) or not all(
+            isinstance(seal.get(key), kind) for key, kind in kinds.items()
+        ):
+            raise InputError(
+                f"{path}: not what a study writes, so nobody knows whether {PLAN} is whole. Copy "
+                f"it again; if {PLAN} is right, delete {SEAL}."
+            )
+        return seal
 
     def plot(self) -> Shown:
         """Who leads, and how training went, drawn in a notebook: `simgrad.plot` of this study."""

@@ -68,7 +68,10 @@ class Tuning:
         if not self.path.is_file():
             return None
         found = read_checked(self.path)
-        if not isinstance(found, dict) or not {"chosen", "tried", "space"} <= found.keys():
+        kinds = {"chosen": dict | None, "tried": list, "space": dict}
+        if not isinstance(found, dict) or not all(
+            key in found and isinstance(found[key], kind) for key, kind in kinds.items()
+        ):
             raise InputError(f"{self.path}: damaged: it is not what a search writes.")
         return found
 
