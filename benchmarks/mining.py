@@ -9,8 +9,11 @@ The slow ones do one query in SHARE, after which their time is multiplied.
 """
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -20,9 +23,11 @@ from floor import floor
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from simgrad.mining import product
 from simgrad.mining.mine import mine
 
 SHARE = 20
+COCO = (113_287, 566_435, 1024)
 BLOCK = {"cpu": 2**24, "cuda": 2**30}  # similarities at a time
 
 
@@ -77,10 +82,9 @@ def run(quick: bool = False) -> list[Row]:
 
 def run_cuda(quick: bool = False) -> list[Row]:
     """A GPU."""
-    images, captions, d = (20_000, 100_000, 512) if quick else (113_287, 566_435, 1024)
+    images, captions, d = (20_000, 100_000, 512) if quick else COCO
     depth = 300
-    x, y = (torch.randn(n, d, device="cuda") for n in (images, captions))
-    owner = torch.arange(captions, device="cuda") % images
+    x, y, owner = _data(images, captions, d, "cuda")
     setting = f"{images:,} x {captions:,} d={d}, depth {depth}, CUDA"
     mine(x[:2000], y[:10_000], owner[:10_000] % 2000, depth)
     times: list[float] = []
@@ -95,6 +99,62 @@ def run_cuda(quick: bool = False) -> list[Row]:
     bare = timed(lambda: products(y, aligned, None), "cuda")
     rows.append(row("bare product", setting, seconds=bare, ratio=bare / ours))
     return rows + _slow(x, y, depth, setting, ours)
+
+
+def _data(images: int, captions: int, d: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    x, y = (torch.randn(n, d, device=device) for n in (images, captions))
+    return x, y, torch.arange(captions, device=device) % images
+
+
+def profile(device: str) -> str:
+    """Where the time goes: each part by itself, the device waited for; on a GPU, its kernels."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    gpu = device == "cuda"
+    images, captions, d = COCO if gpu else (6000, 30_000, 512)
+    x, y, owner = _data(images, captions, d, device)
+
+    def step() -> None:
+        mine(x, y, owner, 300)
+
+    step()
+    lines = [f"{images:,} x {captions:,} d={d}, depth 300: {1e3 * timed(step, device):.0f} ms"]
+    spent: dict[str, list[float]] = {}
+
+    def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            if gpu:
+                torch.cuda.synchronize()
+            begun = time.perf_counter()
+            made = function(*given, **named)
+            if gpu:
+                torch.cuda.synchronize()
+            spent.setdefault(name, []).append(time.perf_counter() - begun)
+            return made
+
+        return call
+
+    kept = product._Columns
+    with (
+        patch.object(torch, "mm", watched("product", torch.mm)),
+        patch.object(kept, "add", watched("image -> caption", kept.add)),
+        patch.object(kept, "_merge", watched("  of it, merging", kept._merge)),
+        patch.object(product, "largest", watched("caption -> image", product.largest)),
+        patch.object(product, "score_again", watched("scored again", product.score_again)),
+        patch.object(product._Whole, "put", watched("to the host", product._Whole.put)),
+    ):
+        whole = timed(step, device)
+    lines += [f"{1e3 * sum(t):9.1f} ms {len(t):4} x  {name}" for name, t in spent.items()]
+    lines.append(f"{1e3 * whole:9.1f} ms         in all, one after the other")
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
+    with record(activities=kinds) as found:
+        step()
+    own = "self_device_time_total" if gpu else "self_cpu_time_total"  # microseconds
+    events = [e for e in found.key_averages() if not gpu or str(e.device_type).endswith("CUDA")]
+    events.sort(key=lambda event: -getattr(event, own))
+    lines += [f"{getattr(e, own) / 1e3:9.1f} ms {e.count:4} x  {e.key[:90]}" for e in events[:25]]
+    return "\n".join(lines) + "\n"
 
 
 def _slow(x: Tensor, y: Tensor, depth: int, setting: str, ours: float) -> list[Row]:

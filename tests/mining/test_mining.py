@@ -1,6 +1,7 @@
 """Mining: exact lists, own pairs left out, filters, files."""
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from simgrad.data import candidates, open_dataset
 from simgrad.data.candidates import Candidates
 from simgrad.data.sampling import IndexBatch
 from simgrad.mining import product as mining_product
+from simgrad.mining import rescoring
 from simgrad.mining.drawing import Draw, Drawn
 from simgrad.mining.filters import Filters
 from simgrad.mining.product import largest
+from simgrad.mining.rescoring import score_again
 from simgrad.models import Encoded
 from simgrad.runs.mining import mine_encoded, mine_run
 from simgrad.training import train
@@ -77,6 +80,58 @@ def test_lists_over_many_blocks(
         values = scores.gather(1, rows.clamp(min=0)).masked_fill(rows < 0, -torch.inf)
         assert torch.allclose(values, wanted, rtol=0, atol=1e-6)
         assert all(len(set(row)) == len(row) for row in (r[r >= 0].tolist() for r in rows))
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_ties_are_kept_once_each(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captions and images that are the same many times: any of them will do, none of them twice."""
+    monkeypatch.setattr(mining_product, "_BLOCK", {"cpu": 3000})
+    torch.manual_seed(0)
+    x, y = torch.randn(7, 8).repeat(12, 1), torch.randn(11, 8).repeat(20, 1)
+    owner = torch.arange(len(y)) % len(x)
+    found = simgrad.mine(x, y, owner, depth=20, half=half, scores=True)
+    x, y = (torch.nn.functional.normalize(e, dim=1) for e in (x, y))
+    S = [[float(a @ b) for b in y] for a in x]  # slowly
+    sides = (
+        (found.i2t, found.i2t_scores, lambda q, c: (q, c)),
+        (found.t2i, found.t2i_scores, lambda q, c: (c, q)),
+    )
+    for lists, scores, pair in sides:
+        assert scores is not None
+        for query, row in enumerate(lists.tolist()):
+            others = len(y) if lists is found.i2t else len(x)
+            every = [pair(query, other) for other in range(others)]
+            wanted = sorted((S[i][c] for i, c in every if int(owner[c]) != i), reverse=True)[:20]
+            assert len(set(row)) == 20
+            chosen = [pair(query, other) for other in row]
+            assert all(int(owner[c]) != i for i, c in chosen)
+            assert [S[i][c] for i, c in chosen] == pytest.approx(wanted, abs=1e-6)
+            assert scores[query].tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1"
+)
+@pytest.mark.parametrize(("rows", "keep", "size"), [(3, 16, 256), (2, 37, 300), (4, 5, 7)])
+def test_the_kernel_scores_as_a_loop_does(
+    rows: int, keep: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    queries, candidates = torch.randn(rows, size), torch.randn(50, size)
+    where = torch.randint(0, 55, (rows, keep))  # some of them padding
+    coarse = torch.where(where < 50, 0.0, -torch.inf).half()
+    ceiling = torch.full((rows,), 8.0)
+    plain = score_again(queries, candidates, coarse, where, ceiling)
+    monkeypatch.setattr(rescoring, "INTERPRETED", True)
+    values, places = score_again(queries, candidates, coarse, where, ceiling)
+    for row in range(rows):
+        scores = [float(queries[row] @ candidates[c]) for c in where[row].tolist() if c < 50]
+        wanted = sorted((score for score in scores if score <= 8), reverse=True)
+        kept = values[row] > -torch.inf
+        assert values[row][kept].tolist() == pytest.approx(wanted, abs=1e-4)
+        again = candidates[places[row][kept]] @ queries[row]
+        assert again.tolist() == pytest.approx(wanted, abs=1e-4)
+    assert torch.allclose(values, plain[0], atol=1e-4)
 
 
 def test_captions_by_topic_need_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,13 @@ A block of captions is multiplied with all images.
 - Image -> caption: the columns go on through all blocks. Each remembers its best so far, and only
   what exceeds the last of these is looked at: much in the first blocks, little after them.
 
-In half precision (on a GPU) the survivors are scored again in float32.
+In half precision (on a GPU) the survivors are scored again in float32. Lists leave a GPU while it
+works on the next block.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from simgrad.data.candidates import Lists
+from simgrad.mining.rescoring import score_again
 
 # Entries of a block of similarities: 32 MiB on a CPU, 2 GiB of half precision on a GPU.
 _BLOCK = {"cpu": 2**23, "cuda": 2**30}
@@ -55,6 +57,11 @@ class Cut:
 
     def lists(self, values: Tensor, where: Tensor, count: int) -> Found:
         """Sorted candidates cut."""
+        rows, *scores = (part.cpu().numpy() for part in self.parts(values, where, count))
+        return Found(rows, scores[0] if scores else None)
+
+    def parts(self, values: Tensor, where: Tensor, count: int) -> list[Tensor]:
+        """The same, rows and where asked for scores, still where they were computed."""
         values, where = (part[:, self.skip : self.skip + self.depth] for part in (values, where))
         values = values.float()
         if self.floor is not None:
@@ -62,9 +69,8 @@ class Cut:
         # Small numbers leave a GPU sooner.
         where = where.to(torch.int32).masked_fill_(values == -torch.inf, -1)
         wide = max(0, min(self.depth, count) - where.shape[1])
-        rows = pad(where, (0, wide), value=-1).cpu().numpy()
-        scores = pad(values, (0, wide), value=-torch.inf).cpu().numpy() if self.scores else None
-        return Found(rows, scores)
+        rows = pad(where, (0, wide), value=-1)
+        return [rows, pad(values, (0, wide), value=-torch.inf)] if self.scores else [rows]
 
 
 def both_ways(
@@ -87,7 +93,7 @@ def both_ways(
     rows = max(1, _BLOCK.get(x.device.type, 2**23) // len(right) // _RUN) * _RUN
     room = left.new_empty(min(rows, m + -m % _RUN), len(right))  # the same memory for every block
     columns = _Columns(n, cut.keep(m), room, ceilings[0])
-    t2i = []
+    i2t, t2i = _Whole(n, m, cut), _Whole(m, n, cut)
     for a in range(0, m, rows):
         b = min(a + rows, m)
         scores = room[: b - a + (a - b) % _RUN]
@@ -97,17 +103,68 @@ def both_ways(
         scores[torch.arange(b - a, device=x.device), owner[a:b]] = -torch.inf
         columns.add(scores, a)
         scores = scores[: b - a]
-        if ceilings[1] is not None:
-            scores.masked_fill_(scores > ceilings[1][a:b, None], -torch.inf)
-        values, where = largest(scores, keep)
+        ceiling = None if ceilings[1] is None else ceilings[1][a:b]
+        if ceiling is not None:
+            scores.masked_fill_(scores > ceiling[:, None], -torch.inf)
+        values, where = largest(scores, keep, in_order=not cut.half)
         if cut.half:
-            bound = None if ceilings[1] is None else ceilings[1][a:b]
-            values, where = _score_again(y[a:b], x, values, where, bound)
-        t2i.append(cut.lists(values, where, n))
-    values, where = columns.finish()
-    if cut.half:
-        values, where = _score_again(x, y, values, where, ceilings[0])
-    return cut.lists(values, where, m), joined(t2i)
+            values, where = score_again(y[a:b], x, values, where, ceiling)
+        t2i.put(a, cut.parts(values, where, n))
+    values, where = columns.finish(in_order=not cut.half)
+    for a in range(0, n, rows):
+        part = slice(a, a + rows)
+        found = values[part], where[part]
+        if cut.half:
+            ceiling = None if ceilings[0] is None else ceilings[0][part]
+            found = score_again(x[part], y, *found, ceiling)
+        i2t.put(a, cut.parts(*found, m))
+    return i2t.lists(), t2i.lists()
+
+
+class _Whole:
+    """The lists of all queries, filled block by block.
+
+    A GPU writes a block's lists to a buffer of its own accord. From there they go to their place
+    when it has the next block to work on, so neither waits for the other.
+    """
+
+    def __init__(self, queries: int, candidates: int, cut: Cut) -> None:
+        shape = queries, min(cut.depth, candidates)
+        self.tables: list[npt.NDArray[Any]] = [np.empty(shape, np.int32)]
+        if cut.scores:
+            self.tables.append(np.empty(shape, np.float32))
+        self.leaving: tuple[slice, list[Tensor], torch.cuda.Event] | None = None
+
+    def put(self, start: int, parts: list[Tensor]) -> None:
+        """Lists of the queries from `start` on."""
+        place = slice(start, start + len(parts[0]))
+        if not parts[0].is_cuda:
+            self._place(place, [part.cpu() for part in parts])
+            return
+        self._settle()
+        buffers = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in parts]
+        for buffer, part in zip(buffers, parts, strict=True):
+            buffer.copy_(part, non_blocking=True)
+        event: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()  # type: ignore[no-untyped-call]
+        self.leaving = place, buffers, event
+
+    def _settle(self) -> None:
+        if self.leaving is not None:
+            place, buffers, event = self.leaving
+            event.synchronize()  # type: ignore[no-untyped-call]
+            self._place(place, buffers)
+            self.leaving = None
+
+    def _place(self, place: slice, parts: list[Tensor]) -> None:
+        for table, part in zip(self.tables, parts, strict=True):
+            table[place] = part.numpy()
+
+    def lists(self) -> Found:
+        """All of them."""
+        self._settle()
+        rows, *scores = self.tables
+        return Found(rows, scores[0] if scores else None)
 
 
 def joined(parts: Sequence[Found]) -> Found:
@@ -123,7 +180,8 @@ class _Columns:
     def __init__(self, count: int, keep: int, like: Tensor, bound: Tensor | None) -> None:
         self.count, self.keep = count, keep
         self.bound = bound  # nothing above it is kept
-        self.values = like.new_full((count, keep), -torch.inf)  # sorted
+        self.values = like.new_full((count, keep), -torch.inf)
+        self.least = self.values[:, -1]  # (columns,) of what is kept
         self.where = torch.zeros((count, keep), dtype=torch.int64, device=like.device)
         # Found since the last merge: columns, rows, values; and how many in each column.
         self.found: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -134,7 +192,7 @@ class _Columns:
         scores = scores[:, : self.count]
         if self.bound is not None:
             scores = scores.masked_fill(scores > self.bound, -torch.inf)
-        threshold = self.values[:, -1]
+        threshold = self.least
         runs = scores.view(-1, _RUN, self.count)
         above = runs.amax(1) > threshold
         if 2 * int(above.sum()) > above.numel():  # a first block, or one that is better than all
@@ -157,7 +215,8 @@ class _Columns:
 
     def _merge_all(self, scores: Tensor, start: int) -> None:
         """Put the best of a block beside what was kept."""
-        values, where = largest(scores.t().contiguous(), min(self.keep, len(scores)))
+        every = scores.t().contiguous()
+        values, where = largest(every, min(self.keep, len(scores)), in_order=False)
         self._merge(values, start + where)
 
     def _merge_found(self) -> None:
@@ -176,14 +235,18 @@ class _Columns:
         self.waiting.zero_()
 
     def _merge(self, values: Tensor, where: Tensor) -> None:
-        self.values, order = torch.cat([self.values, values], 1).topk(self.keep)
+        self.values, order = torch.cat([self.values, values], 1).topk(self.keep, sorted=False)
         self.where = torch.cat([self.where, where], 1).gather(1, order)
+        self.least = self.values.amin(1)
 
-    def finish(self) -> tuple[Tensor, Tensor]:
-        """(columns, keep) values, largest first, and their rows."""
+    def finish(self, in_order: bool) -> tuple[Tensor, Tensor]:
+        """(columns, keep) values, largest first if wanted, and their rows."""
         if self.found:
             self._merge_found()
-        return self.values, self.where
+        if not in_order:
+            return self.values, self.where
+        values, order = self.values.sort(1, descending=True)
+        return values, self.where.gather(1, order)
 
 
 def _group(count: int, keep: int) -> int:
@@ -194,7 +257,7 @@ def _group(count: int, keep: int) -> int:
     return group
 
 
-def largest(scores: Tensor, keep: int) -> tuple[Tensor, Tensor]:
+def largest(scores: Tensor, keep: int, in_order: bool = True) -> tuple[Tensor, Tensor]:
     """`torch.topk(scores, keep)` by way of group maxima; several times faster for long rows.
 
     Group g holds the entries g, g + groups, g + 2 * groups, ...: neighbours in memory belong to
@@ -203,7 +266,7 @@ def largest(scores: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     rows, count = scores.shape
     group = _group(count, keep)
     if group < 4:
-        values, where = scores.topk(keep)
+        values, where = scores.topk(keep, sorted=in_order)
         return values, where
     groups = count // group
     whole = scores[:, : groups * group].view(rows, group, groups)
@@ -212,25 +275,8 @@ def largest(scores: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     members = whole.gather(2, chosen[:, None].expand(-1, group, -1)).view(rows, -1)
     if groups * group < count:  # what the groups left over
         members = torch.cat([members, scores[:, groups * group :]], 1)
-    values, where = members.topk(keep)
+    values, where = members.topk(keep, sorted=in_order)
     # Member k of the chosen ones is the (k // kept)-th of group chosen[k % kept].
     place = chosen.gather(1, where % kept) + where // kept * groups
     rest = where - group * kept
     return values, torch.where(rest < 0, place, rest + groups * group)
-
-
-def _score_again(
-    queries: Tensor, candidates: Tensor, coarse: Tensor, where: Tensor, ceiling: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The survivors' scores in float32, sorted; what rounding had put below the ceiling goes."""
-    values = torch.empty_like(coarse, dtype=torch.float32)
-    where = where.clamp(max=len(candidates) - 1)  # padding is marked by its score
-    step = max(1, 2**28 // (where.shape[1] * candidates.shape[1]))
-    for a in range(0, len(queries), step):
-        chosen = candidates[where[a : a + step]]  # (rows, keep, d)
-        values[a : a + step] = torch.einsum("rkd,rd->rk", chosen, queries[a : a + step])
-    values.masked_fill_(coarse == -torch.inf, -torch.inf)
-    if ceiling is not None:
-        values.masked_fill_(values > ceiling[:, None], -torch.inf)
-    values, order = values.sort(1, descending=True)
-    return values, where.gather(1, order)
