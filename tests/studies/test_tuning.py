@@ -344,6 +344,28 @@ def test_a_space_of_one_s_own() -> None:
     assert "word_dimension=16" in changed.model
 
 
+def test_a_row_may_have_a_space_of_its_own(tmp_path: Path) -> None:
+    rates = {"low": 1e-4, "high": 1e-3}
+    rows = [
+        {"label": "a", "set": {"objective": "triplet-sh"}, "space": {"lr": [1e-4, 2e-4]}},
+        {"label": "b", "set": {"objective": "nt-xent"}, "space": {"lr": rates, "clip": None}},
+        {"label": "c", "set": {"objective": "triplet"}},
+    ]
+    own: dict[str, Any] = {"grid": {}, "rows": rows, "baseline": None}
+    study = Study.create(plan(**own), tmp_path / "study")
+    # As it was written and read again.
+    searched = [tuning.search.space for tuning in Study(study.path).tunings]
+    assert searched[0]["lr"] == (1e-4, 2e-4)
+    assert searched[1]["lr"] == Range(1e-4, 1e-3)
+    assert "clip" not in searched[1]
+    assert searched[2]["lr"] == Range(0.25 * 5e-3, 8 * 5e-3)
+    (study.path / "trials").mkdir()
+    with pytest.raises(InputError, match="search settings differ"):
+        Study.create(plan(**{**own, "rows": [{**rows[0], "space": {}}, *rows[1:]]}), study.path)
+    with pytest.raises(InputError, match=r"row 'a': space: it has nothing called 'objective\.tau'"):
+        plan(**{**own, "rows": [{**rows[0], "space": {"objective.tau": [0.1, 0.2]}}]})
+
+
 def test_of_two_rounds_the_second_is_tuned() -> None:
     made = plan(
         grid={"objective": ["triplet-sh"]},

@@ -241,7 +241,7 @@ def _show_space(plan: Plan) -> None:
     fixed = told_apart(recipes)
     rows = []
     for row, recipe in zip(plan.rows, recipes, strict=True):
-        for key, where in space_of(plan.tune, recipe, fixed).items():
+        for key, where in space_of(plan.tune.of_row(row.space), recipe, fixed).items():
             among = where if isinstance(where, Range) else ", ".join(map(print_value, where))
             rows.append((row.label, key, str(among)))
     title = f"{plan.tune.trials} trials for each row ({plan.tune.search}), searched:"

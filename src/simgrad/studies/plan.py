@@ -200,7 +200,11 @@ def check_tuning(plan: Plan, where: str) -> None:
             raise InputError(f"{where}: tune: space: no row has anything called '{key[:80]}'.")
     fixed = told_apart(recipes)
     for row, recipe in zip(plan.rows, recipes, strict=True):
-        check_space(plan.tune, recipe, fixed, f"{where}: row '{row.label[:80]}'")
+        place = f"{where}: row '{row.label[:80]}'"
+        for key in row.space:
+            if not known_to(recipe, key):
+                raise InputError(f"{place}: space: it has nothing called '{key[:80]}'.")
+        check_space(plan.tune.of_row(row.space), recipe, fixed, place)
 
 
 def _gridded(told: StudyFile, where: str) -> list[Row]:

@@ -110,6 +110,10 @@ class Tune(Typed):
         power: int = 2 ** max(1, round(math.log2(max(1, self.trials / 2))))
         return min(self.trials, power)
 
+    def of_row(self, space: Mapping[str, Where | None]) -> "Tune":
+        """The same search with what one row says of where to look."""
+        return self.model_copy(update={"space": {**self.space, **space}}) if space else self
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values that read back."""
         space = {key: plain(where) for key, where in self.space.items()}

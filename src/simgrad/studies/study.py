@@ -155,7 +155,7 @@ class Study:
         recipes = [plan.recipe(row, 0) for row in plan.rows]
         fixed = tuple(told_apart(recipes))
         return [
-            Tuning(self.path, row.name, recipe, plan.tune, fixed)
+            Tuning(self.path, row.name, recipe, plan.tune.of_row(row.space), fixed)
             for row, recipe in zip(plan.rows, recipes, strict=True)
         ]
 
@@ -198,10 +198,13 @@ class Study:
 
 def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
     """More trials are welcome before a run of the table has begun; nothing else may change."""
-    if old.tune == new.tune:
+    spaces = {row.name: row.space for row in old.rows}
+    alike = all(spaces.get(row.name, row.space) == row.space for row in new.rows)
+    if old.tune == new.tune and alike:
         return
     only_longer = (
-        old.tune is not None
+        alike
+        and old.tune is not None
         and new.tune is not None
         and old.tune.to_dict() == {**new.tune.to_dict(), "trials": old.tune.trials}
         and new.tune.trials >= old.tune.trials

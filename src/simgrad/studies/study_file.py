@@ -6,14 +6,14 @@
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, field_serializer
 
 from simgrad.core.typed import Text, Typed
 from simgrad.evaluation import headlines
 from simgrad.runs.recipe import Recipe, of_fields
 from simgrad.studies import naming
 from simgrad.studies.parts import Changes, Group, Part
-from simgrad.studies.space import Tune
+from simgrad.studies.space import Searched, Tune, plain
 
 
 def _words(value: Any) -> Any:
@@ -66,11 +66,20 @@ class Row(Typed):
     source: Text = Field(
         default="", description="Whose settings these are, of published/settings.csv"
     )
+    space: dict[str, Searched] = Field(
+        default_factory=dict,
+        description="In a tuned study, where to look for this row's setting: adds to `tune`'s "
+        "space, or replaces parts of it",
+    )
     ensemble: list[Words] = Field(
         default_factory=list,
         description="Not trained: the mean similarities of these rows, seed by seed; a row that is "
         "named twice gives two of its seeds",
     )
+
+    @field_serializer("space")
+    def _plain_space(self, space: dict[str, Any]) -> dict[str, Any]:
+        return {key: plain(where) for key, where in space.items()}
 
     def folder(self, seed: int) -> str:
         """The folder of one of its runs."""
