@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from simgrad.cli.mine import mine as command
 from simgrad.cli.program import main
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
@@ -154,3 +155,34 @@ def test_evaluation_by_the_file(
               "--output", str(output)])  # fmt: skip
     assert ended.value.code == 0, capsys.readouterr()
     assert "found_pairs" in output.read_text()
+
+
+def test_mining_omits_found_pairs(
+    small: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = open_dataset(DATA)
+    split = dataset.split("train")
+    run = train(small(epochs=1, data=DATA), tmp_path / "run", dataset=dataset, quiet=True)
+    place, lists = write(tmp_path / "found", split), tmp_path / "lists"
+    gone = [(0, int(split.captions_of(image)[0])) for image in (1, 2, 3)]  # yes, likely, unsure
+
+    def mined(**more: Any) -> Candidates:
+        command(str(run.path), depth=200, device="cpu", output=str(lists), **more)
+        return Candidates.load(lists)
+
+    whole = mined()
+    assert all(c in whole.i2t[i] and i in whole.t2i[c] for i, c in gone)
+    clean = mined(without=place)
+    assert "found: 3 candidates of images, 3 of captions" in capsys.readouterr().out
+    assert not any(c in clean.i2t[i] or i in clean.t2i[c] for i, c in gone)
+    for image, row in enumerate(whole.i2t.tolist()):  # nothing else, and in the same order
+        left = [c for c in row if c >= 0 and (image, c) not in gone]
+        assert [c for c in clean.i2t[image].tolist() if c >= 0] == left
+    kept = mined(without=place, sure=0.95).i2t[0]
+    assert (kept >= 0).sum() == (clean.i2t[0] >= 0).sum() + 1
+    assert np.array_equal(mined().i2t, whole.i2t)  # lists of other pairs are not taken for these
+    with pytest.raises(InputError, match="names no pair"):
+        mined(without=place, split="val")
+    np.savez(tmp_path / "e.npz", images=np.eye(4), texts=np.eye(4))
+    with pytest.raises(InputError, match=r"--without: .* give --data"):
+        command(str(tmp_path / "e.npz"), captions_per_image=1, without=place)

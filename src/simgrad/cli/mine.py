@@ -15,7 +15,14 @@ from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.mining.filters import Filters
 from simgrad.mining.statistics import draw
 from simgrad.mining.tuples import Shape, picture_names, tuples_of, write_tuples
-from simgrad.runs.mining import mine_systems, mine_trained, pairing_of, similarities
+from simgrad.runs.found_pairs import FoundPairs, pairs_of
+from simgrad.runs.mining import (
+    mine_systems,
+    mine_trained,
+    pairing_of,
+    similarities,
+    without_found,
+)
 from simgrad.runs.systems import System, model_system, open_pair, open_system
 from simgrad.runs.trained import open_either
 
@@ -43,6 +50,8 @@ def mine(
     range_max: int | None = None,
     rescore: tuple[str, ...] = (),
     truth: bool = False,
+    without: Path | None = None,
+    sure: float = 0.5,
     aoq: str | None = None,
     triplets: tuple[Path, ...] = (),
     tuples: tuple[Path, ...] = (),
@@ -81,6 +90,9 @@ def mine(
         rescore: other runs or files; the mean of their similarities decides which of the first
             model's candidates are kept, and in which order
         truth: omit captions that are true of the image, if the data say so (scenes)
+        without: omit the pairs of this file or folder (from `simgrad false-negatives`), those that
+            are right or unsure
+        sure: omit a pair that nobody has answered if its probability is at least this
         aoq: also write AOQ's files i2t_NAME.npy and t2i_NAME.npy under this name
         triplets: also write anchor, positive, negative for sentence-transformers: .parquet, .jsonl,
             or a folder (a Hugging Face data set)
@@ -113,7 +125,10 @@ def mine(
         pairing, names = chosen.image_of_caption, _names(chosen)
         if aoq:  # before hours of mining
             require_fives(pairing, aoq)
-        mine_trained(trained, folder, depth, split=split, filters=filters, use_truth=truth)
+        right = _right(without, chosen, sure)
+        mine_trained(
+            trained, folder, depth, split=split, filters=filters, use_truth=truth, leave_out=right
+        )
         found = Candidates.load(folder)
     else:
         if model is not None:
@@ -128,6 +143,7 @@ def mine(
         names = _names(known) if known is not None else _ids(asked)
         if aoq:
             require_fives(pairing, aoq)
+        right = _right(without, known, sure)
         found = mine_systems(
             asked,
             depth,
@@ -136,6 +152,8 @@ def mine(
             split=known,
             use_truth=truth,
         )
+        if right is not None:
+            found = without_found(found, right)
         folder = Path(output) if output else _beside(system or images or "")
         found.save(folder)
     _tell(found, truth)
@@ -176,6 +194,15 @@ def _split_of(asked: System, data: str | None, features: str | None, name: str) 
     return split
 
 
+def _right(place: Path | None, split: Split | None, sure: float) -> FoundPairs | None:
+    """The pairs to omit."""
+    if place is None:
+        return None
+    if split is None:
+        raise InputError("--without: its pairs are named as in the data set: give --data.")
+    return pairs_of(place, split, sure, "--without ")
+
+
 def _names(split: Split) -> tuple[list[str], list[str]]:
     return picture_names(split), list(split.captions)
 
@@ -203,6 +230,9 @@ def _tell(found: Candidates, left_out: bool) -> None:
         hardest = f"of the {found.info['depth']} hardest"
         print_table(("filter", f"removes {hardest}", "queries left without any"), lines)
         print()
+    if "left_out" in found.info:
+        gone = found.info["left_out"]
+        say(f"omitted as found: {gone['i2t']:,} candidates of images, {gone['t2i']:,} of captions")
     share = found.info.get("false_negatives")
     if share is not None:
         end = ", omitted" if left_out else ""

@@ -1,6 +1,7 @@
-"""Found pairs in training: which of them a batch holds, and what the objective is told of them."""
+"""Found pairs in training and mining: which of them a batch holds, or a list of candidates."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
 from simgrad.data.base import Rows, Split
 from simgrad.data.candidates import Candidates, Lists
 from simgrad.data.found import read_found, rows_of
@@ -52,6 +54,10 @@ class FoundPairs:
         found = (np.argwhere(_among(keys, known)) for known in (self.positive, self.ignored))
         return Known(*(torch.from_numpy(places).to(device) for places in found))
 
+    def hash(self) -> str:
+        """By which the same pairs are known again."""
+        return sha256(*(str(keys.tolist()) for keys in (self.positive, self.ignored)))[:16]
+
     def holds(self, images: Rows, captions: Rows) -> Mask:
         """Whether each pair is one of them, in either sense."""
         keys = images.astype(np.int64) * self.captions + captions
@@ -75,17 +81,23 @@ def known_pairs(recipe: Recipe, split: Split) -> FoundPairs | None:
             f"recipe: found: {recipe.objective} weighs one positive of each caption; give "
             "`found: ignore`."
         )
-    place = recipe.found_pairs
-    rows = rows_of(read_found(place), split, recipe.sure, place=f"recipe: positives: {place}")
+    known = pairs_of(recipe.found_pairs, split, recipe.sure, "recipe: positives: ")
+    if recipe.found == "positive":
+        return known
+    every = np.union1d(known.positive, known.ignored)
+    return FoundPairs(every[:0], every, split.num_captions)
+
+
+def pairs_of(place: str | Path, split: Split, sure: float, asked_by: str = "") -> FoundPairs:
+    """The pairs of a split that a file or folder names: those that are right, and unsure ones."""
+    rows = rows_of(read_found(place), split, sure, place=f"{asked_by}{place}")
     if not len(rows.right) and not len(rows.unsure):
         raise InputError(
-            f"recipe: positives: {recipe.found_pairs} names no pair of the {split.name} split of "
-            f"{split.dataset} that counts (sure: {recipe.sure:g})."
+            f"{asked_by}{place} names no pair of the {split.name} split of {split.dataset} that "
+            f"counts (sure: {sure:g})."
         )
     right, unsure = (_keys(pairs, split) for pairs in (rows.right, rows.unsure))
-    if recipe.found == "positive":
-        return FoundPairs(right, unsure, split.num_captions)
-    return FoundPairs(right[:0], np.union1d(right, unsure), split.num_captions)
+    return FoundPairs(right, unsure, split.num_captions)
 
 
 def _keys(pairs: Rows, split: Split) -> Rows:
@@ -95,8 +107,11 @@ def _keys(pairs: Rows, split: Split) -> Rows:
 def without_known(found: Candidates, recipe: Recipe, split: Split) -> Candidates:
     """Mined negatives without those that are right or unsure by the found pairs."""
     known = known_pairs(recipe, split)
-    if known is None:
-        return found
+    return found if known is None else without_pairs(found, known)
+
+
+def without_pairs(found: Candidates, known: FoundPairs) -> Candidates:
+    """Mined negatives without known pairs, right or unsure."""
 
     def drop(lists: Lists, image_first: bool) -> Mask:
         query = np.broadcast_to(np.arange(len(lists))[:, None], lists.shape)

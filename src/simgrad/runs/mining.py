@@ -17,6 +17,7 @@ from simgrad.mining.mine import mine_scores, which_are_true, without
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.models.checkpoint import weights_hash
 from simgrad.runs.encoding import model_scores
+from simgrad.runs.found_pairs import FoundPairs, without_pairs
 from simgrad.runs.run import Run
 from simgrad.runs.systems import System
 from simgrad.runs.trained import Trained, open_trained
@@ -37,6 +38,7 @@ def mine_trained(
     split: str = "train",
     filters: Filters | None = None,
     use_truth: bool = False,
+    leave_out: FoundPairs | None = None,
 ) -> Path:
     """Mine a split with a trained model; lists of the same weights and data are kept."""
     data, filters = dataset or trained.dataset, filters or Filters()
@@ -47,6 +49,7 @@ def mine_trained(
         "split": split,
         "filters": filters.told(),
         "truth": use_truth,
+        "without": None if leave_out is None else leave_out.hash(),
     }
     with lock(folder / ".lock", what=f"the candidates {folder}"):
         sweep(folder)
@@ -58,6 +61,8 @@ def mine_trained(
             found = mine_encoded(
                 trained.model, images, captions, chosen, depth, filters, use_truth=use_truth
             )
+        if leave_out is not None:
+            found = without_found(found, leave_out)
         dataclasses.replace(found, info={**found.info, **wanted}).save(folder)
     return folder
 
@@ -105,6 +110,16 @@ def mine_systems(
     again = None if not others else others[0] if len(others) == 1 else Average(others)
     found = mine_scores(similarities(system), pairing, depth, filters, rescore=again)
     return found if split is None else _told_of_truth(found, split, use_truth)
+
+
+def without_found(found: Candidates, leave_out: FoundPairs) -> Candidates:
+    """Lists without pairs that were found to be right, and how many that were."""
+    kept = without_pairs(found, leave_out)
+    gone = {
+        way: int((getattr(found, way) >= 0).sum() - (getattr(kept, way) >= 0).sum())
+        for way in ("i2t", "t2i")
+    }
+    return dataclasses.replace(kept, info={**kept.info, "left_out": gone})
 
 
 def similarities(system: System) -> Scores:
