@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 
 from simgrad.core.console import print_table, say
@@ -99,5 +100,9 @@ def _print(found: Finds, show: int) -> None:
     print_table(("probability", "image", "caption", "one of its own"), rows)
     truth = found.split.truth
     if truth is not None and len(found.pairs):
-        right = [bool(truth(pair[:1], pair[1:])[0, 0]) for pair in found.pairs]
-        say(f"right, by the data's exact semantics: {100 * sum(right) / len(right):.1f}%")
+        images, captions = found.pairs.T
+        right = sum(
+            int(truth(np.array([image]), captions[images == image]).sum())
+            for image in np.unique(images)
+        )
+        say(f"right, by the data's exact semantics: {100 * right / len(found.pairs):.1f}%")

@@ -155,6 +155,22 @@ class Split:
             raise InputError(f"split '{self.name}' has no image row {image}.")
         return order[start[image] : start[image + 1]]
 
+    def captions_of_each(self, images: Rows) -> tuple[Rows, Rows]:
+        """The caption rows of many images, and for each of them the place of its image in the list.
+
+        Examples:
+            >>> import numpy as np
+            >>> split = simgrad.data.open_dataset("scenes(train=4, val=2, test=2)").split("train")
+            >>> place, captions = split.captions_of_each(np.array([2, 0]))
+            >>> place.tolist(), captions.tolist()
+            ([0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [10, 11, 12, 13, 14, 0, 1, 2, 3, 4])
+        """
+        order, start = self._captions_by_image
+        counts = self.captions_per_image[images]
+        place = np.repeat(np.arange(len(images)), counts)
+        behind = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return place, order[start[images][place] + behind]
+
 
 @dataclass(frozen=True)
 class Origin:

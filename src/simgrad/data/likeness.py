@@ -92,8 +92,7 @@ class CaptionLikeness:
     def to_own(self, split: Split, images: Rows, captions: Rows) -> tuple[Array, Array]:
         """Each caption against the image's own captions: the nearest, and the mean."""
         counts = split.captions_per_image[images]
-        pair = np.repeat(np.arange(len(images)), counts)
-        own = np.concatenate([split.captions_of(i) for i in images.tolist()] or [counts])
+        pair, own = split.captions_of_each(images)
         cosines = self.of(captions[pair], own)
         nearest, total = np.zeros(len(images)), np.zeros(len(images))
         np.maximum.at(nearest, pair, cosines)

@@ -132,8 +132,7 @@ def _siblings(view: View, split: Split, images: Rows, captions: Rows) -> Floats:
     found = np.zeros(len(each))
     for a, b in ((image, other), (other, image)):
         counts = split.captions_per_image[b]
-        pair = np.repeat(np.arange(len(each)), counts)
-        theirs = np.concatenate([split.captions_of(i) for i in b.tolist()] or [counts])
+        pair, theirs = split.captions_of_each(b)
         score = _scaled(view, pair_similarities(view.scores, a[pair], theirs))
         found += 0.5 * np.bincount(pair, score, len(each)) / np.maximum(counts, 1)
     return found[back]
