@@ -123,3 +123,5 @@ def test_the_command_on_files_of_embeddings(
     assert np.array_equal(Candidates.load(tmp_path / "b").t2i, found.t2i)
     with pytest.raises(InputError, match="mine what"):
         mine()
+    with pytest.raises(InputError, match="written as"):  # and nothing was mined before
+        mine(str(tmp_path / "none.npz"), tuples=(tmp_path / "x.csv",))

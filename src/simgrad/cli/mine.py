@@ -14,7 +14,7 @@ from simgrad.data.opening import open_dataset
 from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.mining.filters import Filters
 from simgrad.mining.statistics import draw
-from simgrad.mining.tuples import Shape, picture_names, tuples_of, write_tuples
+from simgrad.mining.tuples import Shape, check_place, picture_names, tuples_of, write_tuples
 from simgrad.runs.found_pairs import FoundPairs, pairs_of
 from simgrad.runs.mining import (
     mine_systems,
@@ -108,6 +108,8 @@ def mine(
         raise InputError(
             f"--aoq {aoq}: a name for two files, without a folder; --output is the place."
         )
+    for path in (*triplets, *tuples):
+        check_place(path)
     files: dict[str, Any] = {
         "image_of_caption": image_of_caption,
         "captions_per_image": captions_per_image,
@@ -173,7 +175,7 @@ def mine(
         )
         write_tuples(path, made, *names)
         say(f"{len(made):,} {shape}s in {path}: {', '.join(made.columns)}")
-    say(f"in {folder}; use them with `candidates: {folder}` in a recipe")
+    say(f"lists in {folder}; use them with `candidates: {folder}` in a recipe")
 
 
 def _beside(file: str) -> Path:
@@ -228,7 +230,8 @@ def _tell(found: Candidates, left_out: bool) -> None:
             for f in told["filters"]
         ]
         hardest = f"of the {found.info['depth']} hardest"
-        print_table(("filter", f"removes {hardest}", "queries left without any"), lines)
+        title = "What a filter removes, or would remove"
+        print_table(("filter", hardest, "queries left without any"), lines, title=title)
         print()
     if "left_out" in found.info:
         gone = found.info["left_out"]

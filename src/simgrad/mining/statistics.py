@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.files import atomic_path
+from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.evaluation.scores import Scores
 from simgrad.mining.filters import Filters
 from simgrad.mining.product import Found, largest
@@ -22,7 +23,6 @@ _USUAL = (
     Filters(relative_margin=0.1),
     Filters(absolute_margin=0.1),
 )
-DIRECTIONS = ("i2t", "t2i")
 
 
 def weakest(own: Tensor, owner: Tensor, images: int) -> Tensor:
@@ -131,16 +131,21 @@ def _histogram(own: Tensor, kept: Tensor) -> dict[str, Any]:
 
 
 def draw(path: Path, statistics: dict[str, Any]) -> None:
-    """A picture file of own pairs and kept negatives, for each direction."""
+    """A picture file: own pairs and kept negatives, and below, what filters take away."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 3), layout="constrained")
-    panels = figure.subplots(1, len(statistics), squeeze=False)[0]
-    for axes, (way, told) in zip(panels, statistics.items(), strict=True):
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    above, below = figure.subplots(2, len(statistics), squeeze=False, height_ratios=(3, 2))
+    for shares, removed, (way, told) in zip(above, below, statistics.items(), strict=True):
         found = told["histogram"]
-        axes.stairs(found["own"], found["edges"], label="own pairs")
-        axes.stairs(found["negative"], found["edges"], label="kept negatives")
-        axes.set(title=way, xlabel="similarity", ylabel="share")
-    panels[0].legend(frameon=False)
+        shares.stairs(found["own"], found["edges"], label="own pairs")
+        shares.stairs(found["negative"], found["edges"], label="kept negatives")
+        shares.set(title=DIRECTIONS[way], xlabel="similarity", ylabel="share")
+        names = [line["filter"].replace("_", " ") for line in told["filters"]]
+        bars = removed.barh(names, [100 * line["removed"] for line in told["filters"]])
+        removed.bar_label(bars, fmt="%.0f%%", padding=3)
+        removed.invert_yaxis()
+        removed.set(xlim=(0, 125), xticks=range(0, 101, 25), xlabel="removed of the hardest (%)")
+    above[0].legend(frameon=False)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:])

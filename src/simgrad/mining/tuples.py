@@ -135,15 +135,23 @@ def blocks_of(
 
 def write_tuples(path: str | Path, tuples: Tuples, images: list[str], captions: list[str]) -> Path:
     """A .parquet or .jsonl file; any other name is a folder: a Hugging Face data set."""
-    path = Path(path).expanduser()
+    path = check_place(path)
     if not len(tuples):
         raise InputError(f"{path}: no query has enough negatives left; loosen the filters.")
     writers = {".parquet": _parquet, ".jsonl": _jsonl, "": _huggingface}
-    if path.suffix not in writers:
+    writers[path.suffix](path, tuples, images, captions)
+    return path
+
+
+def check_place(path: str | Path) -> Path:
+    """Refuse a place that cannot be written to, before hours of mining."""
+    path = Path(path).expanduser()
+    if path.suffix not in (".parquet", ".jsonl", ""):
         raise InputError(
             f"{path}: negatives are written as .parquet or .jsonl, or as a folder (Hugging Face)."
         )
-    writers[path.suffix](path, tuples, images, captions)
+    if not path.suffix:
+        package(str(path))
     return path
 
 
@@ -176,7 +184,13 @@ def _huggingface(path: Path, tuples: Tuples, images: list[str], captions: list[s
     one, other = (image, text) if tuples.direction == "i2t" else (text, image)
     kinds = {name: one if name == "anchor" else other for name in tuples.columns}
     made = datasets.Dataset(arrow.concat_tables(_tables(tuples, images, captions)))
-    made.cast(datasets.Features(kinds)).save_to_disk(path)
+    shown = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()  # two of them for each file
+    try:
+        made.cast(datasets.Features(kinds)).save_to_disk(path)
+    finally:
+        if not shown:
+            datasets.enable_progress_bars()
 
 
 def _tables(tuples: Tuples, images: list[str], captions: list[str]) -> Iterator[Any]:
