@@ -95,9 +95,9 @@ def test_the_command_on_files_of_embeddings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     random = np.random.default_rng(0)
-    owner = np.arange(60) // 3
+    owner = np.arange(100) // 5
     images = random.normal(size=(20, 8))
-    texts = images[owner] + random.normal(size=(60, 8))
+    texts = images[owner] + random.normal(size=(100, 8))
     np.savez(tmp_path / "a.npz", images=images, texts=texts, image_of_caption=owner)
     np.save(tmp_path / "images.npy", images)
     np.save(tmp_path / "texts.npy", texts)
@@ -119,7 +119,7 @@ def test_the_command_on_files_of_embeddings(
     row = read(tmp_path / "t.jsonl")[0]
     assert row == {"anchor": "0", "positive": "0", "negative": str(found.t2i[0, 0])}
     files = {"images": str(tmp_path / "images.npy"), "texts": str(tmp_path / "texts.npy")}
-    mine(**files, captions_per_image=3, depth=5, relative_margin=0.05, output=str(tmp_path / "b"))
+    mine(**files, captions_per_image=5, depth=5, relative_margin=0.05, output=str(tmp_path / "b"))
     assert np.array_equal(Candidates.load(tmp_path / "b").t2i, found.t2i)
     with pytest.raises(InputError, match="mine what"):
         mine()
