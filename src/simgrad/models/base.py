@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, print_spec
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.encoded import Encoded, tokens_of, vectors_of
 from simgrad.models.inputs import ImageKind, Inputs, Scale, TokenizerNeeds
 from simgrad.models.networks.backbones import Backbone
@@ -251,7 +252,9 @@ class RetrievalModel(nn.Module):
         """The formats of other programs that it can be written in, the most usual first."""
         return ("onnx",) if self.embeds else ()
 
-    def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
+    def export(
+        self, format: str, folder: Path, tokenizer: Tokenizer, *, adapter: bool = False
+    ) -> None:
         """Write it for another program; one of `formats`.
 
         `adapter`: the low-rank changes alone, where nothing else was trained.

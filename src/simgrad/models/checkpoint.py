@@ -18,7 +18,7 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, read_json, sha256, write_json
-from simgrad.data.vocabulary import tokenizer_from_json
+from simgrad.data.vocabulary import Tokenizer, tokenizer_from_json
 from simgrad.models.base import Inputs, RetrievalModel, build, models
 from simgrad.models.filling import fill, refuse_misfits
 from simgrad.models.networks.parts import recorded, stored_parts
@@ -39,8 +39,17 @@ class Loaded:
     """
 
     model: RetrievalModel
-    tokenizer: Any
+    tokenizer: Tokenizer | None  # None: it was imported without a vocabulary
     extra: dict[str, Any]
+
+    def require_tokenizer(self, where: str | Path) -> Tokenizer:
+        """What reads captions for it; refused where there is none. `where` it was loaded from."""
+        if self.tokenizer is None:
+            raise InputError(
+                f"{where}: the checkpoint has no vocabulary, so it cannot read captions; import it "
+                "again with --vocabulary."
+            )
+        return self.tokenizer
 
 
 def weights_hash(model: torch.nn.Module) -> str:
@@ -59,7 +68,10 @@ def weights_hash(model: torch.nn.Module) -> str:
 
 
 def save(
-    folder: str | Path, model: RetrievalModel, tokenizer: Any, extra: dict[str, Any] | None = None
+    folder: str | Path,
+    model: RetrievalModel,
+    tokenizer: Tokenizer | None,
+    extra: dict[str, Any] | None = None,
 ) -> None:
     """Write a checkpoint; `extra` is JSON that comes back from `load`.
 

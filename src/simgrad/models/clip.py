@@ -14,6 +14,7 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import refuse_given, setting
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.base import (
     Encoded,
     Inputs,
@@ -178,7 +179,9 @@ class ClipModel(RetrievalModel):
         own = ("open_clip",) if self.body.family == "clip" else ()
         return ("transformers", "sentence-transformers", *own, "onnx")
 
-    def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
+    def export(
+        self, format: str, folder: Path, tokenizer: Tokenizer, *, adapter: bool = False
+    ) -> None:
         if adapter and format == "transformers" and self._only_lora():
             write_adapter(self.body, self.lora, self.config.source, folder)
         elif adapter:

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import refuse_given, setting
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, TokenizerNeeds, models
 from simgrad.models.networks import backbones, parts
 from simgrad.models.networks.backbones import Backbone, backbone
@@ -174,7 +175,9 @@ class TowersModel(RetrievalModel):
         pair = () if exports_as_pair(self) else ("transformers", "sentence-transformers")
         return (*pair, "onnx")
 
-    def export(self, format: str, folder: Path, tokenizer: Any, *, adapter: bool = False) -> None:
+    def export(
+        self, format: str, folder: Path, tokenizer: Tokenizer, *, adapter: bool = False
+    ) -> None:
         if adapter:
             raise InputError(
                 f"model '{self.config}': its projections are new, so a LoRA adapter is not the "

@@ -86,7 +86,7 @@ def retrieve(run: Run, split: Split, captions: Rows, images: Rows, device: str =
     pool = take(split, kept, np.ones(split.num_captions, dtype=bool))
     image_rows = np.flatnonzero(kept)
     caption_rows = np.flatnonzero(kept[split.image_of_caption])
-    source = source_of(pool, loaded.tokenizer, model, place, run.recipe)
+    source = source_of(pool, loaded.require_tokenizer(run.path), model, place, run.recipe)
     encoded = encode_source(model, source)
     ask_captions = np.searchsorted(caption_rows, captions)
     ask_images = np.searchsorted(image_rows, images)

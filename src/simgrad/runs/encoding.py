@@ -13,6 +13,7 @@ from torch import Tensor
 
 from simgrad.data.base import Split
 from simgrad.data.batches import Source, Transform, in_order
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.evaluation.duplicates import first_identical
 from simgrad.evaluation.evaluator import embedding_scores, evaluate_scores
 from simgrad.evaluation.metrics import Metrics
@@ -25,7 +26,7 @@ from simgrad.models.base import Encoded, RetrievalModel
 def evaluate_model(
     model: RetrievalModel,
     split: Split,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     *,
     protocol: str | Protocol = "all",
     recalls: Iterable[int] = HEADLINE_RECALLS,
@@ -75,7 +76,7 @@ def evaluate_encoded(
 def encode_split(
     model: RetrievalModel,
     split: Split,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     *,
     batch: int = 128,
     device: str | torch.device | None = None,

@@ -31,6 +31,7 @@ def export_trained(
     if format not in formats:
         has = f"it can be written as {', '.join(formats)}" if formats else "it has none"
         raise InputError(f"model '{model.config}' cannot be written as {format}: {has}.")
+    tokenizer = loaded.require_tokenizer(source)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: is there already, and not empty; give another --to.")
     if run is not None:
@@ -41,7 +42,7 @@ def export_trained(
     shutil.rmtree(growing, ignore_errors=True)
     growing.mkdir(parents=True)
     try:
-        model.export(format, growing, loaded.tokenizer, adapter=adapter)
+        model.export(format, growing, tokenizer, adapter=adapter)
         if folder.exists():
             folder.rmdir()
         growing.rename(folder)

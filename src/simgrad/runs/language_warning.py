@@ -1,13 +1,12 @@
 """A pretrained text network, and captions in a language that it seems not to know."""
 
-from typing import Any
-
 from simgrad.data.base import Dataset
 from simgrad.data.languages import seems_foreign
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models import RetrievalModel
 
 
-def foreign_captions(model: RetrievalModel, tokenizer: Any, dataset: Dataset) -> str | None:
+def foreign_captions(model: RetrievalModel, tokenizer: Tokenizer, dataset: Dataset) -> str | None:
     """What to tell a person; None where nothing speaks against the captions."""
     if model.config.tokenizer_needs.network is None:  # its words are those of the captions
         return None

@@ -19,6 +19,7 @@ from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source, Tokens
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.transforms import named
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.objectives import objective
 from simgrad.runs.features import cached_features
@@ -40,7 +41,7 @@ class Prepared:
     """What a run works with."""
 
     dataset: Dataset
-    tokenizer: Any
+    tokenizer: Tokenizer
     model: RetrievalModel
     device: torch.device
     train: Source
@@ -114,7 +115,7 @@ def _tokens(split: Split, tokenizer: Any, words: str, kept: dict[Any, Any]) -> T
 
 def _begin(
     recipe: Recipe, dataset: Dataset | None, kept: dict[Any, Any]
-) -> tuple[Dataset, Any, RetrievalModel]:
+) -> tuple[Dataset, Tokenizer, RetrievalModel]:
     """Data, tokenizer and model, refused where they do not go together."""
     dataset, asked = begin_data(recipe, dataset, kept)
     tokenizer, model = first_model(recipe, dataset, kept)
@@ -154,12 +155,12 @@ def opened(recipe: Recipe, kept: dict[Any, Any], given: Dataset | None = None) -
 
 def first_model(
     recipe: Recipe, dataset: Dataset, kept: dict[Any, Any]
-) -> tuple[Any, RetrievalModel]:
+) -> tuple[Tokenizer, RetrievalModel]:
     """The tokenizer, and the model as it is before the first step."""
     if recipe.start_from is not None:
         loaded = load(recipe.start_from)
         require_same_model(recipe, loaded.model.config)
-        return loaded.tokenizer, loaded.model
+        return loaded.require_tokenizer(recipe.start_from), loaded.model
     config = models.parse(recipe.model)
     if not recipe.epochs and not recipe.finetune_epochs and not config.ready:
         raise InputError(
@@ -197,7 +198,7 @@ def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:
     return [c for name in recipe.vocabulary_splits for c in dataset.split(name).captions]
 
 
-def inputs_of(split: Split, tokenizer: Any, config: ModelConfig, recipe: Recipe) -> Inputs:
+def inputs_of(split: Split, tokenizer: Tokenizer, config: ModelConfig, recipe: Recipe) -> Inputs:
     """What the model will be fed: features where there are any, unless it wants pictures."""
     pictures = split.pictures is not None and recipe.features is None
     if split.features is None or (config.reads == "pixels" and pictures):
@@ -238,7 +239,7 @@ _AXES = {"features": 1, "regions": 2}
 
 def source_of(
     split: Split,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     model: RetrievalModel,
     device: torch.device,
     recipe: Recipe,
@@ -280,7 +281,7 @@ def source_of(
 @torch.no_grad()
 def _caption_vectors(
     split: Split,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     model: RetrievalModel,
     device: torch.device,
     most: int | None = None,
@@ -303,7 +304,7 @@ def _caption_vectors(
 
 
 def _frozen(
-    train: Split, tokenizer: Any, model: RetrievalModel, device: torch.device, recipe: Recipe
+    train: Split, tokenizer: Tokenizer, model: RetrievalModel, device: torch.device, recipe: Recipe
 ) -> Source | None:
     """What a network that is trained later makes of the training pictures until then."""
     if not recipe.freeze_epochs and not recipe.finetune_epochs:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simgrad.core.errors import InputError
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.evaluation.evaluator import evaluate_scores
 from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.rerank import evaluate_reranked
@@ -16,7 +17,7 @@ from simgrad.runs.tested import Tested
 
 
 def measure(
-    recipe: Recipe, asked: Tested, model: RetrievalModel, tokenizer: Any, device: Any
+    recipe: Recipe, asked: Tested, model: RetrievalModel, tokenizer: Tokenizer, device: Any
 ) -> Metrics:
     """Metrics of a model by its recipe's protocol."""
     split = asked.split

@@ -21,6 +21,7 @@ from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models import Encoded, Inputs, Loaded, RetrievalModel, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.runs.encoding import encode_source
@@ -51,8 +52,8 @@ class Trained:
         return self.loaded.model
 
     @property
-    def tokenizer(self) -> Any:
-        return self.loaded.tokenizer
+    def tokenizer(self) -> Tokenizer:
+        return self.loaded.require_tokenizer(self.path)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -104,11 +105,7 @@ def open_trained(
         raise InputError(
             f"{path} is a checkpoint without data of its own: name a data set with --data."
         )
-    if loaded.tokenizer is None:
-        raise InputError(
-            f"{path}: the checkpoint has no vocabulary, so it cannot read captions; import it "
-            "again with --vocabulary."
-        )
+    loaded.require_tokenizer(path)
     recipe = Recipe(data=data, features=features, skip=skip)
     return Trained(path, loaded, place, recipe, None, elsewhere)
 
@@ -161,7 +158,7 @@ def open_pretrained(
     elsewhere = {"data": data, "features": features, "skip": skip}
     recipe = Recipe(model=spec, data=data, features=features, skip=skip)
     opened = Trained(Path("."), loaded, place, recipe, None, elsewhere, str(loaded.model.config))
-    told = foreign_captions(loaded.model, loaded.tokenizer, opened.dataset)
+    told = foreign_captions(loaded.model, opened.tokenizer, opened.dataset)
     if told is not None:
         say(told, stderr=True)
     return opened

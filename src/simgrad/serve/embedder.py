@@ -68,11 +68,9 @@ class Embedder:
         open_data: Callable[[], Dataset] | None = None,
     ) -> None:
         self.model: RetrievalModel = loaded.model.to(device).eval()
-        self.tokenizer: Any = loaded.tokenizer
+        self.tokenizer = loaded.require_tokenizer(path)
         self.recipe, self.path, self.device = recipe, path, device
         self._open_data = open_data
-        if self.tokenizer is None:
-            raise InputError(f"{path}: the checkpoint has no tokenizer, so it cannot be searched.")
         # Equal keys, equal embeddings.
         self.key = sha256(
             weights_hash(self.model), str(self.model.config), dumps(self.tokenizer.to_json())

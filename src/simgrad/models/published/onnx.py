@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.encoded import vectors_of
 
 IMAGES, CAPTIONS, READING = "image.onnx", "captions.onnx", "reading.json"
@@ -38,7 +39,7 @@ class _Captions(nn.Module):
         return vectors_of(self.model.encode_captions(tokens, lengths))
 
 
-def write_onnx(model: Any, tokenizer: Any, folder: Path) -> None:
+def write_onnx(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
     """Both halves of a model that embeds, and what they read."""
     try:
         import onnx  # noqa: F401

@@ -5,12 +5,13 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.networks.dual import Dual
 from simgrad.models.networks.open_clip import CONFIG, WEIGHTS, to_open_clip
 from simgrad.models.published.transformers import plain_network, write_processing
 
 
-def write_open_clip(dual: Dual, tokenizer: Any, folder: Path) -> None:
+def write_open_clip(dual: Dual, tokenizer: Tokenizer, folder: Path) -> None:
     """Weights, config and tokenizer."""
     from safetensors.torch import save_file
 

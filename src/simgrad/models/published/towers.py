@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from simgrad.core.files import write_json
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.networks.parts import quiet
 from simgrad.models.networks.zoo import TransformersNetwork
 from simgrad.models.published.transformers import (
@@ -31,7 +32,7 @@ def exports_as_pair(model: Any) -> str:
     return "its projections have a hidden layer" if model.config.hidden else ""
 
 
-def write_pair(model: Any, tokenizer: Any, folder: Path) -> None:
+def write_pair(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
     """Weights, config, processor and tokenizer."""
     import transformers
 
@@ -52,14 +53,14 @@ def write_pair(model: Any, tokenizer: Any, folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def write_pair_modules(model: Any, tokenizer: Any, folder: Path) -> None:
+def write_pair_modules(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
     """The same, with the modules that sentence-transformers runs."""
     require_sentence_transformers()
     write_pair(model, tokenizer, folder)
     add_modules(folder, {"text": {"max_length": model.longest, "truncation": True}})
 
 
-def _write_processing(model: Any, tokenizer: Any, folder: Path) -> None:
+def _write_processing(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
     image, words = model.image, tokenizer.to_json()["tokenizer"]
     kind, *_, smooth = image.transform.split(":") if ":" in image.transform else ("crop", "bicubic")
     mean, std = image.network.mean_std

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.networks.dual import Dual
 from simgrad.models.networks.parts import quiet
 from simgrad.models.networks.processing import Reading
 
 
-def write_transformers(dual: Dual, tokenizer: Any, folder: Path) -> None:
+def write_transformers(dual: Dual, tokenizer: Tokenizer, folder: Path) -> None:
     """Weights, config, processor and tokenizer: `AutoModel.from_pretrained(folder)`."""
     write_network(plain_network(dual.net), folder)
     write_processing(dual.reading, dual.family, tokenizer, folder)
@@ -44,7 +45,7 @@ def write_adapter(dual: Dual, config: Any, source: str | None, folder: Path) -> 
     adapted.save_pretrained(folder)
 
 
-def write_sentence_transformers(dual: Dual, tokenizer: Any, folder: Path) -> None:
+def write_sentence_transformers(dual: Dual, tokenizer: Tokenizer, folder: Path) -> None:
     """The same, with the modules that sentence-transformers runs."""
     require_sentence_transformers()
     write_transformers(dual, tokenizer, folder)
@@ -103,7 +104,7 @@ def plain_network(net: Any) -> Any:
     return fresh.eval()
 
 
-def write_processing(reading: Reading, family: str, tokenizer: Any, folder: Path) -> None:
+def write_processing(reading: Reading, family: str, tokenizer: Tokenizer, folder: Path) -> None:
     """Processor and tokenizer, as they came; those of a model without a folder are made."""
     told = tokenizer.to_json()
     if "tokenizer" not in told:
