@@ -3,6 +3,9 @@
 The public surface is small and loads on first use, so that `import simgrad` is quick.
 """
 
+from functools import partial
+
+from simgrad.core.drawers import register
 from simgrad.core.lazy import lazy
 
 __version__ = "0.2.0"
@@ -32,3 +35,7 @@ __getattr__, __dir__, __all__ = lazy(
         "show": "simgrad.serve.notebook",
     },
 )
+
+# A run and a study are drawn by rooms below theirs.
+for _name in ("plot", "show"):
+    register(_name, partial(__getattr__, _name))

@@ -15,6 +15,7 @@ from typing import Any
 
 import simgrad
 from simgrad.core.derived import read_checked, write_checked
+from simgrad.core.drawers import draw
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back
 from simgrad.core.files import read_json, sha256, write_json
@@ -169,13 +170,11 @@ class Run:
 
     def plot(self) -> Shown:
         """How training went, drawn in a notebook: `simgrad.plot` of this run."""
-        shown: Shown = simgrad.plot(self)
-        return shown
+        return draw("plot", self)
 
     def show(self, query: Any, **options: Any) -> Shown:
         """What it finds for a sentence or a picture: `simgrad.show` of this run."""
-        shown: Shown = simgrad.show(self, query, **options)
-        return shown
+        return draw("show", self, query, **options)
 
     def __repr__(self) -> str:
         status = self.info.get("status")

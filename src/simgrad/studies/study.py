@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-import simgrad
 from simgrad.core.derived import read_checked, write_checked
+from simgrad.core.drawers import draw
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
@@ -121,8 +121,7 @@ class Study:
 
     def plot(self) -> Shown:
         """Who leads, and how training went, drawn in a notebook: `simgrad.plot` of this study."""
-        shown: Shown = simgrad.plot(self)
-        return shown
+        return draw("plot", self)
 
     def __repr__(self) -> str:
         done = sum(run.finished for run in self.runs)
