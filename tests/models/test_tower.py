@@ -34,8 +34,8 @@ class Tiny(nn.Module):
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = backbones.Known(Tiny, 16, "vse++", backbone_weights.Source())
-    monkeypatch.setitem(backbones.KNOWN, "tiny", known)
+    network = backbones.NamedNetwork(Tiny, 16, "vse++", backbone_weights.Source())
+    monkeypatch.setitem(backbones.NETWORKS, "tiny", network)
 
 
 def vsepp(more: str = "") -> RetrievalModel:

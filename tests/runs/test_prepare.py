@@ -61,8 +61,8 @@ class Tiny(nn.Module):
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    known = backbones.Known(Tiny, 20, "vse++", backbone_weights.Source())
-    monkeypatch.setitem(backbones.KNOWN, "tiny", known)
+    network = backbones.NamedNetwork(Tiny, 20, "vse++", backbone_weights.Source())
+    monkeypatch.setitem(backbones.NETWORKS, "tiny", network)
     monkeypatch.setattr(Tiny, "seen", 0)
     monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))
 

@@ -76,7 +76,7 @@ def test_the_embedded_world_needs_no_download(spec: str) -> None:
     assert data == embedded(READS[spec][1], train=50)
     assert features is None
     config = changed.model(changed.rows[0])
-    assert config == config.offline()
+    assert config == config.without_downloads()
     assert getattr(config, "source", None) is None
     assert config.tokenizer_needs.network is None
 
@@ -92,7 +92,7 @@ def test_what_is_on_this_machine_is_kept(tmp_path: Path) -> None:
         f"x-vlm(swin={folder}, bert={folder})",
         f"clip(source={folder})",
     ):
-        assert str(models.parse(spec).offline()) == str(models.parse(spec))
+        assert str(models.parse(spec).without_downloads()) == str(models.parse(spec))
 
 
 def test_wsl_rows_of_goal_s_table_5_get_pictures() -> None:

@@ -99,7 +99,7 @@ class ModelConfig:
         """Whether it trains an image network of its own, which may then be frozen for a while."""
         return False
 
-    def offline(self) -> "ModelConfig":
+    def without_downloads(self) -> "ModelConfig":
         """The same model without those pretrained parts that would have to be fetched."""
         return self
 

@@ -86,7 +86,7 @@ class Clip(ModelConfig):
             return TokenizerNeeds(True)  # pieces of words, so that transformers can read it back
         return TokenizerNeeds(True, ("source", self.source), by_transformers=True)
 
-    def offline(self) -> "Clip":
+    def without_downloads(self) -> "Clip":
         return self if here(self.source) else dataclasses.replace(self, source=None)
 
 

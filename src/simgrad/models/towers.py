@@ -83,7 +83,7 @@ class Towers(ModelConfig):
             trained = "a network that is trained, and both are locked"
             refuse_given(self, ("tower_lr", "layer_decay", "checkpointing"), trained)
 
-    def offline(self) -> "Towers":
+    def without_downloads(self) -> "Towers":
         changed: dict[str, Any] = {}
         if self.text is not None and not (packaged(self.text) or parts.here(self.text)):
             changed["text"] = None

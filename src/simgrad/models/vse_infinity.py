@@ -75,9 +75,9 @@ class VseInfinity(TextSettings):
     def trains_backbone(self) -> bool:
         return self.backbone is not None and self.finetune
 
-    def offline(self) -> "VseInfinity":
+    def without_downloads(self) -> "VseInfinity":
         network = self.backbone is not None and here(self.backbone, self.weights)
-        kept = super().offline()
+        kept = super().without_downloads()
         return dataclasses.replace(kept, backbone=self.backbone if network else None)
 
 

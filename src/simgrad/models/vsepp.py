@@ -87,8 +87,8 @@ class VsePlusPlus(VectorSettings):
     def trains_backbone(self) -> bool:
         return self.finetune
 
-    def offline(self) -> "VsePlusPlus":
-        kept = super().offline()
+    def without_downloads(self) -> "VsePlusPlus":
+        kept = super().without_downloads()
         if not self.finetune or here(self.backbone, self.weights):
             return kept
         return dataclasses.replace(kept, finetune=False)

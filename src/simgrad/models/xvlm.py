@@ -82,7 +82,7 @@ class Xvlm(ModelConfig):
         network = None if self.bert is None else ("bert", self.bert)
         return TokenizerNeeds(True, network, cleaning=caption_cleaning(self.most_words))
 
-    def offline(self) -> "Xvlm":
+    def without_downloads(self) -> "Xvlm":
         return dataclasses.replace(
             self,
             swin=self.swin if here(self.swin) else None,

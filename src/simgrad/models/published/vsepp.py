@@ -3,7 +3,7 @@
 import dataclasses
 
 from simgrad.models.base import Inputs
-from simgrad.models.networks.backbones import KNOWN
+from simgrad.models.networks.backbones import NETWORKS
 from simgrad.models.published.file import Mapped, Part, Published
 from simgrad.models.vsepp import VsePlusPlus
 
@@ -26,7 +26,7 @@ def vsepp(published: Published) -> Mapped:
         return Mapped(config, Inputs("features", (width,), words), state)
     network = str(published.option("cnn_type", "image network"))
     config = dataclasses.replace(config, feature_norm=True)  # it does normalise what it makes
-    if network not in KNOWN:
+    if network not in NETWORKS:
         image.pass_over(r"cnn\..*")
         left_out = f"its {network}: give the model that network's pooled features"
         return Mapped(config, Inputs("features", (width,), words), state, left_out)
