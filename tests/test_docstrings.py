@@ -1,9 +1,11 @@
 """The examples in the docstrings of public names run, and print what they say.
 
-Every name of `simgrad` has one, and every function of its public rooms.
+Every name of `simgrad` has one, and every name of its public rooms.
 """
 
+import ast
 import doctest
+import importlib.util
 import inspect
 import operator
 import os
@@ -22,6 +24,7 @@ from simgrad.studies.plan import plan_from_dict
 NAMES = list(simgrad.__all__)
 ROOMS = [name for name in NAMES if inspect.ismodule(getattr(simgrad, name))]
 IN_ROOMS = [f"{room}.{name}" for room in ROOMS for name in getattr(simgrad, room).__all__]
+BUILDER = Path(__file__).parents[1] / "docs" / "builder"
 GRID = {"recipe": {"epochs": 1}, "grid": {"objective": ["triplet-sh", "nt-xent"]}}
 
 
@@ -43,12 +46,22 @@ def thing_of(name: str) -> Any:
     return inspect.unwrap(operator.attrgetter(name)(simgrad))
 
 
+def text_of(name: str) -> str:
+    """What the reference shows of a name."""
+    spec = importlib.util.spec_from_file_location("pages", BUILDER / "reference_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    text: str = pages.documentation(name.rpartition(".")[2], thing_of(name))
+    return text
+
+
 def run_examples(name: str) -> int:
     """Run the examples of a public name; how many there were. What they declare is forgotten."""
-    thing = thing_of(name)
     torch.manual_seed(0)
     known = {"simgrad": simgrad, "torch": torch}
-    text = inspect.getdoc(thing) or ""
+    text = text_of(name)
     test = doctest.DocTestParser().get_doctest(text, known, name, None, None)
     told: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -67,7 +80,16 @@ def test_examples_run(name: str, place: Path) -> None:
 
 @pytest.mark.parametrize("name", IN_ROOMS)
 def test_examples_in_rooms_run(name: str, place: Path) -> None:
-    if "metric_learning" in (inspect.getdoc(thing_of(name)) or ""):
+    if "metric_learning" in text_of(name):
         pytest.importorskip("pytorch_metric_learning")
-    found = run_examples(name)
-    assert found > 0 or not inspect.isfunction(thing_of(name)), f"simgrad.{name} has no example"
+    assert run_examples(name) > 0, f"simgrad.{name} has no example"
+
+
+def test_no_example_is_left_out() -> None:
+    """What looks like an example in a docstring belongs to a public name, and so is run above."""
+    shown = {text_of(name) for name in (*NAMES, *IN_ROOMS)}
+    for path in Path(inspect.getfile(simgrad)).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                text = ast.get_docstring(node) or ""
+                assert ">>>" not in text or text in shown, f"{path}: {getattr(node, 'name', '')}"

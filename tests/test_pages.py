@@ -20,6 +20,7 @@ from PIL import Image
 import simgrad
 from simgrad.cli.options import complete_flags, registry
 from simgrad.cli.program import COMMANDS
+from simgrad.runs.recipe import read_recipe
 from simgrad.studies.plan import plan_from_dict
 from tests.test_contributing import PAGES as DECLARED_ELSEWHERE
 
@@ -30,6 +31,9 @@ PAGES = {
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         *sorted((ROOT / "docs").glob("*.md")),
+        ROOT / "examples" / "README.md",
+        ROOT / "benchmarks" / "README.md",
+        *sorted((ROOT / "results").rglob("*.md")),
     )
 }
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -47,7 +51,8 @@ def python_blocks(text: str) -> list[str]:
     ]
 
 
-WITH_PYTHON = [name for name, text in PAGES.items() if python_blocks(text)]
+SKETCH = "benchmarks/README.md"  # of a benchmark; its names are given below
+WITH_PYTHON = [name for name, text in PAGES.items() if python_blocks(text) and name != SKETCH]
 GRID = {
     "recipe": {
         "data": "scenes(train=40, val=10, test=10, features=global)",
@@ -123,6 +128,30 @@ def test_code_runs(name: str, place: Path) -> None:
     known = given()
     for number, code in enumerate(python_blocks(PAGES[name]), 1):
         exec(compile(code, f"{name}, block {number}", "exec"), known)
+
+
+def test_the_sketch_of_a_benchmark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    (code,) = python_blocks(PAGES[SKETCH])
+    known: dict[str, Any] = {"ours": lambda: None, "theirs": lambda: sum(range(100)), "least": 0.0}
+    exec(compile(code, SKETCH, "exec"), known)
+    assert [made["name"] for made in known["run"]()] == ["sorting", "sorting / numpy"]
+
+
+@pytest.mark.parametrize("name", ["docs/negatives.md"])
+def test_recipes_are_read(name: str, tmp_path: Path) -> None:
+    """Those of docs/training.md: tests/studies/test_docs.py."""
+    for language, text in FENCE.findall(PAGES[name]):
+        if language == "yaml":
+            (tmp_path / "recipe.yaml").write_text(text, encoding="utf-8")
+            assert read_recipe(tmp_path / "recipe.yaml").positives
+
+
+def test_every_block_of_yaml_is_read_somewhere() -> None:
+    here = {
+        name for name, text in PAGES.items() for kind, _ in FENCE.findall(text) if kind == "yaml"
+    }
+    assert here == {"docs/training.md", "docs/negatives.md"}
 
 
 # -- commands

@@ -36,7 +36,7 @@ _SYMBOLS = {
     "s_n": "sₙ: of the query and a negative n.",
     "s^{-}": "s⁻: of the query and its hardest negative.",
     r"\hat{s}": "ŝ: of a mined negative.",
-    r"\tilde{s}": "s̃: of a mined pair that shares no anchor.",
+    r"\tilde{s}": "s̃: of a mined image with a mined caption.",
     "s_i": "P: the query's positives; sᵢ: its similarity to one of them, sⱼ: to any candidate.",
     " N ": "N: how many negatives there are.",
     r"\sigma": "σ: the logistic sigmoid.",

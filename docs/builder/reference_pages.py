@@ -1,7 +1,10 @@
 """Pages of the Python reference: the public names, from `__all__`."""
 
+import ast
 import inspect
+import itertools
 import re
+import sys
 import types
 from typing import Any
 
@@ -66,8 +69,11 @@ def _room(name: str, module: types.ModuleType) -> str:
 
 
 def _entry(name: str, thing: Any) -> str:
-    if not callable(thing) or not hasattr(thing, "__qualname__"):
-        return f"## {name}\n\n{_line(thing)}"
+    if inspect.ismodule(thing):
+        return f"::: {thing.__name__}\n    options:\n      heading_level: 2\n      members: false"
+    if not hasattr(thing, "__qualname__"):
+        options = "\n      heading_level: 2\n      show_attribute_values: false"
+        return f"::: {_assigned(name, thing)[0]}\n    options:{options}"
     fields = _fields(thing)
     members = "\n      members: false" if fields else ""
     return f"::: {path_of(name, thing)}\n    options:\n      heading_level: 2{members}\n\n{fields}"
@@ -88,6 +94,27 @@ def _fields(thing: Any) -> str:
 def path_of(name: str, thing: Any) -> str:
     """Where it is defined."""
     return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def documentation(name: str, thing: Any) -> str:
+    """What it says of itself: its docstring, or the text below the line that assigns it."""
+    if inspect.ismodule(thing) or hasattr(thing, "__qualname__"):
+        return inspect.getdoc(thing) or ""
+    return _assigned(name, thing)[1]
+
+
+def _assigned(name: str, thing: Any) -> tuple[str, str]:
+    """Where a name that is neither class nor function is assigned, and the text below."""
+    for place, module in sorted(sys.modules.items()):
+        if not place.startswith("simgrad.") or vars(module).get(name) is not thing:
+            continue
+        lines = ast.parse(inspect.getsource(module)).body
+        for line, below in itertools.pairwise(lines):
+            targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", 0)]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                text = getattr(getattr(below, "value", None), "value", None)
+                return f"{place}.{name}", inspect.cleandoc(text) if isinstance(text, str) else ""
+    raise LookupError(f"no module of simgrad assigns {name}")
 
 
 def _line(thing: Any) -> str:

@@ -35,7 +35,16 @@ class PairDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How two objectives differ on a batch."""
+    """How two objectives differ on a batch.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> found = simgrad.analysis.compare("triplet-sh", "nt-xent", S)
+        >>> round(found.overlap["i2t"], 2)  # three quarters of the gradient is on the same pairs
+        0.76
+        >>> found.pairs[0].image, found.pairs[0].caption  # where they differ most
+        (0, 1)
+    """
 
     first: str
     second: str

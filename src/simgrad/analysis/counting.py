@@ -38,7 +38,14 @@ GENERAL = ("contributing", "effective", "hardest_share", "zero_share", "faint_sh
 
 @dataclass(frozen=True)
 class Counts:
-    """What contributes in one direction."""
+    """What contributes in one direction.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> counts = simgrad.cocos("nt-xent", S).i2t
+        >>> round(counts.effective, 2), round(counts.hardest_share, 2)  # about one negative counts
+        (1.22, 0.91)
+    """
 
     queries: int
     candidates: int

@@ -26,7 +26,15 @@ PHASES = ("early", "middle", "late")
 
 @dataclass(frozen=True)
 class TripletField:
-    """Weights of one triplet on a grid; rows are s-, columns s+."""
+    """Weights of one triplet on a grid; rows are s-, columns s+.
+
+    Examples:
+        >>> field = simgrad.analysis.triplet_field("triplet-sh", resolution=3)
+        >>> field.push.tolist()  # rows: s- of 0, 0.5 and 1; columns: s+
+        [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
+        >>> field.balanced
+        True
+    """
 
     objective: str
     s_pos: Array  # (resolution,)
@@ -48,7 +56,13 @@ class TripletField:
 
 @dataclass(frozen=True)
 class PairCurves:
-    """Weights of one pair over its similarity, all else fixed."""
+    """Weights of one pair over its similarity, all else fixed.
+
+    Examples:
+        >>> curves = simgrad.analysis.pair_curves("nt-xent", resolution=3, others=(0.5,))
+        >>> curves.push.round(1).tolist()  # of a negative at 0, 0.5 and 1 beside a positive at 0.5
+        [[0.1, 5.0, 9.9]]
+    """
 
     objective: str
     similarity: Array  # (resolution,)

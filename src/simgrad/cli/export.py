@@ -40,8 +40,8 @@ def export(
     with atomic_write(to / "README.md") as file:
         file.write(model_card(written, trained, push or str(to)))
     files = sorted(path for path in to.rglob("*") if path.is_file())
-    rows = [(str(path.relative_to(to)), f"{path.stat().st_size / 2**20:,.2f}") for path in files]
-    print_table((f"{written.format}, in {to}", "MiB"), rows)
+    rows = [(str(path.relative_to(to)), f"{-(-path.stat().st_size // 2**10):,}") for path in files]
+    print_table((f"{written.format}, in {to}", "KiB"), rows)
     if push is not None:
         say(f"uploaded to {_upload(to, push, private)}")
 

@@ -174,6 +174,8 @@ def summarise(run: Run) -> None:
     _summarise_also(run)
     best = info["best"]
     say(f"best at step {best['step']} of {info['steps']}; {info['seconds']:.0f} s; in {run.path}")
+    if best["step"] == 0 and info["steps"]:
+        say("step 0 is before training: no later step was better on the validation split.")
 
 
 def _summarise_also(run: Run) -> None:

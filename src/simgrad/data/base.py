@@ -26,7 +26,14 @@ Describes = Callable[[Rows, Rows], npt.NDArray[np.bool_]]
 
 
 class Pictures(Protocol):
-    """The pictures of a split, decoded one at a time."""
+    """The pictures of a split, decoded one at a time.
+
+    Examples:
+        >>> train = simgrad.data.open_dataset("scenes(train=8, val=1, test=1)").split("train")
+        >>> pictures = train.pictures
+        >>> len(pictures), pictures.picture(0).size
+        (8, (64, 64))
+    """
 
     def __len__(self) -> int: ...
 
@@ -49,7 +56,14 @@ class Pictures(Protocol):
 
 
 class Features(Protocol):
-    """Precomputed features of a split's images."""
+    """Precomputed features of a split's images.
+
+    Examples:
+        >>> dataset = simgrad.data.open_dataset("scenes(train=8, val=1, test=1, features=global)")
+        >>> features = dataset.split("train").features
+        >>> features.shape, features.rows([0, 3]).shape
+        ((256,), (2, 256))
+    """
 
     def __len__(self) -> int: ...
 

@@ -34,7 +34,16 @@ Transform = Callable[["Image", torch.Generator | None], Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch as tensors."""
+    """One batch as tensors.
+
+    Examples:
+        >>> dataset = simgrad.data.open_dataset("scenes(train=8, val=1, test=1, features=global)")
+        >>> train = dataset.split("train")
+        >>> source = simgrad.data.Source(train, simgrad.data.Vocabulary.build(train.captions))
+        >>> batch = next(source.batches(simgrad.data.Sampler(batch=4).epoch(train, 0)))
+        >>> len(batch.tokens), len(batch.lengths), len(batch.image_of_caption)
+        (4, 4, 4)
+    """
 
     images: Tensor  # (n, ...) pixels or features
     tokens: Tensor  # (m, length) padded with 0; or (m, d), captions that were encoded before

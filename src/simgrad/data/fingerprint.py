@@ -24,7 +24,13 @@ _WORDS = {"names": "the images' names", "spec": "what is generated"}
 
 
 class Fingerprint(str):
-    """The line of text; `parts` has the hash of each part by its name, "train.captions"."""
+    """The line of text; `parts` has the hash of each part by its name, "train.captions".
+
+    Examples:
+        >>> found = simgrad.data.open_dataset("scenes(train=4, val=1, test=1)").fingerprint()
+        >>> list(found.parts)
+        ['train.spec', 'val.spec', 'test.spec']
+    """
 
     __slots__ = ()
 

@@ -44,7 +44,15 @@ class Problem:
 
 @dataclass
 class Log:
-    """Where readers report. `collect`: keep problems instead of raising."""
+    """Where readers report. `collect`: keep problems instead of raising.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> log = simgrad.data.Log(collect=True)
+        >>> log.bad(Path("captions.txt"), "line 3", "no caption behind the picture's name.")
+        >>> str(log.problems[0])
+        "captions.txt, line 3: no caption behind the picture's name."
+    """
 
     collect: bool = False
     root: Path = Path()  # the data's folder: a skip list names files relative to it

@@ -18,7 +18,14 @@ Kind = Literal["pairs", "images", "distinct"]
 
 @dataclass(frozen=True)
 class IndexBatch:
-    """The rows of one batch."""
+    """The rows of one batch.
+
+    Examples:
+        >>> train = simgrad.data.open_dataset("scenes(train=8, val=1, test=1)").split("train")
+        >>> batch = simgrad.data.Sampler("images", batch=2, captions_per_image=2).epoch(train, 0)[0]
+        >>> len(batch.images), len(batch.captions), batch.image_of_caption.tolist()
+        (2, 4, [0, 0, 1, 1])
+    """
 
     images: Rows  # (n,) distinct rows of the split
     captions: Rows  # (m,) rows of the split

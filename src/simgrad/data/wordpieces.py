@@ -15,7 +15,13 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class WordPieces:
-    """Captions as word pieces between [CLS] and [SEP]."""
+    """Captions as word pieces between [CLS] and [SEP].
+
+    Examples:
+        >>> pieces = simgrad.data.WordPieces.build(["a red heart", "a blue star"])
+        >>> pieces.decode(pieces.encode("a red star"))
+        'a red star'
+    """
 
     def __init__(self, inner: "Inner", longest: int | None = None) -> None:
         missing = [word for word in SPECIALS if inner.token_to_id(word) is None]

@@ -90,6 +90,12 @@ class Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric", "simgrad evaluate --metrics")
+"""Every declared metric, ours and yours; `metric` adds one.
+
+Examples:
+    >>> simgrad.evaluation.METRICS["rsum"].description
+    'sum of R@1, R@5 and R@10 of both directions'
+"""
 
 
 def metric(

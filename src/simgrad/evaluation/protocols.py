@@ -113,6 +113,12 @@ PROTOCOLS = {
         Protocol("coco-1k", "test images of COCO", 5000, 5, 5, _TESTALL, _COCO_SPLITS),
     )
 }
+"""The protocols by name: which images and captions are ranked against which.
+
+Examples:
+    >>> print(simgrad.evaluation.PROTOCOLS["coco-1k"])
+    5,000 test images of COCO, 5 captions each, mean over 5 folds of 1,000
+"""
 
 
 def find_protocol(protocol: str | Protocol) -> Protocol:

@@ -22,7 +22,15 @@ Booleans = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Positions:
-    """Where each query's true items stand in its list of all candidates."""
+    """Where each query's true items stand in its list of all candidates.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2]])
+        >>> metrics = simgrad.evaluate_similarities(S, [0, 0, 1])  # captions 0 and 1 are of image 0
+        >>> positions = metrics.ranks.positions["i2t"]
+        >>> positions.places.tolist(), positions.best.tolist()
+        ([1, 2, 3], [1, 3])
+    """
 
     offsets: Integers  # (queries + 1,) query q has places offsets[q] to offsets[q + 1]
     places: Integers  # (true pairs,) rising within a query, from 1

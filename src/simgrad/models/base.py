@@ -67,7 +67,13 @@ class Reranker:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Settings of a declared model; `str()` is the spec that parses back."""
+    """Settings of a declared model; `str()` is the spec that parses back.
+
+    Examples:
+        >>> config = simgrad.models.models.parse("vse++(dimension=64)")
+        >>> str(config), config.reads
+        ('vse++(dimension=64)', 'global')
+    """
 
     name: ClassVar[str]
     # Settings of a version that a laptop can train, where the model has them.
@@ -110,10 +116,26 @@ class ModelConfig:
 
 
 models: Registry[ModelConfig] = Registry("model", "simgrad models")
+"""Every declared model, ours and yours; `models.declare` adds one.
+
+Examples:
+    >>> simgrad.models.models["vse++"].paper
+    'Faghri et al., BMVC 2018'
+    >>> print(simgrad.models.models.parse("vse++(dimension=64, text=gru)"))
+    vse++(dimension=64)
+"""
 
 
 class RetrievalModel(nn.Module):
-    """Images and captions -> similarities."""
+    """Images and captions -> similarities.
+
+    Examples:
+        >>> inputs = simgrad.models.Inputs("features", (1280,), vocabulary_size=100)
+        >>> model = simgrad.models.build("vse++(dimension=16, word_dimension=8)", inputs)
+        >>> tokens, lengths = torch.randint(1, 100, (3, 7)), torch.tensor([7, 5, 4])
+        >>> model(torch.randn(2, 1280), tokens, lengths).shape  # 2 images x 3 captions
+        torch.Size([2, 3])
+    """
 
     embeds = True  # similarities are products of unit vectors
     transform = "vse++"  # how pictures are cut for it, of simgrad.data.transforms

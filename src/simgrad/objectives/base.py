@@ -60,7 +60,17 @@ class Factors(NamedTuple):
 
 
 class Objective(nn.Module):
-    """Base of all objectives: a dataclass of parameters with one method, `rule`."""
+    """Base of all objectives: a dataclass of parameters with one method, `rule`.
+
+    Examples:
+        >>> objective = simgrad.objective("nt-xent(tau=0.05)")
+        >>> isinstance(objective, simgrad.objectives.Objective)
+        True
+        >>> images, texts = torch.randn(4, 8, requires_grad=True), torch.randn(4, 8)
+        >>> objective(images, texts).backward()
+        >>> images.grad.shape
+        torch.Size([4, 8])
+    """
 
     name: ClassVar[str] = ""
     # Half the sum of the directions' means, or the sum over queries. Declared as published; an
@@ -228,3 +238,10 @@ class Objective(nn.Module):
 objectives: Registry[Objective] = Registry(
     "objective", "simgrad objectives", examine=lambda made: made.check_form()
 )
+"""Every declared objective, ours and yours; `declare` adds one.
+
+Examples:
+    >>> for parameter in simgrad.objectives.objectives["triplet-sh"].parameters:
+    ...     print(parameter, "-", parameter.description)
+    margin=0.2 - how much closer than the hardest negative the positive must be
+"""

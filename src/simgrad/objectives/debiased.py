@@ -26,14 +26,20 @@ from simgrad.objectives.pairs import Pairs
 @objectives.declare(
     "debiased-nt-xent",
     paper="Chuang et al., NeurIPS 2020",
-    description="NT-Xent that takes a share of its negatives for positives nobody marked",
+    description="NT-Xent that expects a share of its negatives to be right",
     formula=r"-\log \frac{e^{s^{+}/\tau}}{e^{s^{+}/\tau} + N g},\quad "
     r"g = \max\left(\frac{\frac{1}{N} \sum_{n} e^{s_n/\tau} - \text{prior}\ e^{s^{+}/\tau}}"
     r"{1 - \text{prior}},\ e^{-1/\tau}\right)",
 )
 @dataclass(eq=False, repr=False)
 class DebiasedNTXent(NTXent):
-    """NT-Xent, less what false negatives are expected to add."""
+    """NT-Xent, less what false negatives are expected to add.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> simgrad.objectives.DebiasedNTXent(prior=0.1).weigh(S).i2t[2]
+        tensor([ 0.0089,  1.3183, -1.3272])
+    """
 
     totals: ClassVar[tuple[str, ...]] = ("logsumexp", "count")
 

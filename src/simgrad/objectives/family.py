@@ -33,7 +33,27 @@ __all__ = ["Family", "Vectors", "Verdict"]
 
 
 class Family(Objective):
-    """Base of the objectives that are written elementwise."""
+    """Base of the objectives that are written elementwise.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> @simgrad.objectives.objectives.declare("soft", paper="your own", description="...")
+        ... @dataclass(eq=False, repr=False)
+        ... class Soft(simgrad.objectives.Family):
+        ...     totals = ("sum", "sum")  # over a query's negatives: the cost, and the weight
+        ...     per_pair = immediate = True
+        ...     def known(self, pairs):
+        ...         return (pairs.similarity,)
+        ...     def terms(self, s, own):
+        ...         return torch.nn.functional.softplus(s - own), self.push(s, own)
+        ...     def judge(self, totals, pairs):
+        ...         return simgrad.objectives.Verdict(pairs.per_query(totals[0]), -totals[1])
+        ...     def push(self, s, own):
+        ...         return (s - own).sigmoid()
+        ...
+        >>> simgrad.objective("soft").weigh(torch.tensor([[0.5, 0.5], [0.1, 0.9]])).i2t[0]
+        tensor([-0.5000,  0.5000])
+    """
 
     totals: ClassVar[tuple[str, ...]] = ()  # the kind of each of the terms
     per_pair: ClassVar[bool] = False  # totals belong to pairs: each sees its query's negatives

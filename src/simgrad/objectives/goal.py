@@ -74,12 +74,23 @@ class Relative(NamedTuple):
 @objectives.declare(
     "goal",
     paper="Xuan & Chen, WACV 2023",
-    description="weighs the hardest triplet by T(s+, s-) and its two pairs by P+ and P-",
+    description="weighs the hardest triplet by two factors of your choice, T and P",
     formula=_FORMULA,
 )
 @dataclass(eq=False, repr=False)
 class Goal(Family):
-    """One cell of the table of triplet weights x pair weights."""
+    """One cell of the table of triplet weights x pair weights.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> simgrad.objectives.Goal(triplet="con", pair="sig").weigh(S).i2t[2]
+        tensor([ 0.0000,  0.7311, -0.5000])
+        >>> def mine(own, other):  # a triplet weight of your own
+        ...     return (other - own).sigmoid()
+        ...
+        >>> simgrad.objectives.Goal(triplet=mine, pair="lin").weigh(S).i2t[2]
+        tensor([ 0.0000,  0.3150, -0.2625])
+    """
 
     sparse = True
 
@@ -303,15 +314,33 @@ def _prefix_sums(values: Tensor) -> Tensor:
 
 
 for _name, _triplet, _pair, _paper, _line in (
-    ("circle", "cir", "lin", "Sun et al., CVPR 2020", "GOAL's cell (cir, lin): Circle loss"),
-    ("binomial-deviance", "con", "sig", "Yi et al., ICPR 2014", "GOAL's cell (con, sig)"),
-    ("multi-similarity", "con", "sig-ms", "Wang et al., CVPR 2019", "GOAL's cell (con, sig-ms)"),
+    (
+        "circle",
+        "cir",
+        "lin",
+        "Sun et al., CVPR 2020",
+        "weighs the hardest triplet by how far its pairs are from 1 and 0: goal (cir, lin)",
+    ),
+    (
+        "binomial-deviance",
+        "con",
+        "sig",
+        "Yi et al., ICPR 2014",
+        "weighs each pair of the hardest triplet by a sigmoid of its similarity: goal (con, sig)",
+    ),
+    (
+        "multi-similarity",
+        "con",
+        "sig-ms",
+        "Wang et al., CVPR 2019",
+        "binomial-deviance that also compares a pair with others of the batch: goal (con, sig-ms)",
+    ),
     (
         "nca",
         "nca",
         "con",
         "Goldberger et al., NIPS 2004",
-        "GOAL's cell (nca, con): two-way softmax",
+        "a softmax between the positive and the hardest negative: goal (nca, con)",
     ),
 ):
     objectives.alias(_name, "goal", paper=_paper, description=_line, triplet=_triplet, pair=_pair)

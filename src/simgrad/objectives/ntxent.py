@@ -30,7 +30,13 @@ _LARGEST_SCALE = 100.0
 )
 @dataclass(eq=False, repr=False)
 class NTXent(Family):
-    """Every negative counts, by its softmax probability."""
+    """Every negative counts, by its softmax probability.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> simgrad.objectives.NTXent(tau=0.1).weigh(S).i2t[2]  # the closer a negative, the harder
+        tensor([ 0.0082,  1.2125, -1.2206])
+    """
 
     mean = True
     totals: ClassVar[tuple[str, ...]] = ("logsumexp",)

@@ -82,12 +82,21 @@ class _Offline(Family):
 @objectives.declare(
     "off-tri",
     paper=_PAPER,
-    description="adds one mined negative per query to the hardest of the batch",
+    description="adds one negative mined from the training set to the hardest of the batch",
     formula=_ONLINE + r" + " + _MINED,
 )
 @dataclass(eq=False, repr=False)
 class OffTri(_Offline):
-    """Online hardest negative plus a mined one."""
+    """Online hardest negative plus a mined one.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> mined = torch.tensor([0.7, 0.2, 0.3]), torch.tensor([0.6, 0.1, 0.4])  # caption, image
+        >>> pairs = torch.tensor([0.2, 0.2, 0.6]), torch.tensor([0.1, 0.1, 0.1])
+        >>> offline = simgrad.objectives.Offline(*mined, *pairs)
+        >>> simgrad.objectives.OffTri(offline=0.3).weigh(S, offline=offline).offline.caption
+        tensor([1., 0., 1.])
+    """
 
     drawn_for_each = 1
 
@@ -95,24 +104,42 @@ class OffTri(_Offline):
 @objectives.declare(
     "off-quin",
     paper=_PAPER,
-    description="adds a mined negative and a mined pair that shares no anchor",
+    description="off-tri, and a mined image beside a mined caption",
     formula=_ONLINE + r" + " + _MINED + r" + " + _UNANCHORED,
 )
 @dataclass(eq=False, repr=False)
 class OffQuin(_Offline):
-    """Online hardest negative, a mined one, and a mined pair."""
+    """Online hardest negative, a mined one, and a mined pair.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> mined = torch.tensor([0.7, 0.2, 0.3]), torch.tensor([0.6, 0.1, 0.4])  # caption, image
+        >>> pairs = torch.tensor([0.2, 0.2, 0.6]), torch.tensor([0.1, 0.1, 0.1])
+        >>> offline = simgrad.objectives.Offline(*mined, *pairs)
+        >>> simgrad.objectives.OffQuin(offline=0.3).weigh(S, offline=offline).offline.pair
+        tensor([0., 0., 1.])
+    """
 
 
 @objectives.declare(
     "adap-off-quin",
     paper=_PAPER,
-    description="off-quin, the online part weighed by how the mined negative compares with it",
+    description="off-quin that leans on the batch where its negative is harder than the mined one",
     formula=r"w\," + _ONLINE + r" + " + _MINED + r" + " + _UNANCHORED + r",\quad "
     r"w = \beta - \frac{\hat{s} - \max_{n} s_n}{\alpha}",
 )
 @dataclass(eq=False, repr=False)
 class AdapOffQuin(_Offline):
-    """The online term grows where the mined negative is less similar than the online one."""
+    """The online term grows where the mined negative is less similar than the online one.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> mined = torch.tensor([0.7, 0.2, 0.3]), torch.tensor([0.6, 0.1, 0.4])  # caption, image
+        >>> pairs = torch.tensor([0.2, 0.2, 0.6]), torch.tensor([0.1, 0.1, 0.1])
+        >>> offline = simgrad.objectives.Offline(*mined, *pairs)
+        >>> simgrad.objectives.AdapOffQuin().weigh(S, offline=offline).i2t[2]  # off-quin: 0, 1, -2
+        tensor([ 0.0000,  3.5000, -3.5000])
+    """
 
     alpha: float = setting(
         0.3,

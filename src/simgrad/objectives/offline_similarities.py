@@ -14,6 +14,14 @@ class Offline(NamedTuple):
     """Four similarities per pair from outside the batch (AOQ); pair k is caption k of the batch.
 
     With I, T the pair, T̂ and Î its mined caption and image, Ĩ the image of T̂, T̃ a caption of Î.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> mined = torch.tensor([0.7, 0.2, 0.3]), torch.tensor([0.6, 0.1, 0.4])  # caption, image
+        >>> pairs = torch.tensor([0.2, 0.2, 0.6]), torch.tensor([0.1, 0.1, 0.1])
+        >>> offline = simgrad.objectives.Offline(*mined, *pairs)
+        >>> simgrad.objective("off-quin").on(S, offline=offline)
+        tensor(0.8000)
     """
 
     caption: Tensor  # S(I, T̂)

@@ -11,7 +11,16 @@ from simgrad.core import gpu
 
 @dataclass(frozen=True)
 class Pairs:
-    """The positive pairs of the queries a rule sees, sorted by query."""
+    """The positive pairs of the queries a rule sees, sorted by query.
+
+    Examples:
+        >>> @simgrad.objectives.declare("pull-only", description="pulls, never pushes")
+        ... def pull_only(similarities, positives, pairs):
+        ...     return pairs.per_query(1 - pairs.similarity), -1.0 * positives
+        ...
+        >>> simgrad.objective("pull-only").on(torch.tensor([[0.9, 0.8], [0.1, 0.7]]))
+        tensor(0.8000)
+    """
 
     query: Tensor  # (pairs,) row in the similarities
     candidate: Tensor  # (pairs,)

@@ -118,6 +118,13 @@ class Positives:
 
     `present` marks the images that are really there: a batch padded to a fixed number of rows
     (as a captured CUDA graph needs it) has rows that are neither queries nor candidates.
+
+    Examples:
+        >>> cpu, image_of_caption = torch.device("cpu"), torch.tensor([0, 0, 1])
+        >>> positives = simgrad.objectives.Positives.read(image_of_caption, 2, 3, cpu)
+        >>> positives.i2t.mask()
+        tensor([[ True,  True, False],
+                [False, False,  True]])
     """
 
     i2t: Side

@@ -27,7 +27,16 @@ from simgrad.objectives.pairs import Pairs
 )
 @dataclass(eq=False, repr=False)
 class SigLIP(Family):
-    """Every pair counts by itself."""
+    """Every pair counts by itself.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> objective = simgrad.objectives.SigLIP()
+        >>> objective.weigh(S).i2t[2]
+        tensor([ 2.0566e-04,  2.9977e-02, -1.6555e+00])
+        >>> [name for name, _ in objective.named_parameters()]  # for the optimiser
+        ['log_scale', 'bias']
+    """
 
     mean = True
     totals = ("sum", "sum")

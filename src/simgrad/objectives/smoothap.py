@@ -29,7 +29,13 @@ from simgrad.objectives.pairs import Pairs
 )
 @dataclass(eq=False, repr=False)
 class SmoothAP(Family):
-    """Negatives whose similarity is within a few tau of a positive's count."""
+    """Negatives whose similarity is within a few tau of a positive's count.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> simgrad.objectives.SmoothAP(tau=0.1).weigh(S).i2t[2]
+        tensor([ 0.0096,  0.1071, -0.1167])
+    """
 
     mean = True
     totals = ("sum", "sum")

@@ -24,7 +24,15 @@ from simgrad.objectives.pairs import Pairs
 )
 @dataclass(eq=False, repr=False)
 class Triplet(Family):
-    """Every negative within the margin counts, with weight 1."""
+    """Every negative within the margin counts, with weight 1.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> simgrad.objectives.Triplet(margin=0.7).weigh(S).i2t  # minus: pulled; plus: pushed
+        tensor([[-1.,  1.,  0.],
+                [ 1., -2.,  1.],
+                [ 1.,  1., -2.]])
+    """
 
     totals = ("sum", "count")
     per_pair = True  # one triplet per (pair, negative)
@@ -59,7 +67,15 @@ class Triplet(Family):
 )
 @dataclass(eq=False, repr=False)
 class TripletSH(Family):
-    """The hardest negative of the batch counts, with weight 1."""
+    """The hardest negative of the batch counts, with weight 1.
+
+    Examples:
+        >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
+        >>> simgrad.objectives.TripletSH(margin=0.7).weigh(S).i2t  # minus: pulled; plus: pushed
+        tensor([[-1.,  1.,  0.],
+                [ 1., -1.,  0.],
+                [ 0.,  1., -1.]])
+    """
 
     totals = ("max",)
     sparse = True

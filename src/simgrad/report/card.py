@@ -95,10 +95,11 @@ def _training(run: Run) -> str:
     rows = "\n".join(f"| {k} | {v} |" for k, v in changed.items())
     data = info.get("dataset", {}).get("name", recipe.data)
     best, steps = info.get("best", {}).get("step"), info.get("steps")
-    return (
-        f"## Training\n\nData: {data}. The best of {steps} steps on the validation split, step "
-        f"{best}, is what is here.\n\n| setting | value |\n|---|---|\n{rows}"
-    )
+    kept = f"These weights are of step {best} of {steps}, the best on the validation split."
+    if best == 0:
+        kept = f"These are the weights before training: none of {steps} steps was better on the "
+        kept += "validation split."
+    return f"## Training\n\nData: {data}. {kept}\n\n| setting | value |\n|---|---|\n{rows}"
 
 
 def _metrics(run: Run) -> str:

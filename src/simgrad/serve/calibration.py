@@ -123,7 +123,7 @@ def calibrate(
     if not features:
         raise InputError(
             f"{queries} validation queries among {candidates} candidates are too few to learn "
-            "from how sure a hit is."
+            "how often a hit is right."
         )
     x, y, w = np.concatenate(features), np.concatenate(labels), np.concatenate(weights)
     slopes, bias = _logistic(x, y.astype(np.float64), w * len(w) / w.sum())

@@ -182,7 +182,7 @@ class Searcher:
             return []
         calibration = self.sureness.of(kind)
         if calibration is None:
-            notes.append(f"how sure these are is not known: {self.sureness.why_not}")
+            notes.append(f"no probabilities: {self.sureness.why_not}")
             return []
         if calibration.far_from(len(gallery)):
             notes.append(

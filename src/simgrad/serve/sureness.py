@@ -37,7 +37,7 @@ class Sureness:
 def sureness_of(embedder: Embedder, dataset: Dataset | None, fingerprint: str) -> Sureness:
     """Learned from the validation split, or read where it was learned before."""
     if dataset is None or VALIDATION not in dataset.splits:
-        return Sureness(why_not="there is no validation split to learn from how sure a hit is")
+        return Sureness(why_not="there is no validation split to learn from")
     path = place_of(embedder) / f"sureness-{fingerprint[:16]}.json"
     made_from = {"weights": embedder.key, "data": fingerprint, "format": _FORMAT}
     ready = _ready(path, made_from)

@@ -2,6 +2,10 @@
 
 Imported in the order from general to particular, because the last is asked first. `list` comes
 after `pairs`: a folder with both has a list for a reason.
+
+Examples:
+    >>> simgrad.data.layouts.layouts["pairs"].description
+    'IMAGE.jpg + IMAGE.txt, a caption per line'
 """
 
 from simgrad.data.layouts import (  # noqa: I001  # the order decides

@@ -29,7 +29,13 @@ _MOST = 1000  # entries of a folder that are looked at to say what is in it
 
 
 class Layout:
-    """How images, captions and their pairing lie on disk, or come about without a file."""
+    """How images, captions and their pairing lie on disk, or come about without a file.
+
+    Examples:
+        >>> layout = simgrad.data.layouts.layouts.parse("captions(image=photo)")
+        >>> isinstance(layout, simgrad.data.Layout)
+        True
+    """
 
     name: ClassVar[str]
 

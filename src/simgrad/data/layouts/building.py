@@ -130,7 +130,16 @@ class Growing:
 
 @dataclass
 class Growth:
-    """A data set while it is being read."""
+    """A data set while it is being read.
+
+    Examples:
+        >>> growth = simgrad.data.Growth("holiday")
+        >>> train = growth.split("train")
+        >>> train.caption(train.image("beach.jpg"), "two people on a beach")
+        >>> growth.build({}, published=False)
+        <Dataset holiday, layout
+          train: 1 images, 1 captions>
+    """
 
     name: str
     splits: dict[str, Growing] = field(default_factory=dict)

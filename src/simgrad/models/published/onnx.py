@@ -6,6 +6,10 @@ Both are of unit length, so a similarity is a product. reading.json says how pic
 holds the tokenizer.
 """
 
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +78,22 @@ def write_onnx(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
     )
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporter says of packages that no model here needs, and of its own code."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
 def _write(half: Any, example: tuple[Tensor, ...], names: list[str], free: Any, path: Path) -> None:
-    with torch.no_grad():
+    with torch.no_grad(), _quiet():
         program = torch.onnx.export(
             half.eval(),
             example,

@@ -12,7 +12,13 @@ KINDS = ("sum", "count", "logsumexp", "max")  # how terms are summed up over a q
 
 
 class Verdict(NamedTuple):
-    """What some queries come to, once the totals of all their negatives are known."""
+    """What some queries come to, once the totals of all their negatives are known.
+
+    Examples:
+        >>> own, push = torch.tensor([0.5, 0.25]), torch.tensor([0.1, 0.2])
+        >>> simgrad.objectives.Verdict(values=1 - own, on_positive=-push).values
+        tensor([0.5000, 0.7500])
+    """
 
     values: Tensor  # (queries,)
     on_positive: Tensor  # (pairs,) weights
