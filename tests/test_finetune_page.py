@@ -17,7 +17,7 @@ def test_the_pages_commands_run(tmp_path: Path, capsys: Any, monkeypatch: Any) -
     text = PAGE.read_text(encoding="utf-8")
     block = re.search(r"```\n(simgrad .*?)```", text, re.DOTALL)
     assert block is not None
-    lines = block[1].strip().splitlines()
+    lines = block[1].replace("\\\n", " ").strip().splitlines()
     assert len(lines) == 9
     clip_folder(tmp_path / "CLIP")
     monkeypatch.chdir(tmp_path)

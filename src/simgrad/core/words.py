@@ -64,6 +64,29 @@ MEANINGS = {
     "layout": "how a data set is stored in files; simgrad recognises those in common use",
     "scenes": "drawn scenes with captions that come with simgrad, for trials without a download",
     "lab page": "the page in the browser that `simgrad serve` opens",
+    "embedding": "the vector that a model makes of an image or a caption",
+    "weight": (
+        "how strongly an objective pulls a pair together (below 0) or pushes it apart (above 0): "
+        "the derivative of the loss by the pair's similarity"
+    ),
+    "margin": "how much more similar than a negative the positive has to be",
+    "temperature (tau)": (
+        "divides the similarities in a softmax; the smaller, the fewer negatives count"
+    ),
+    "clip": "the largest length of a gradient; a longer one is shortened to it",
+    "recipe": "a file with everything that determines one run: data, model, objective, schedule",
+    "run": "one training with one seed, and its folder",
+    "study": "many runs, of several settings and seeds, with one table",
+    "checkpoint": "the stored weights of a model, with all that is needed to use it",
+    "features": "vectors that a fixed image network made of the pictures, computed once",
+    "tower": "one of the two networks of a model: for images, or for captions",
+    "zero-shot": "a pretrained model as it is, without training on these data",
+    "LoRA": "small low-rank changes of a pretrained network, which itself stays as it is",
+    "WiSE-FT": "a mixture of pretrained and fine-tuned weights",
+    "protocol": "which images and captions are ranked against which",
+    "Holm's correction": (
+        "makes p larger if several comparisons are made, since one may look clear by chance"
+    ),
 }
 
 
