@@ -1,12 +1,14 @@
 """Make the pictures of README and docs anew: `python docs/pictures.py STUDY`.
 
 STUDY is a finished study, such as `simgrad demo` leaves. Needs Chromium and its driver, and
-Selenium: `apt-get install chromium chromium-driver && pip install selenium`.
+Selenium: `apt-get install chromium chromium-driver && pip install selenium`. Pictures of kept
+results (`ELSEWHERE`) are drawn by scripts of their own, which this one calls.
 """
 
 import base64
 import io
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,7 +31,13 @@ from simgrad.serve.lab import Lab
 from simgrad.serve.server import listen, server
 from simgrad.studies.study import Study
 
-IMAGES = Path(__file__).parent / "images"
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+ELSEWHERE = (
+    ("docs/builder/rooms.py",),
+    ("benchmarks/scale.py", "--picture"),
+    ("results/flickr8k/pictures.py",),
+)
 WIDTH = 1240
 SIDE_BY_SIDE = ("nt-xent, seed 0", "triplet-sh, seed 0")
 
@@ -90,6 +98,8 @@ def main(study: Path) -> None:
     for name, figure in diagrams(study).items():
         print(save_figure(figure, IMAGES / name))
     montage(str(IMAGES / "scenes.png"))
+    for script, *options in ELSEWHERE:
+        subprocess.run([sys.executable, ROOT / script, *options], check=True, cwd=ROOT)
 
 
 def diagrams(study: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Data: every layout of the field read into one shape, vocabularies, and batches.
+"""Data: data sets in any common layout, vocabularies, and batches.
 
 Examples:
     >>> dataset = simgrad.data.open_dataset("scenes(train=40, val=10, test=10)")  # or a folder

@@ -24,7 +24,7 @@ _WORDS = {"names": "the images' names", "spec": "what is generated"}
 
 
 class Fingerprint(str):
-    """The line of text; `parts` has the hash of each part by its name, "train.captions".
+    """What a data set holds, as one line of hashes; `parts` has them by name, "train.captions".
 
     Examples:
         >>> found = simgrad.data.open_dataset("scenes(train=4, val=1, test=1)").fingerprint()
@@ -82,8 +82,8 @@ def _texts(texts: Iterable[str]) -> str:
 def difference(before: str, now: str) -> list[str]:
     """What differs between two fingerprints, in words: "captions of train". Empty: nothing.
 
-    Pictures that only one of them has do not count where both have features: who has computed
-    features may put the pictures away.
+    Pictures that only one of them has do not count where both have features: you may delete the
+    pictures once you have features.
 
     Examples:
         >>> first = simgrad.data.open_dataset("scenes(train=4, val=1, test=1)").fingerprint()

@@ -44,7 +44,7 @@ class Problem:
 
 @dataclass
 class Log:
-    """Where readers report. `collect`: keep problems instead of raising.
+    """Where a layout reports damaged records. `collect`: keep them instead of raising.
 
     Examples:
         >>> from pathlib import Path

@@ -18,7 +18,7 @@ Kind = Literal["pairs", "images", "distinct"]
 
 @dataclass(frozen=True)
 class IndexBatch:
-    """The rows of one batch.
+    """Which rows of a split make one batch.
 
     Examples:
         >>> train = simgrad.data.open_dataset("scenes(train=8, val=1, test=1)").split("train")

@@ -1,7 +1,7 @@
 """Evaluation: ranks, metrics and protocols of the field, exact, with uncertainty.
 
 `evaluate`, `evaluate_similarities` and `rank_blocks` are for models of any origin, `compare` for
-what they return; the modules beside them hold one idea each. This room knows arrays alone.
+what they return. All of it works on arrays; no model or run folder is needed.
 
 Examples:
     >>> metrics = simgrad.evaluate(torch.eye(3), torch.eye(3), [0, 1, 2])

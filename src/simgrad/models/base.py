@@ -307,7 +307,7 @@ class RetrievalModel(nn.Module):
 
 
 def build(spec: str | ModelConfig, inputs: Inputs) -> RetrievalModel:
-    """`build("vse++(dimension=256)", Inputs("features", (1280,), 3388))`
+    """The model that a spec names, untrained or as its pretrained parts are, for these inputs.
 
     Examples:
         >>> inputs = simgrad.models.Inputs("features", (1280,), vocabulary_size=100)

@@ -35,8 +35,10 @@ def distributed(
     *,
     check: bool = False,
 ) -> "Distributed":
-    """The objective of a batch that lies on several processes; None: on all there are.
+    """An objective over one batch that is spread over several processes; each passes its share.
 
+    `group`: the processes; all of them if not given. `gradients`: "mean" for loops that average
+    gradients (DDP, FSDP), "sum" for those that add them.
     `check`: compare the first batch, if it is small, with one process that sees all of it.
 
     Examples:

@@ -130,7 +130,7 @@ class OffQuin(_Offline):
 )
 @dataclass(eq=False, repr=False)
 class AdapOffQuin(_Offline):
-    """The online term grows where the mined negative is less similar than the online one.
+    """Off-quin with more weight on the batch where its negative is harder than the mined one.
 
     Examples:
         >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])

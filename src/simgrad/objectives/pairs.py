@@ -11,7 +11,7 @@ from simgrad.core import gpu
 
 @dataclass(frozen=True)
 class Pairs:
-    """The positive pairs of the queries a rule sees, sorted by query.
+    """The positive pairs that a rule is given, sorted by query.
 
     Examples:
         >>> @simgrad.objectives.declare("pull-only", description="pulls, never pushes")

@@ -114,7 +114,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Positives:
-    """Positive pairs of a batch, from both directions.
+    """Which captions belong to which images in a batch, from both directions.
 
     `present` marks the images that are really there: a batch padded to a fixed number of rows
     (as a captured CUDA graph needs it) has rows that are neither queries nor candidates.

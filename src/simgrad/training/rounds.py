@@ -35,7 +35,7 @@ def train(
         recipe: what to do, or the YAML file that says it.
         folder: where the run is kept.
         dataset: an opened data set, used instead of the one that the recipe names.
-        quiet: show nothing meanwhile.
+        quiet: print nothing.
         stop_after: stop the run after this many seconds, ready to be resumed; two rounds share
             them.
         shared: what runs side by side in one process have read, kept for the others.

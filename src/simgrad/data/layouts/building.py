@@ -130,7 +130,7 @@ class Growing:
 
 @dataclass
 class Growth:
-    """A data set while it is being read.
+    """Collects images and captions while a layout is read; `finish` makes the data set of them.
 
     Examples:
         >>> growth = simgrad.data.Growth("holiday")

@@ -12,7 +12,7 @@ KINDS = ("sum", "count", "logsumexp", "max")  # how terms are summed up over a q
 
 
 class Verdict(NamedTuple):
-    """What some queries come to, once the totals of all their negatives are known.
+    """What `judge` of a family returns: values, weights on positives, and what `push` needs.
 
     Examples:
         >>> own, push = torch.tensor([0.5, 0.25]), torch.tensor([0.1, 0.2])
