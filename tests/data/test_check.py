@@ -10,7 +10,8 @@ import pytest
 
 from simgrad.cli.program import main
 from simgrad.core.errors import InputError
-from simgrad.data import open_dataset
+from simgrad.data import Split, open_dataset
+from simgrad.data.check import portrait, shared_captions
 from simgrad.data.layouts import layouts
 
 from . import layout_writers as write
@@ -107,6 +108,7 @@ def test_missing_pictures_come_first_and_repeats_are_counted(
     assert run(str(folder)) == 0
     out = capsys.readouterr().out
     assert "repeat another of their image: 1 in train" in out
+    assert "more than one image" not in out
     assert "problems    7 (1 missing pictures first)" in out
     assert "--fix" in out
 
@@ -248,3 +250,32 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert "flickr8k" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_captions_of_several_images_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """By a slow loop; letters and spaces do not count."""
+    captions = ["A dog.", "a  dog.", "a cat.", "a cat.", "A  Dog.", "a hen."]
+    owner = np.array([0, 0, 1, 1, 2, 2])
+    split = Split("made", "train", captions, owner, ["0", "1", "2"])
+    plain = [" ".join(caption.lower().split()) for caption in captions]
+    slow = sum(
+        any(a == b and owner[i] != owner[j] for j, b in enumerate(plain))
+        for i, a in enumerate(plain)
+    )
+    assert shared_captions(split) == slow == 3
+    assert run("scenes(train=300, val=2, test=2)") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    number = shared_captions(open_dataset("scenes(train=300, val=2, test=2)").split("train"))
+    assert number > 0
+    assert f"stand on more than one image: {number} in train" in out
+
+
+def test_a_look_at_the_data_says_what_to_expect() -> None:
+    def told(images: int, shared: int) -> str:
+        owner = np.arange(images)
+        texts, names = [f"thing {i}" for i in owner], [f"{i}" for i in owner]
+        return " ".join(portrait(Split("made", "train", texts, owner, names), shared))
+
+    assert told(5000, 10) == ""
+    assert told(300, 0).startswith("300 training images are few")
+    assert told(5000, 600).startswith("12% of the training captions stand on more than one image")

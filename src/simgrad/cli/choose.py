@@ -23,7 +23,7 @@ from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write, lock
 from simgrad.data.base import Dataset
-from simgrad.data.check import check
+from simgrad.data.check import check, portrait
 from simgrad.data.opening import EMBEDDED, absolute, embedded, open_dataset
 from simgrad.models import models
 from simgrad.objectives import objective
@@ -210,7 +210,10 @@ def _look(data: str, features: str | None, skip: str | None) -> Dataset:
         )
     for name in _SPLITS:
         say(f"{name}: {dataset.splits[name].summary()}", stderr=True)
-    problems = check(dataset).problems
+    found = check(dataset)
+    for line in portrait(dataset.splits["train"], found.shared["train"]):
+        say(line, stderr=True)
+    problems = found.problems
     if problems:
         say(
             f"{len(problems):,} problems, the first: {problems[0]}",

@@ -144,6 +144,7 @@ def summary(dataset: Dataset, found: Found) -> dict[str, Any]:
         "splits": {name: _describe(split) for name, split in dataset.splits.items()},
         "pictures": _sizes(found),
         "repeated_captions": found.repeated,
+        "shared_captions": found.shared,
         "problems": [
             {"file": p.file, "place": p.place, "what": p.what, "split": p.split}
             for p in found.problems
@@ -222,6 +223,12 @@ def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
     repeated = ", ".join(f"{n:,} in {split}" for split, n in found.repeated.items() if n)
     if repeated:
         out.print(f"note        captions that repeat another of their image: {repeated}")
+    shared = ", ".join(f"{n:,} in {split}" for split, n in found.shared.items() if n)
+    if shared:
+        out.print(
+            f"note        captions that stand on more than one image: {shared}; in a batch they "
+            "are false negatives (docs/negatives.md)"
+        )
     _print_problems(found.problems, everything, path)
 
 
