@@ -1,7 +1,7 @@
 """The objectives and the batches that every test of this folder walks.
 
-Objectives come from the registry, so a new declaration is tested at once, plus one declared here
-as a user would.
+Objectives come from the registry, so a new declaration is tested at once, plus two declared here
+as a user would: one by a rule on whole rows, one in pieces.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simgrad.objectives import Offline, declare, objective, objectives
+from simgrad.objectives import Family, Offline, Verdict, declare, objective, objectives, setting
 from simgrad.objectives.base import Objective
 from simgrad.objectives.goal import PAIR_WEIGHTS, TRIPLET_WEIGHTS
 
@@ -50,11 +50,35 @@ def _squares():  # type: ignore[no-untyped-def]
 Squares = _squares()
 
 
+@objectives.declare("test-pieces", paper="", description="pushes what is near")
+@dataclass(eq=False, repr=False)
+class Pieces(Family):
+    """Declared in pieces; taken out of the registry again."""
+
+    mean = True
+    totals = ("sum", "logsumexp")
+    power: float = setting(2.0, "how steep")
+
+    def terms(self, s):  # type: ignore[no-untyped-def]
+        return torch.relu(s + 0.5) * torch.relu(s + 0.5), self.power * s
+
+    def judge(self, totals, pairs):  # type: ignore[no-untyped-def]
+        total = totals[1].clamp(min=-1e4)  # of a query without negatives it is -inf
+        values = totals[0] + total - pairs.per_query(pairs.similarity)
+        return Verdict(values, -torch.ones_like(pairs.similarity), (total,))
+
+    def push(self, s, total):  # type: ignore[no-untyped-def]
+        return 2 * torch.relu(s + 0.5) + self.power * torch.exp(self.power * s - total)
+
+
+del objectives._declared["test-pieces"]
+
+
 def everything() -> list[Objective]:
-    """Every declared objective at its defaults, the variants, and one of a user's own."""
+    """Every declared objective at its defaults, the variants, and two of a user's own."""
     specs = [*(d.name for d in objectives), *VARIANTS]
     distinct = {str(o): o for o in map(objective, specs)}
-    return [*distinct.values(), Squares(power=3.0)]
+    return [*distinct.values(), Squares(power=3.0), Pieces(power=3.0)]
 
 
 def names(objectives_: list[Objective]) -> list[str]:

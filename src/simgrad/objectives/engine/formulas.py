@@ -33,6 +33,14 @@ def log_sum_exp(s, axis: tl.constexpr):
 
 
 @triton.jit
+def log_of_sums(largest, total):
+    """Of columns of (number, sum) that stand for exp(number) * sum."""
+    most = tl.max(largest, 0)
+    most = tl.where(most == -float("inf"), 0.0, most)
+    return most + tl.log(tl.sum(total * exp(largest - most[None, :]), 0))
+
+
+@triton.jit
 def sigmoid_and_softplus(s):
     small = exp(-tl.abs(s))
     inverse = inverse_of(1.0 + small)

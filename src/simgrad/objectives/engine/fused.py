@@ -14,6 +14,7 @@ from simgrad.core import gpu
 from simgrad.objectives.engine.forms import Elementwise, Vectors
 from simgrad.objectives.engine.kernel import compiled, source
 from simgrad.objectives.engine.launch import Launch, Launcher
+from simgrad.objectives.engine.merging import merged
 from simgrad.objectives.engine.passes import (
     Add,
     Block,
@@ -30,7 +31,7 @@ from simgrad.objectives.engine.printing import (
     print_weights,
 )
 from simgrad.objectives.engine.shapes import SMALL, fitting
-from simgrad.objectives.engine.totals import Reduced, is_bounded
+from simgrad.objectives.engine.totals import Reduced, is_bounded, nothing
 from simgrad.objectives.engine.work import Gradients, Work
 
 # Tests run kernels of any size on a CPU, in Triton's interpreter (TRITON_INTERPRET=1).
@@ -38,9 +39,11 @@ INTERPRETED = False
 
 _LEAST = 2**25  # similarities that are worth a compilation
 _MOST = 2**24  # images or texts: larger numbers are not exact in float32
-_ROWS = 8192  # images of a block that is weighed
-_WEIGHTS = 80 * 2**20  # bytes of its weights
-_PARTS = 64 * 2**20  # bytes of what tiles add to totals
+# Images of a block that is weighed, and bytes of its weights: as many texts, in half precision. The
+# products with them then keep all processors of a large GPU busy.
+_ROWS = 8192
+_WEIGHTS = 128 * 2**20
+_PARTS = 128 * 2**20  # bytes of what tiles add to totals
 
 
 def suits(work: Work, family: Elementwise) -> bool:
@@ -48,7 +51,7 @@ def suits(work: Work, family: Elementwise) -> bool:
     pairs, x = work.pairs, work.vectors
     images, texts = pairs.i2t.queries, pairs.t2i.queries
     tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    there = INTERPRETED or (
+    there = (INTERPRETED and images * texts > 0) or (
         x.is_cuda
         and images * texts >= _LEAST
         and (x.dtype == torch.bfloat16 or tf32)
@@ -122,14 +125,18 @@ class FusedTiles:
 
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
         rows, columns = self.work.count, len(shard.texts)
+        if not columns:  # of a process without a share
+            return [] if weighing else [Block(*(slice(0, rows), slice(0, 0)) * 2)]
         if weighing:
             down = 3 * self.shape.down if INTERPRETED else _ROWS
             return _grid(rows, columns, down, self._wide(min(down, rows)))
         # All texts beside as many images as there is room for parts of totals.
         slots = sum(2 if kind == "max" else 1 for kind in self.family.totals)
-        room = _PARTS // 2 if self.family.immediate else _PARTS  # weights want room as well
-        tiles = room // (8 * slots * max(1, columns))
+        sides = 1 if self.one_sided else 2
+        tiles = _PARTS // (4 * sides * slots * columns)
         down = 3 if INTERPRETED else max(1, tiles)
+        if self.family.immediate:  # weights are made too
+            down = min(down, _ROWS // self.shape.down)
         return _grid(rows, columns, down * self.shape.down, columns)
 
     def _wide(self, rows: int) -> int:
@@ -139,7 +146,11 @@ class FusedTiles:
 
     def first(self, block: Block, rows: Lines, shard: Shard, add: Add) -> tuple[Reduced, Reduced]:
         """All texts of the shard beside some images; where weights are made too, in parts."""
-        immediate = self.family.immediate
+        kinds, immediate = self.family.totals, self.family.immediate
+        if not len(shard.texts):
+            lines = (self.x.new_empty(n, dtype=torch.float32) for n in (rows.count, 0))
+            of_rows, of_columns = (nothing(kinds, some) for some in lines)
+            return of_rows, of_columns
         kernel, slots, self.sums = self._kernel(rows, shard, True, immediate)
         height, columns = (part.stop - part.start for part in block[:2])
         down, across = -(-height // self.shape.down), -(-columns // self.shape.across)
@@ -156,7 +167,10 @@ class FusedTiles:
             launch(some, weights)
             if weights is not None:
                 add(some, shard, weights)
-        return self._merged(by_row, columns), self._merged(by_column, height)
+        return (
+            merged(by_row, kinds, self.sums, columns),
+            merged(by_column, kinds, self.sums, height),
+        )
 
     def second(self, block: Block, rows: Lines, shard: Shard) -> Tensor:
         if self.ready is None or self.ready[0] is not rows.told or self.ready[1] is not shard:
@@ -201,26 +215,6 @@ class FusedTiles:
         if self.room is None or self.room.numel() < height * width:
             self.room = self.x.new_empty(height * width)
         return self.room[: height * width].view(height, width)
-
-    def _merged(self, parts: Tensor, candidates: int) -> Reduced:
-        """Parts of tiles to totals of a block."""
-        totals: list[Tensor] = []
-        where, slot = None, 0
-        for kind in self.family.totals:
-            part = parts[slot]
-            if kind == "max":
-                largest, tile = part.max(0, keepdim=True)
-                totals.append(largest[0])
-                # Among NaN a kernel may find the hardest beyond the edge; what is read there ends a
-                # process before anybody can say what is wrong.
-                place = parts[slot + 1].gather(0, tile)[0].long().clamp_(max=candidates - 1)
-                where = place if where is None else where
-            elif kind != "logsumexp":
-                totals.append(part.sum(0))
-            else:
-                totals.append(part.sum(0).log_() if self.sums else part.logsumexp(0))
-            slot += 2 if kind == "max" else 1
-        return Reduced(tuple(totals), where)
 
 
 def _grid(rows: int, columns: int, down: int, across: int) -> list[Block]:

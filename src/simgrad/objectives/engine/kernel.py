@@ -24,7 +24,7 @@ import triton.language as tl
         "beside_rows", "beside_columns", "row_stride", "column_stride", "row_slot", "column_slot",
     ]
 )
-def tile(
+def kernel(
     x,  # (images, width) of which this block has `rows` from `first_row` on
     y,  # (texts, width) of which it has `columns` from `first_column` on
     owner,  # (texts,) the image each text belongs to, if any
@@ -150,7 +150,7 @@ def compiled(text: str) -> Any:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names = {n: f for n, f in vars(formulas).items() if not n.startswith("__")}
     exec(compile(text, file, "exec"), names)
-    return names["tile"]
+    return names["kernel"]
 
 
 _texts: list[str] = []

@@ -1,6 +1,6 @@
 """Totals over a query's negatives: from terms, and from parts of the candidates to all of them."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,6 +10,10 @@ from torch import Tensor
 from simgrad.objectives.engine.forms import Elementwise, Vectors
 
 _NEUTRAL = {"sum": 0.0, "count": 0.0, "logsumexp": -torch.inf, "max": -torch.inf}
+# Two totals of different candidates as one.
+_MERGED: dict[str, Callable[..., Tensor]] = {
+    "sum": torch.add, "count": torch.add, "logsumexp": torch.logaddexp, "max": torch.maximum
+}  # fmt: skip
 # Exponents up to which a sum of 2**24 exponentials, and its inverse, are numbers of float32.
 LARGEST_EXPONENT = 64.0
 
@@ -42,20 +46,13 @@ class Totals:
         if self.where is not None and where is not None:
             k = self.kinds.index("max")
             better = found.totals[k] > self.values[k][lines]
-            self.where[lines] = torch.where(better, where, self.where[lines])
+            torch.where(better, where, self.where[lines], out=self.where[lines])
         for kind, new, every in zip(self.kinds, found.totals, self.values, strict=True):
-            every[lines] = merge(kind, every[lines], new)
+            _MERGED[kind](every[lines], new, out=every[lines])
 
     def with_those_of(self, other: "Totals") -> Vectors:
         """These lines, then those of the other direction."""
         return tuple(map(torch.cat, zip(self.values, other.values, strict=True)))
-
-
-def merge(kind: str, one: Tensor, other: Tensor) -> Tensor:
-    """Two totals of different candidates as one."""
-    if kind in ("sum", "count"):
-        return one + other
-    return torch.logaddexp(one, other) if kind == "logsumexp" else torch.maximum(one, other)
 
 
 def reduce_terms(family: Elementwise, s: Tensor, told: Vectors, dim: int) -> Reduced:
@@ -68,7 +65,7 @@ def reduce(
 ) -> Reduced:
     """Terms to totals. Their `exponentials` may be given, where all of them are numbers."""
     if not terms[0].shape[dim]:  # a process without a share has no candidates
-        return _nothing(kinds, terms, dim)
+        return nothing(kinds, terms[0].new_empty(terms[0].shape[1 - dim], dtype=_number(terms)))
     totals, where = [], None
     for k, (kind, term) in enumerate(zip(kinds, terms, strict=True)):
         if kind == "sum":
@@ -86,10 +83,10 @@ def reduce(
     return Reduced(tuple(totals), where)
 
 
-def _nothing(kinds: tuple[str, ...], terms: Vectors, dim: int) -> Reduced:
-    lines = terms[0].new_zeros(terms[0].shape[1 - dim], dtype=_number(terms))
-    where = lines.long() if "max" in kinds else None
-    return Reduced(tuple(torch.full_like(lines, _NEUTRAL[kind]) for kind in kinds), where)
+def nothing(kinds: tuple[str, ...], like: Tensor) -> Reduced:
+    """Totals of lines that have seen no candidate: as many, and of the type, as `like` has."""
+    where = torch.zeros_like(like, dtype=torch.long) if "max" in kinds else None
+    return Reduced(tuple(torch.full_like(like, _NEUTRAL[kind]) for kind in kinds), where)
 
 
 def _number(terms: Vectors) -> torch.dtype:
