@@ -39,14 +39,21 @@ def words(folder: Path, **options: object) -> list[str]:
     return ["train", *(word for pair in pairs for word in pair)]
 
 
-def trained(limit: int, asked: list[str]) -> tuple[int, str, int]:
-    """(exit code, what it said, bytes reserved)"""
+def begun(limit: int, asked: list[str]) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", CHILD, str(limit), *asked]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    said = " ".join((done.stdout + done.stderr).split())
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def ended(child: "subprocess.Popen[str]") -> tuple[int, str, int]:
+    """(exit code, what it said, bytes reserved)"""
+    said = " ".join(child.communicate(timeout=280)[0].split())
     found = re.search(r"reserved (\d+)", said)
     assert found is not None, said[-2000:]
-    return done.returncode, said, int(found[1])
+    return child.returncode, said, int(found[1])
+
+
+def trained(limit: int, asked: list[str]) -> tuple[int, str, int]:
+    return ended(begun(limit, asked))
 
 
 def test_out_of_memory_names_a_setting_that_helps(tmp_path: Path) -> None:
@@ -69,21 +76,25 @@ def test_out_of_memory_names_a_setting_that_helps(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_goes_on_and_ends_alike(tmp_path: Path) -> None:
-    # A checkpoint at every step: a small model, or the disk decides how long it takes.
-    tiny = "vse++(dimension=32, word_dimension=16)"
-    options = {"model": tiny, "batch": 128, "epochs": 3, "checkpoint_seconds": 0}
-    whole = trained(1 << 50, words(tmp_path / "whole", **options))
-    assert whole[0] == 0, whole[1]
-    command = [sys.executable, "-m", "simgrad.cli", *words(tmp_path / "run", **options)]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    # Little of everything: each child starts anew, draws its scenes and writes at every step.
+    options = {
+        "data": "scenes(train=300, val=50, test=50, features=global)", "batch": 128, "epochs": 3,
+        "model": "vse++(dimension=32, word_dimension=16)",
+    }  # fmt: skip
+    whole = begun(1 << 50, words(tmp_path / "whole", **options))  # meanwhile
+    options["checkpoint_seconds"] = 0
+    child = begun(1 << 50, words(tmp_path / "run", **options))
     state = tmp_path / "run" / "last" / "state.safetensors"
     until = time.monotonic() + 120
     while not state.exists() and child.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
     assert child.poll() is None, "over before it could be killed"
     child.kill()
-    child.wait()
-    assert trained(1 << 50, words(tmp_path / "run", **options))[0] == 0
+    child.communicate()
+    code, said, _ = ended(whole)
+    assert code == 0, said
+    code, said, _ = trained(1 << 50, words(tmp_path / "run", **options))
+    assert code == 0, said
     found, expected = (Run.open(tmp_path / name).test for name in ("run", "whole"))
     assert found is not None
     assert expected is not None
