@@ -67,11 +67,8 @@ def test_what_scales_similarities_needs_all_of_them() -> None:
     assert not weighs_few(Scaled(), 64, 64)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_pairs_to_ignore_are_ignored_by_several_processes_too(
-    processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No group is formed here: the one process of several has the whole batch."""
+def test_pairs_to_ignore_are_ignored() -> None:
+    """By several processes: test_distributed.py."""
     model, objective = small("vse++"), simgrad.objective("nt-xent")
     words = captions(IMAGES, shortest=2)
     rows = np.arange(IMAGES)
@@ -85,8 +82,6 @@ def test_pairs_to_ignore_are_ignored_by_several_processes_too(
     image, caption = encoded(model, IMAGES)
     ignored = torch.tensor([[0, 3], [5, 2]])
     nothing = torch.zeros(0, 2, dtype=torch.long)
-    monkeypatch.setattr("simgrad.training.distributed.size", lambda: processes)
-    monkeypatch.setattr(model, "auxiliary_sees", lambda: "nothing")
     found = weigh(
         model, objective, image, caption, batch,
         pairs=False, found=Known(nothing, ignored), autocast=nullcontext,

@@ -32,18 +32,21 @@ def weigh_gathered(
 ) -> Tensor:
     """The loss of the whole batch; `factor` times the gradient of the own share is attached.
 
-    `joint`: the positives given are those of the whole batch, not of the share.
+    `joint`: the positives and pairs to ignore are those of the whole batch, not of the share.
     """
     parts = [transport.gather(x.detach()) for x in (share.images, share.texts)]
     every = [torch.cat(some).requires_grad_() for some in parts]
-    positives = share.positives if joint else _positives(share, parts, transport)
+    positives, ignore = share.positives, share.ignore
+    if not joint:
+        positives = _positives(share, parts, transport)
+        ignore = _ignored(share, parts, transport)
     drawn = None
     if share.offline is not None:
         drawn = Offline(*(_cat(x.detach(), transport).requires_grad_() for x in share.offline))
     given_scale = [x for x in objective.affine() if x is not None and x.requires_grad]
     learned = [p for p in objective.parameters() if p.requires_grad] or given_scale
     with torch.enable_grad():
-        loss = objective(*every, positives, drawn, ignore=_ignored(share, parts, transport))
+        loss = objective(*every, positives, drawn, ignore=ignore)
     wanted = [*every, *(drawn or ()), *learned]
     found = torch.autograd.grad(loss, wanted, allow_unused=True)
     gradients: list[Tensor | None] = []

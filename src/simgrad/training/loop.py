@@ -63,10 +63,6 @@ class Training:
         self.model, self.device = prepared.model, prepared.device
         self.split = prepared.dataset.split("train")
         found = known_pairs(recipe, self.split)
-        if found is not None and distributed.size() > 1:
-            raise InputError(
-                "recipe: positives: found pairs do not work with several processes yet."
-            )
         self.other = other_data(recipe, self.model)  # refused now, and not at the end
         self.step = Step(self.model, recipe, self.device, found)
         self.sampler = Sampler(

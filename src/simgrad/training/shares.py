@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from simgrad.data.sampling import IndexBatch
 from simgrad.mining.drawing import OfflineIndex, appended, own_size
@@ -42,6 +43,20 @@ def own_share(index: IndexBatch) -> IndexBatch:
         partner_image=image[1],
         partner_caption=caption[1],
     )
+
+
+def every_share(index: IndexBatch) -> IndexBatch:
+    """The batch proper of all processes, from this one's share."""
+    if distributed.size() == 1:
+        return index
+    n, m = own_size(index)
+    parts = index.images[:n], index.captions[:m]
+    owner = index.image_of_caption[:m] + distributed.before(n)
+    images, captions, owners = (
+        distributed.every(torch.from_numpy(np.ascontiguousarray(part))).numpy()
+        for part in (*parts, owner)
+    )
+    return IndexBatch(images, captions, owners)
 
 
 def _nothing(index: IndexBatch) -> IndexBatch:

@@ -12,6 +12,7 @@ from simgrad.runs.recipe import Recipe
 from simgrad.training.encoder import Encoder
 from simgrad.training.optimizing import Optimizer
 from simgrad.training.scales import start_scales
+from simgrad.training.shares import every_share
 from simgrad.training.weighing import each_with_its_image, weigh
 
 
@@ -78,7 +79,10 @@ class Step:
         drawn: Drawn | None = None,
     ) -> Tensor:
         """The loss of a batch, ready to be sent back."""
-        found = None if self.found is None else self.found.within(batch.index, self.device)
+        found = None
+        if self.found is not None:  # of all processes' batch
+            index = every_share(batch.index)
+            found = self.found.within(index, self.device)
         # Encode: n images and m captions, each to a vector (n, d) or to a set of them (n, k, d).
         images, captions = self.encoder.encode(batch)
         # Weigh: similarities S (n, m) to weights W = dL/dS (n, m), and the loss.

@@ -13,7 +13,9 @@ from simgrad.mining.drawing import Drawn
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives
 from simgrad.objectives.across_processes import Distributed
+from simgrad.objectives.engine.ring import Processes
 from simgrad.objectives.engine.tensors import attach
+from simgrad.objectives.gathered import Share, weigh_gathered
 from simgrad.runs.found_pairs import Known
 from simgrad.runs.outside import offline_similarities
 from simgrad.training import distributed
@@ -56,18 +58,23 @@ def weigh(
     elif present is not None:
         positives = Positives.of_captions(batch.image_of_caption, len(images), present)
     ignore: Tensor | None = None
-    if found is not None:
-        positives, ignore = found.applied(batch.image_of_caption, len(images))
+    if found is not None:  # in the batch of all processes
+        count = len(images)
+        every = distributed.every(batch.image_of_caption + distributed.before(count))
+        positives, ignore = found.applied(every, int(distributed.total(torch.tensor(count))))
+    elif distributed.size() > 1 and not model.embeds and isinstance(positives, Tensor):
+        positives = distributed.every(positives + distributed.before(len(images)))
     value: Tensor
     if not model.embeds:
         value = _of_sets(model, objective, images, captions, positives, offline, ignore)
     else:
-        vectors = vectors_of(images), vectors_of(captions)
-        if distributed.size() > 1:
-            spread = Distributed(objective, gradients="sum")
-            value = spread(*vectors, positives, offline, ignore=ignore)
+        share = Share(vectors_of(images), vectors_of(captions), positives, offline, ignore)
+        if distributed.size() == 1:
+            value = objective(*share[:4], ignore=ignore)
+        elif found is not None:  # pairs may lie on different processes
+            value = weigh_gathered(objective, share, Processes(), 1.0, joint=True)
         else:
-            value = objective(*vectors, positives, offline, ignore=ignore)
+            value = Distributed(objective, gradients="sum")(*share[:4], ignore=ignore)
     return value if auxiliary is None else value + auxiliary
 
 
@@ -113,13 +120,11 @@ def _of_sets(
     ignore: Tensor | None = None,
 ) -> Tensor:
     """The loss of similarities that the model makes: each process compares its own images with
-    all captions, and weighs what all have found."""
+    all captions, and weighs what all have found. Positives and pairs to ignore are those of all."""
     rows = slice(0, len(images))
     if distributed.size() > 1:
         first = distributed.before(len(images))
         rows = slice(first, first + len(images))
-        if isinstance(positives, Tensor):  # else the diagonal, of the whole as of the parts
-            positives = distributed.every(positives + first)
         captions = distributed.gather(captions)
         offline = None if offline is None else Offline(*map(distributed.every, offline))
     # A mask may hold more positives than a sparse objective is thought to have.
@@ -127,7 +132,17 @@ def _of_sets(
     if plain and weighs_few(objective, len(images), len(captions)):
         return loss_of_few(objective, model, images, captions, positives, offline, rows)
     S = distributed.every(model.similarities(images, captions))
-    return objective.on(S, positives, offline, ignore=ignore)
+    learned = [p for p in objective.parameters() if p.requires_grad]
+    if distributed.size() == 1 or not learned:
+        return objective.on(S, positives, offline, ignore=ignore)
+    # Every process has the whole gradient of what is learned, and they will be added up.
+    given = [S, *(offline or ())]
+    apart = [x.detach().requires_grad_() for x in given]
+    drawn = None if offline is None else Offline(*apart[1:])
+    value = objective.on(apart[0], positives, drawn, ignore=ignore)
+    found = torch.autograd.grad(value, [*apart, *learned], allow_unused=True)
+    parts = (g if g is None else g / distributed.size() for g in found[len(given) :])
+    return attach(value.detach(), [*given, *learned], [*found[: len(given)], *parts])
 
 
 # Where a similarity is an attention of its own (SCAN, BFAN), its gradient costs more than itself.
