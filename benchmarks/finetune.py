@@ -85,8 +85,11 @@ def _measured(device: str, way: Any, *arguments: Any) -> tuple[float, float | No
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
+    begun = time.perf_counter()
     speed = way(*arguments)
     peak = torch.cuda.max_memory_allocated() / MIB if device == "cuda" else None
+    told = f"  {way.__name__.strip('_')}: {speed:,.0f} captions/s"
+    print(f"{told}, {time.perf_counter() - begun:.0f} s in all", file=sys.stderr, flush=True)
     return speed, peak
 
 
