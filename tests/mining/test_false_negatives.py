@@ -105,3 +105,19 @@ def test_the_command_writes_pairs_that_can_be_read(
     np.save(tmp_path / "S.npy", np.zeros((3, 6)))
     with pytest.raises(InputError, match="do not belong"):
         command((str(tmp_path / "S.npy"),), data=DATA, captions_per_image=2)
+
+
+def test_a_model_that_knows_little_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = open_dataset(DATA).split("train")
+    random = np.random.default_rng(0)
+    images = random.normal(size=(split.num_images, 16))
+    good = images[split.image_of_caption] + 0.1 * random.normal(size=(split.num_captions, 16))
+    for name, texts in (("good", good), ("bad", random.normal(size=good.shape))):
+        np.savez(tmp_path / f"{name}.npz", images=images, texts=texts)
+    files = tuple(str(tmp_path / f"{name}.npz") for name in ("good", "bad"))
+    command(files, data=DATA, captions_per_image=5, depth=5, most=20, output=tmp_path / "found")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "bad.npz knows little: its first 5 images" in said
+    assert "good.npz knows little" not in said

@@ -15,6 +15,8 @@ from simgrad.runs.false_negatives import Finds
 from simgrad.runs.false_negatives import false_negatives as find
 from simgrad.runs.systems import System, open_system
 
+_LITTLE = 0.25  # of the captions lead to their own image: the evidence has no scale
+
 
 def false_negatives(
     systems: Annotated[
@@ -68,6 +70,12 @@ def false_negatives(
     folder = output or _beside(systems[0])
     found.save(folder, systems)
     _print(found, show)
+    for name, knows in zip(systems, found.knows, strict=True):
+        if knows < _LITTLE:
+            say(
+                f"{name} knows little: its first {depth} images include a caption's own for only "
+                f"{100 * knows:.0f}% of the captions. These probabilities are too high."
+            )
     say(f"{len(found.pairs):,} pairs in {folder}; calibrated on {found.probable.learned_from}")
 
 

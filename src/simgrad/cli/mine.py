@@ -222,6 +222,9 @@ def _tell(found: Candidates, left_out: bool) -> None:
         rows = [(name, *(_number(told[kind].get(name)) for kind in kinds)) for name in _SUMMARY]
         columns = ("", "own pairs", "hardest", "kept negatives", "margin")
         print_table(columns, rows, title=f"{DIRECTIONS[way]}, {told['queries']:,} queries")
+        if way == "t2i" and "own_among" in told:  # lists of earlier versions do not say
+            own, depth = f"{100 * told['own_among']:.1f}%", found.info["depth"]
+            say(f"{own} of the captions have their own image among the first {depth}.")
         short = told["short"]
         if short:
             say(f"{short:,} queries have fewer than {found.info['depth']} negatives.")

@@ -52,6 +52,7 @@ class View:
     t2i: Lists
     image_mean: Floats  # (images,) of all captions
     caption_mean: Floats
+    knows: float  # share of captions whose own image is among the first candidates
 
     @staticmethod
     def of(scores: Scores, image_of_caption: Rows, depth: int = DEPTH) -> "View":
@@ -60,7 +61,8 @@ class View:
         owner = torch.from_numpy(np.asarray(image_of_caption))
         own = own_scores(scores, owner).double().numpy()
         rows, columns = _means(scores)
-        return View(scores, own, found.i2t, found.t2i, rows, columns)
+        knows = found.info["statistics"]["t2i"]["own_among"]
+        return View(scores, own, found.i2t, found.t2i, rows, columns, knows)
 
 
 def _means(scores: Scores) -> tuple[Floats, Floats]:

@@ -61,6 +61,8 @@ def survey(
             "short": int((found.rows < 0).any(1).sum()),
             "kept": int((found.rows >= 0).sum()),
             "looked_at": len(queries),
+            # How well the model knows its own pairs: that of a query is better than the last one.
+            "own_among": float((bound[queries] >= hard.amin(1)).float().mean()),
             "positive": _summary(own),
             "hardest": _summary(hard[hard > -torch.inf]),
             "negative": _summary(kept[kept > -torch.inf]),

@@ -25,6 +25,7 @@ class Finds:
     probability: Floats
     evidence: Floats  # (k, len(NAMES))
     probable: Probable
+    knows: tuple[float, ...]  # by system: share of captions that lead to their own image
 
     def named(self) -> list[Pair]:
         """The pairs as they are kept."""
@@ -69,7 +70,8 @@ def false_negatives(
     shown = evidence(views, split, pairs)
     probability = probable(shown)
     order = np.argsort(-probability, kind="stable")[:most]
-    return Finds(split, pairs[order], probability[order], shown[order], probable)
+    knows = tuple(view.knows for view in views)
+    return Finds(split, pairs[order], probability[order], shown[order], probable, knows)
 
 
 def views_of(systems: Sequence[System], split: Split, depth: int = DEPTH) -> list[View]:
