@@ -1,10 +1,13 @@
 """A batch that lies on several processes: loss and gradients of one process on all of it."""
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import simgrad
 from simgrad.core.errors import InputError
@@ -56,6 +59,48 @@ def is_checked() -> None:
     spread.objective.forward = lambda *given, **named: 2 * real(*given, **named)  # type: ignore[method-assign]
     with pytest.raises(InputError, match="whole batch"):
         spread(x, y, index)
+
+
+class Towers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.image, self.text = nn.Linear(6, 5), nn.Linear(7, 5)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self.image(x), self.text(y)
+
+
+def loops() -> None:
+    """Loops that average (DDP), or add, told so or told wrong; and one that clips."""
+    rank = dist.get_rank()
+    for loop, gradients, words in (
+        ("averages", "mean", ""), ("adds", "sum", ""), ("averages", "sum", "Use gradients='mean'"),
+        ("adds", "mean", "Use gradients='sum'"), ("clips", "mean", "cannot be compared"),
+    ):  # fmt: skip
+        towers = Towers() if loop == "adds" else DistributedDataParallel(Towers())
+        optimizer = torch.optim.SGD(towers.parameters(), 0.1)
+        spread = simgrad.distributed("siglip", gradients=gradients, check=True)  # type: ignore[arg-type]
+        torch.manual_seed(rank)
+        x, y = torch.randn(4 + rank, 6), torch.randn(4 + rank, 7)
+        spread(*towers(x, y)).backward()
+        for p in towers.parameters() if loop == "adds" else ():
+            assert p.grad is not None
+            dist.all_reduce(p.grad)
+        if loop == "clips":
+            nn.utils.clip_grad_norm_(towers.parameters(), 1e-3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if not words:
+                optimizer.step()
+            else:
+                with pytest.raises((InputError, UserWarning), match=words):
+                    optimizer.step()
+        optimizer.step()  # looked at once
+
+
+def test_a_loop_that_does_otherwise_is_found_by_the_check(workers: Workers) -> None:
+    workers.run(loops)
 
 
 def test_a_wrong_gradient_is_found_by_the_check(workers: Workers) -> None:

@@ -8,7 +8,7 @@ Every process gets the loss of the whole batch and, after backward, the exact gr
 share, as if one process had seen all of it. Shares may differ in size; positives are indices into
 the own images, and pairs to ignore are pairs of the own share. `gradients="mean"` is for loops that
 average the processes' gradients (DDP, FSDP), `"sum"` for those that add them: with the wrong one
-every step is as many times too long or too short as there are processes.
+every step is as many times too long or too short as there are processes. `check=True` looks.
 """
 
 from typing import Literal
@@ -22,6 +22,7 @@ from simgrad.objectives.base import Objective, objectives
 from simgrad.objectives.engine.embeddings import check_shapes, weigh_spread
 from simgrad.objectives.engine.ring import Processes, Transport
 from simgrad.objectives.gathered import Share, weigh_gathered
+from simgrad.objectives.loop_check import watch_first_step
 from simgrad.objectives.offline_similarities import Offline
 from simgrad.objectives.positives import Positives
 
@@ -39,7 +40,8 @@ def distributed(
 
     `group`: the processes; all of them if not given. `gradients`: "mean" for loops that average
     gradients (DDP, FSDP), "sum" for those that add them.
-    `check`: compare the first batch, if it is small, with one process that sees all of it.
+    `check`: compare the first batch, if it is small, with one process that sees all of it, and at
+    the optimizer's first step whether the loop averages or adds.
 
     Examples:
         >>> images, texts = torch.randn(4, 8), torch.randn(4, 8)  # this process's share
@@ -100,7 +102,7 @@ class Distributed(nn.Module):
         loss = weigh_spread(self.objective, *given, transport, factor)
         if self.check:
             self.check = False
-            _compare(self.objective, given, transport, loss, factor)
+            _compare(self.objective, given, transport, loss, factor, self.gradients)
         return loss
 
     def _alone(
@@ -116,9 +118,15 @@ class Distributed(nn.Module):
 
 
 def _compare(
-    objective: Objective, given: Share, transport: Transport, loss: Tensor, factor: float
+    objective: Objective,
+    given: Share,
+    transport: Transport,
+    loss: Tensor,
+    factor: float,
+    gradients: Literal["mean", "sum"],
 ) -> None:
-    """The same batch on one process: its loss, and the gradient of the own share."""
+    """The same batch on one process: the gradient of the own share now, and that of the weights
+    when the loop has done with them what it does."""
     images, texts = given.images, given.texts
     if not (images.requires_grad and texts.requires_grad):
         return
@@ -135,3 +143,5 @@ def _compare(
                 f"distributed: the gradient of this process's {what} is not {factor:g} times that "
                 "of one process that sees the whole batch. Are these shares of one batch?"
             )
+    whole = [g / factor for g in expected]
+    watch_first_step([images, texts], whole, transport, gradients)
