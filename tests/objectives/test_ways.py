@@ -13,6 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.objectives import NTXent, Objective, Offline, Positives, objective, objectives
 from simgrad.objectives.family import Family
 from simgrad.objectives.siglip import SigLIP
+from simgrad.objectives.smoothap import SmoothAP
 
 from .cases import everything, names
 
@@ -179,6 +180,24 @@ def test_a_subclass_with_a_piece_of_its_own_is_the_same_in_every_way() -> None:
         for block in (None, 30):
             half, whole = (_gradients(o, name, block)[0] for o in (Halved(), NTXent()))
             torch.testing.assert_close(2 * half, whole)
+
+
+def test_a_push_of_ones_own_comes_before_the_term_that_was_named() -> None:
+    """In every way: SmoothAP's weights on negatives are one of its terms, times a factor."""
+
+    @dataclasses.dataclass(eq=False, repr=False)
+    class Silent(SmoothAP):
+        def push(self, s: Tensor, own: Tensor, factor: Tensor) -> Tensor:  # type: ignore[override]
+            return torch.zeros_like(s)
+
+    S = torch.rand(5, 5)
+    negatives = ~torch.eye(5, dtype=torch.bool)
+    assert SmoothAP().weigh(S).i2t[negatives].any()
+    assert not Silent().weigh(S).i2t[negatives].any()
+    whole, parts = (_gradients(Silent(), "diagonal", block) for block in (None, 30))
+    for one, two in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, two)
+    assert not torch.allclose(whole[1], _gradients(SmoothAP(), "diagonal", None)[1])
 
 
 def test_columns_that_are_seen_in_parts_keep_their_extremes() -> None:

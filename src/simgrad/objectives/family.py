@@ -9,6 +9,9 @@ triplets, GOAL the hardest one. A family says
     judge(totals, pairs)   the value, the weights on positives, and what `push` is given
     push(s, *given)        the weight on a negative
 
+Where that weight is one of the terms, times a factor that `judge` finds for each query, `pushing`
+names the term: then `push` is derived, and no part of the formula is worked out twice.
+
 `terms` and `push` are elementwise: `s` is any part of the similarities, in any shape; the others
 broadcast against it. What is no negative has s = -inf, where terms must add nothing to their total
 and push must be 0 (`check_form` looks when its name is first used). A family with a bias
@@ -26,7 +29,7 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.objectives.base import Objective
 from simgrad.objectives.engine.forms import KINDS, RuleResult, Vectors, Verdict
-from simgrad.objectives.engine.totals import beside, reduce_terms
+from simgrad.objectives.engine.totals import beside, reduce, reduce_terms
 from simgrad.objectives.pairs import Pairs
 
 __all__ = ["Family", "Vectors", "Verdict"]
@@ -58,11 +61,16 @@ class Family(Objective):
     totals: ClassVar[tuple[str, ...]] = ()  # the kind of each of the terms
     per_pair: ClassVar[bool] = False  # totals belong to pairs: each sees its query's negatives
     immediate: ClassVar[bool] = False  # push needs no totals: it is given what is `known`
+    # The number of the term that is the weight on a negative; unless it is `immediate`, times a
+    # factor, and `given` is then what is known, and this factor.
+    pushing: ClassVar[int | None] = None
     # A value is a sum over pairs, whichever of the two asks: one direction can stand for both.
     symmetric: ClassVar[bool] = False
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
+        if "push" in vars(cls) and "pushing" not in vars(cls):
+            cls.pushing = None  # it says something else than the class it is made from
         # Where they depend on parameters, they are a property.
         unknown = set(cls.totals) - set(KINDS) if isinstance(cls.totals, tuple) else set()
         if unknown:
@@ -84,7 +92,12 @@ class Family(Objective):
 
     def push(self, s: Tensor, *given: Tensor) -> Tensor:
         """The weight on a negative. Not asked for where the verdict is `on_hardest`."""
-        raise NotImplementedError
+        if self.pushing is None:
+            raise NotImplementedError
+        if self.immediate:
+            return self.terms(s, *given)[self.pushing]
+        *known, factor = given
+        return self.terms(s, *known)[self.pushing] * factor
 
     def elementwise(self) -> "Family | None":
         # A subclass with a rule of its own has pieces that say something else.
@@ -96,15 +109,19 @@ class Family(Objective):
         expanded = self.per_pair and not pairs.one_each
         lines = negatives[pairs.query] if expanded else negatives
         known = self.known(pairs)
-        totals, hardest = reduce_terms(self, lines, known, 1)
+        terms = self.terms(lines, *beside(known, 1))
+        totals, hardest = reduce(self.totals, terms, 1)
         verdict = self.judge(totals, pairs)
-        if verdict.on_hardest is None:
-            weights = self.push(lines, *beside(known if self.immediate else verdict.given, 1))
-        else:
+        if verdict.on_hardest is not None:
             assert hardest is not None
             place = (pairs.query, pairs.per_pair(hardest))
             weights = torch.zeros_like(lines)
             weights.index_put_(place, verdict.on_hardest, accumulate=True)
+        elif self.pushing is None:
+            weights = self.push(lines, *beside(known if self.immediate else verdict.given, 1))
+        else:
+            weights = terms[self.pushing].to(lines.dtype)
+            weights = weights if self.immediate else weights * verdict.given[-1][:, None]
         if expanded:
             weights = pairs.per_query(weights)
         weights.index_put_((pairs.query, pairs.candidate), verdict.on_positive, accumulate=True)

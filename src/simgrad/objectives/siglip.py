@@ -41,6 +41,7 @@ class SigLIP(Family):
     mean = True
     totals = ("sum", "sum")
     immediate = True
+    pushing = 1
     symmetric = True
 
     scale: float = setting(
@@ -71,12 +72,9 @@ class SigLIP(Family):
         return True
 
     def terms(self, s: Tensor) -> Vectors:  # type: ignore[override]
-        return softplus(s), self.push(s)
+        return softplus(s), torch.sigmoid(s)
 
     def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
         on_negatives, pushed = totals
         values = on_negatives + pairs.per_query(softplus(-pairs.similarity))
         return Verdict(values, -torch.sigmoid(-pairs.similarity), pushed=pushed)
-
-    def push(self, s: Tensor) -> Tensor:  # type: ignore[override]
-        return torch.sigmoid(s)

@@ -40,6 +40,7 @@ class SmoothAP(Family):
     mean = True
     totals = ("sum", "sum")
     per_pair = True  # each positive has a rank of its own
+    pushing = 1  # the slope
 
     tau: float = setting(
         0.01,
@@ -78,7 +79,3 @@ class SmoothAP(Family):
         weights = -factor * slope - nothing.index_add(0, i, on_others)
         weights = weights.index_add(0, j, on_others)
         return Verdict(pairs.per_query(pairs.share * (1 - P / R)), weights, (own, factor))
-
-    def push(self, s: Tensor, own: Tensor, factor: Tensor) -> Tensor:  # type: ignore[override]
-        _, slope = self.terms(s, own)
-        return slope * factor

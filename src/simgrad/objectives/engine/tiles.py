@@ -1,6 +1,7 @@
 """Blocks of similarities with PyTorch, one operation after the other: any device."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +18,19 @@ _BLOCK = {"cpu": 3 * 2**18, "cuda": 2**26}
 _WHOLE = {"cpu": 2**20, "cuda": 2**28}
 
 
+# Up to how many the terms that become weights are kept as well: 4 and 64 MiB each.
+_TERMS = {"cpu": 2**20, "cuda": 2**24}
+
+
+class Made(NamedTuple):
+    """Of a block: its similarities, and the term that `pushing` names, of lines that are its rows
+    and of those that are its columns."""
+
+    S: Tensor
+    of_rows: Tensor | None = None
+    of_columns: Tensor | None = None
+
+
 class PlainTiles:
     """The tiles of any device."""
 
@@ -24,7 +38,7 @@ class PlainTiles:
         self.work, self.family = work, family
         self.expands = expands(family, work.pairs.i2t)
         self.one_sided = False
-        self.kept: Tensor | None = None  # similarities of a batch that is one block
+        self.kept: Made | None = None  # of a batch that is one block
         self.bounded: bool | None = None
 
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
@@ -60,42 +74,61 @@ class PlainTiles:
         terms = self.family.terms(by_row, *_told(rows, block.row_lines, 1))
         exponentials = self._exponentials(terms)
         of_rows = reduce(kinds, terms, 1, exponentials)
+        pushing = self._pushing(terms)
         if self.one_sided:
             nothing = S.new_zeros(S.shape[1])
             of_columns = Reduced(tuple(nothing for _ in kinds), None)
-            add(block, shard, self._weights(S, block, rows, shard))
+            add(block, shard, self._weights(Made(S, pushing, pushing), block, rows, shard))
             return of_rows, of_columns
         if rows.told or by_column is not by_row:  # the same terms serve both directions otherwise
             terms = self.family.terms(by_column, *_told(shard.lines, block.column_lines, 0))
             exponentials = self._exponentials(terms)
         of_columns = reduce(kinds, terms, 0, exponentials)
+        made = Made(S, pushing, self._pushing(terms))
         if self.family.immediate:
-            add(block, shard, self._weights(S, block, rows, shard))
+            add(block, shard, self._weights(made, block, rows, shard))
             return of_rows, of_columns
         whole = self.work.pairs.i2t.queries, len(self.work.texts)
-        self.kept = S if shard.own and tuple(S.shape) == whole else None
+        if shard.own and tuple(S.shape) == whole:
+            small = S.numel() <= _TERMS.get(S.device.type, 2**20)
+            self.kept = made if small else Made(S)
         return of_rows, of_columns
 
     def second(self, block: Block, rows: Lines, shard: Shard) -> Tensor:
-        kept = self.kept if shard.own else None
-        S = self._negatives(block, shard) if kept is None else kept
-        return self._weights(S, block, rows, shard)
+        made = self.kept if shard.own else None
+        return self._weights(made or Made(self._negatives(block, shard)), block, rows, shard)
 
-    def _weights(self, S: Tensor, block: Block, rows: Lines, shard: Shard) -> Tensor:
+    def _weights(self, made: Made, block: Block, rows: Lines, shard: Shard) -> Tensor:
         """Of both directions, on all pairs of the block's images and texts."""
+        S = made.S
         by_row, by_column = self._by_line(S, block, rows, shard)
-        weights = self.family.push(by_row, *_told(rows, block.row_lines, 1))
-        factor, other = (
-            _factor(rows, block.row_lines, 1),
-            _factor(shard.lines, block.column_lines, 0),
-        )
+        weights, factor = self._push(by_row, made.of_rows, rows, block.row_lines, 1)
         if not rows.told and by_column is by_row:
+            other = _factor(shard.lines, block.column_lines, 0)
             return weights.mul_(factor + other)
         weights = _collected(weights.mul_(factor), rows, block, S, 0)
-        more = self.family.push(by_column, *_told(shard.lines, block.column_lines, 0))
-        if isinstance(other, float) and by_column is S:
-            return weights.add_(more, alpha=other)
-        return weights.add_(_collected(more.mul_(other), shard.lines, block, S, 1))
+        more, other = self._push(by_column, made.of_columns, shard.lines, block.column_lines, 0)
+        if by_column is not S:
+            return weights.add_(_collected(more.mul_(other), shard.lines, block, S, 1))
+        if isinstance(other, Tensor):
+            return weights.addcmul_(more, other)
+        return weights.add_(more, alpha=other)
+
+    def _push(
+        self, s: Tensor, made: Tensor | None, lines: Lines, some: slice, dim: int
+    ) -> tuple[Tensor, Factor]:
+        """Weights of one direction, and what they are to be multiplied with."""
+        family, told, factor = self.family, _told(lines, some, dim), _factor(lines, some, dim)
+        if family.pushing is None:
+            return family.push(s, *told), factor
+        if not family.immediate:
+            told, factor = told[:-1], told[-1] * factor
+        if made is None:
+            made = family.terms(s, *told)[family.pushing]
+        return made.to(s.dtype), factor
+
+    def _pushing(self, terms: Vectors) -> Tensor | None:
+        return None if self.family.pushing is None else terms[self.family.pushing]
 
     def _by_line(self, S: Tensor, block: Block, rows: Lines, shard: Shard) -> tuple[Tensor, Tensor]:
         """Similarities, a row for each line of the images and a column for each of the texts."""
