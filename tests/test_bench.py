@@ -33,6 +33,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "benchmarks" / "common.py").write_text("# helpers: no run\n")
     monkeypatch.setattr(bench, "FOLDER", tmp_path / "benchmarks")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    # Byte code of a file that is changed within a second would be taken for that of the new one.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(bench.gc, "collect", lambda: 0)  # a second each, for toys
     before = list(sys.path)
     yield tmp_path / "benchmarks"
