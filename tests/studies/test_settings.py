@@ -15,13 +15,13 @@ from simgrad.core.spec import split_spec
 from simgrad.models import models
 from simgrad.objectives import objectives
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.plan import Plan, offers_of, read_plan
 from simgrad.studies.settings import _lines, published_settings
 from simgrad.studies.study_file import Row
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 TABLES = [path for path in RECIPES if path.stem.split("-")[0] in ("bleeker", "goal", "aoq")]
-CASES = [(path, name) for path in TABLES for name in read_plan(path).offers]
+CASES = [(path, name) for path in TABLES for name in offers_of(path)]
 # What decides where and how a run is computed, or what a row is about; the rest is a setting.
 _NOT_SETTINGS = {
     "data", "features", "skip", "seed", "objective", "model", "second_round", "device", "workers",

@@ -151,7 +151,11 @@ def _shown(value: Any) -> str:
         return "that"
 
 
-class _Loader(yaml.SafeLoader):
+# libyaml reads ten times as fast as Python; some builds of PyYAML come without it.
+_Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Safe):  # type: ignore[misc]
     """Safe YAML in which 2e-4 is a number, and no field stands twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -205,7 +209,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 def _refuse_tricks(text: str, path: Path) -> None:
     """What costs a parser gigabytes or hours, and recipes have no use for."""
     depth = 0
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+    for token in yaml.scan(text, Loader=_Safe):
         if isinstance(token, yaml.AliasToken):
             raise InputError(f"{path}: YAML references (*name) are not allowed in a recipe.")
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
