@@ -11,8 +11,12 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 demo: .venv/ready
 	$(BIN)/simgrad demo
 
+# Byte code is kept, in .venv and not beside the sources, also where the environment forbids it:
+# without it each of many processes compiles all that it imports.
+BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.venv/bytecode
+
 test: .venv/ready-all
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(BYTECODE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 test-slow: .venv/ready-all
 	$(BIN)/python -m pytest -m slow --timeout=3600
