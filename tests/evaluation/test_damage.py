@@ -97,5 +97,6 @@ def test_a_changed_number_is_noticed(folder):
     (folder / TEST).write_text(json.dumps({**values, "rsum": values["rsum"] + 1}))
     with pytest.raises(InputError, match=r"test\.json: damaged"):
         read_test(folder / TEST)
-    (folder / TEST).write_text(json.dumps({"rsum": 12.5}))  # of an earlier version
-    assert read_test(folder / TEST) == {"rsum": 12.5}
+    del values["checksum"]  # of an earlier version
+    (folder / TEST).write_text(json.dumps(values))
+    assert read_test(folder / TEST) == values

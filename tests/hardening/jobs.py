@@ -144,9 +144,9 @@ def _whole_page(folder: Path) -> tuple[list[str], bool]:
     return sorted(p.name for p in folder.iterdir()), text.rstrip().endswith("</html>")
 
 
-def run_job() -> Job:
+def run_job(**changes: Any) -> Job:
     """Training."""
-    learned = recipe(objective="nt-xent(learned=true)")
+    learned = recipe(objective="nt-xent(learned=true)", **changes)
     return Job("run", lambda f: train(learned, f, dataset=dataset(), quiet=True), outcome_of_run)
 
 

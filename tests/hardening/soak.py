@@ -3,14 +3,18 @@
 python -m tests.hardening.soak [--kills 200] [--minutes 10] [--flips 300] [--load-minutes 5]
     [--jobs 2]
 
---kills 0, --minutes 0 and --load-minutes 0 leave out kills, fuzzing and load.
+--kills 0, --minutes 0 and --load-minutes 0 leave out kills, fuzzing and load. Fuzzing takes its
+minutes whatever else is done: so kills, bad input and flipped bits go on beside it, and only the
+load, whose response times are measured, has the machine for itself.
 """
 
 import argparse
 import contextlib
 import io
+import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -81,7 +85,7 @@ class Soak:
                 self.part(f"kill `simgrad {kind}`, {wanted} times", self._commands(kind, wanted))
 
     def _renames(self) -> None:
-        torment = Torment(run_job(), self.folder / "renames")
+        torment = Torment(run_job(epochs=1), self.folder / "renames")
         torment.at_every_rename()
         self.counts["kills"] += torment.kills
 
@@ -124,19 +128,20 @@ class Soak:
             return
         raise AssertionError(f"{name}: was not refused")
 
-    def fuzz(self, minutes: float, jobs: int) -> None:
-        """Every parser for so long, a few side by side, each in a process of its own."""
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-            futures = {name: pool.submit(fuzz_for, name, 60 * minutes) for name in TARGETS}
-            for name, future in futures.items():
+    def fuzz(self, fuzzing: subprocess.Popen[str]) -> None:
+        """What came of every parser; a line each, as it was written."""
+        assert fuzzing.stdout is not None
+        told = dict(json.loads(line) for line in fuzzing.stdout)
+        fuzzing.wait()
+        for name in TARGETS:
 
-                def work(future=future, name=name) -> None:  # type: ignore[no-untyped-def]
-                    count = future.result()
-                    self.counts["fuzz"] += count
-                    self.lines.append(f"  {name}: {count:,} executions")
+            def work(name=name) -> None:  # type: ignore[no-untyped-def]
+                count = told.get(name, "its process ended without a word")
+                assert isinstance(count, int), count
+                self.counts["fuzz"] += count
+                self.lines.append(f"  {name}: {count:,} executions")
 
-                self.part(f"fuzz {name}", work)
+            self.part(f"fuzz {name}", work)
 
     def flips(self, count: int) -> None:
         flips = Flips(self.folder / "flips")
@@ -172,6 +177,30 @@ class Soak:
         return "\n".join(lines)
 
 
+def start_fuzzing(folder: str, minutes: float, jobs: int) -> subprocess.Popen[str]:
+    """Every parser for so long, in a process of its own: forks want one without threads here."""
+    words = [sys.executable, "-m", "tests.hardening.soak", "--fuzz-only", "--minutes", str(minutes)]
+    places = filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")))
+    return subprocess.Popen(
+        [*words, "--jobs", str(jobs)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def fuzz_all(minutes: float, jobs: int) -> None:
+    """A few parsers side by side; prints what came of each, as [name, count or fault]."""
+    warnings.simplefilter("ignore")
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+        futures = {name: pool.submit(fuzz_for, name, 60 * minutes) for name in TARGETS}
+        for name, future in futures.items():
+            fault = future.exception()
+            print(json.dumps([name, str(fault) if fault else future.result()]), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
@@ -179,18 +208,25 @@ def main() -> None:
     parser.add_argument("--flips", type=int, default=300)
     parser.add_argument("--load-minutes", type=float, default=5.0)
     parser.add_argument("--jobs", type=int, default=2, help="parsers fuzzed side by side")
+    parser.add_argument("--fuzz-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.fuzz_only:
+        fuzz_all(options.minutes, options.jobs)
+        return
     started = time.monotonic()
     warnings.simplefilter("ignore")  # of bad input there are many
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        fuzzing = None
+        if options.minutes > 0:
+            fuzzing = start_fuzzing(folder, options.minutes, options.jobs)
         soak = Soak(Path(folder))
         if options.kills > 0:
-            soak.kills(options.kills)  # first: forks want a process without threads
+            soak.kills(options.kills)  # first: forks want a process without threads here too
         soak.part("bad input", soak.inputs)
         soak.part(f"{options.flips} flipped bits", lambda: soak.flips(options.flips))
-        if options.minutes > 0:
-            soak.fuzz(options.minutes, options.jobs)
+        if fuzzing is not None:
+            soak.fuzz(fuzzing)
         if options.load_minutes > 0:
             soak.part("server under load", lambda: soak.load(options.load_minutes))
         os.chdir("/")

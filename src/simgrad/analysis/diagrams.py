@@ -17,6 +17,7 @@ from torch import Tensor
 
 from simgrad.analysis.situations import weigh_situations
 from simgrad.core.errors import InputError
+from simgrad.core.files import read_npz
 from simgrad.objectives import Objective
 from simgrad.objectives import objective as read
 
@@ -171,14 +172,11 @@ def read_triplets(run: str | Path) -> dict[str, Array]:
     path = Path(run) / "triplets.npz"
     if not path.is_file():
         raise InputError(f"{path}: there is no such file; did the run start training?")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = {
-                name: np.asarray(archive[name], dtype=float) for name in PHASES if name in archive
-            }
-    except Exception as error:  # a damaged archive makes zipfile, zlib and numpy raise anything
-        raise InputError(f"{path}: not a readable .npz file ({error}).") from None
+    arrays = read_npz(path, PHASES)
+    found = {name: arrays[name] for name in PHASES if name in arrays}
     for name, points in found.items():
+        if points.dtype.kind not in "fiu":
+            raise InputError(f"{path}: '{name}' holds {points.dtype}, not numbers.")
         if points.ndim != 2 or points.shape[1] != 2:
             raise InputError(f"{path}: '{name}' has shape {points.shape}, not (triplets, 2).")
-    return {name: points for name, points in found.items() if len(points)}
+    return {name: points.astype(float) for name, points in found.items() if len(points)}

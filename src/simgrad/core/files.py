@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +22,15 @@ from simgrad.core.locks import lock as lock
 
 # There an open file can be neither renamed nor removed, and a lock keeps others from its bytes.
 _WINDOWS = os.name == "nt"
+
+
+# An archive may unpack to so many bytes, or to so many times its size if that is more.
+_UNPACKED, _TIMES = 1 << 30, 20
+
+
+def unpacked_limit(path: Path) -> int:
+    """How many bytes a packed file may become in memory."""
+    return max(_UNPACKED, _TIMES * path.stat().st_size)
 
 
 def _file_mode() -> int:
@@ -106,13 +115,22 @@ def write_json(path: str | Path, value: Any) -> None:
         file.write("\n")
 
 
+def require_file(path: str | Path) -> Path:
+    """Refuse what is no plain file: reading a pipe or a device might never end."""
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file.")
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "a pipe or a device"
+        raise InputError(f"{path}: {what}, where a file is needed.")
+    return path
+
+
 def read_json(path: str | Path) -> Any:
     """Read JSON; an error names the file and the line."""
-    path = Path(path)
+    path = require_file(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}).") from None
     except json.JSONDecodeError as error:
@@ -125,16 +143,28 @@ def read_json(path: str | Path) -> Any:
 
 def open_array(path: str | Path) -> npt.NDArray[Any]:
     """A .npy file, memory-mapped; never unpickles."""
-    path = Path(path)
+    path = require_file(path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file.") from None
     except Exception as error:  # a damaged header makes numpy raise tokenizer errors and others
         raise InputError(f"{path}: not a readable .npy array ({str(error)[:120]}).") from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path}: an .npz archive where a single .npy array is needed.")
     return array
+
+
+def read_npz(path: str | Path, names: Collection[str] | None = None) -> dict[str, Any]:
+    """The arrays of an .npz archive, or those of some names; never unpickles."""
+    path = require_file(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            # Of a bomb, a few megabytes that unpack to all memory, nothing is unpacked.
+            size = sum(member.file_size for member in archive.zip.infolist())
+            if size > unpacked_limit(path):
+                raise ValueError(f"it would unpack to {size / 2**30:,.1f} GiB")
+            return {n: archive[n] for n in archive.files if names is None or n in names}
+    except Exception as error:  # a damaged archive makes zipfile, zlib and numpy raise anything
+        raise InputError(f"{path}: not a readable .npz archive ({str(error)[:120]}).") from None
 
 
 def new_array(path: str | Path, shape: tuple[int, ...], dtype: type) -> "np.memmap[Any, Any]":

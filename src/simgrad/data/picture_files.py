@@ -48,6 +48,8 @@ class FilePictures:
     def picture(self, row: int) -> "Image":
         path = self.path(row)
         try:
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path}: no file, and no picture.")
             data = path.read_bytes()
         except OSError as error:
             raise InputError(f"{path}: {self._why(row, error)}.") from None

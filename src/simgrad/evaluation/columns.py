@@ -9,6 +9,7 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path
+from simgrad.core.parquet import read_parquet
 
 _CHECKSUM = b"simgrad_sha256"
 
@@ -36,12 +37,11 @@ def write_columns(path: str | Path, columns: dict[str, Any]) -> None:
 def read_columns(path: str | Path, names: Sequence[str], what: str) -> dict[str, Any]:
     """Columns as numpy arrays; an error names the file that cannot be read or was damaged."""
     import pyarrow as arrow
-    import pyarrow.parquet as parquet
 
     if not Path(path).is_file():
         raise InputError(f"{path}: there is no such file.")
     try:
-        table = parquet.read_table(path, columns=list(names))
+        table = read_parquet(path, names)
         columns = {name: table[name].to_numpy() for name in names}
         if any(table[name].null_count for name in names):
             raise ValueError("it has empty cells")

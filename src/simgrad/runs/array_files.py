@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import open_array
+from simgrad.core.files import open_array, read_npz
+from simgrad.core.parquet import read_parquet
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet")
 ONLY = ""  # the name of an array that has none
@@ -51,11 +52,7 @@ def _npy(path: Path) -> dict[str, Any]:
 
 
 def _npz(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # a damaged archive makes zipfile, zlib and numpy raise anything
-        raise InputError(f"{path}: not a readable .npz archive ({str(error)[:120]}).") from None
+    return read_npz(path)
 
 
 def _safetensors(path: Path) -> dict[str, Any]:
@@ -70,10 +67,9 @@ def _safetensors(path: Path) -> dict[str, Any]:
 
 def _parquet(path: Path) -> dict[str, Any]:
     import pyarrow as arrow
-    import pyarrow.parquet as parquet
 
     try:
-        table = parquet.read_table(path)
+        table = read_parquet(path)
         return {
             name: _column(table[name], f"{path}, column '{name}'") for name in table.schema.names
         }

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import require_file
 from simgrad.data.base import Dataset, Pictures, Split
 from simgrad.data.log import Log
 from simgrad.data.picture_files import FilePictures, find_root
@@ -52,10 +53,7 @@ HASHED_NOTE = "no splits given: 80/10/10 by a hash of the image's name"
 
 def read_lines(path: Path, log: Log) -> list[str | None]:
     """Lines of UTF-8 text. None where one is not; its place is kept, since places pair captions."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        raise InputError(f"{path}: there is no such file.") from None
+    data = require_file(path).read_bytes()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path}: UTF-16 text; save it as UTF-8.")
     # Not splitlines(): a caption may contain the other characters that it breaks at.

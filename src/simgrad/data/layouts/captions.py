@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
+from simgrad.core.parquet import column_names, read_parquet
 from simgrad.core.spec import setting
 from simgrad.data.base import Dataset
 from simgrad.data.layouts import separated
@@ -156,19 +157,18 @@ class Captions(Layout):
 
     def _parquet(self, file: Path, log: Log) -> Iterator[Record]:
         import pyarrow
-        import pyarrow.parquet
 
         names = self._names()
         wanted = {*names.image, *names.caption, *names.split, *ID_COLUMNS}
         try:
-            table = pyarrow.parquet.read_table(file)
-            kept = [name for name in table.column_names if name.lower() in wanted]
+            every = column_names(file)
+            kept = [name for name in every if name.lower() in wanted]
+            table = read_parquet(file, kept)
             columns = [table.column(name).to_pylist() for name in kept]
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             raise InputError(f"{file}: no readable parquet ({str(error)[:100]}).") from None
         if not {n.lower() for n in kept} & set(names.caption):
-            has = ", ".join(table.column_names)
-            raise InputError(f"{file}: no column 'caption' (it has: {has}).")
+            raise InputError(f"{file}: no column 'caption' (it has: {', '.join(every)}).")
         for row, cells in enumerate(zip(*columns, strict=True)):
             yield f"row {row}", dict(zip([n.lower() for n in kept], cells, strict=True))
 

@@ -62,6 +62,8 @@ def _files(path: Path) -> list[Path]:
 
 def _looks_right(file: Path) -> bool:
     """Judge by the head and the end of the file: the whole takes seconds to parse."""
+    if not file.is_file():  # a pipe is not asked what it holds
+        return False
     with open(file, "rb") as opened:
         head = opened.read(1 << 16)
         opened.seek(max(0, file.stat().st_size - (1 << 16)))

@@ -63,6 +63,8 @@ def _candidates(path: Path) -> list[Path]:
 
 def _looks_right(file: Path, surely: bool = False) -> bool:
     """Judge by the head of the file: the whole of COCO's takes seconds to parse."""
+    if not file.is_file():  # a pipe is not asked what it holds
+        return False
     with open(file, "rb") as opened:
         head = opened.read(4096)
     begins = b'"images"' in head and head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{")

@@ -123,7 +123,7 @@ def _add(
 def _splits(folder: Path, captions: set[Path]) -> dict[str, str]:
     """Image -> split, from lists of names that are called after splits."""
     splits: dict[str, str] = {}
-    for file in sorted(folder.glob("*.txt")):
+    for file in filter(Path.is_file, sorted(folder.glob("*.txt"))):
         split = separated.split_of(file)
         if split is None or file in captions or file.stat().st_size > _MOST_NAMES:
             continue

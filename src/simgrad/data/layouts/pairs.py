@@ -75,7 +75,7 @@ def _add(growth: Growth, relative: Path, lines: list[str | None]) -> None:
 
 def _report_orphans(path: Path, stems: dict[Path, Path], log: Log) -> None:
     folders = {image.parent for image in stems.values()}
-    for text in sorted(path.rglob("*.txt")):
+    for text in filter(Path.is_file, sorted(path.rglob("*.txt"))):
         if text not in stems and text.parent in folders and text.stem.upper() not in _PROSE:
             log.bad(text, "", "there is no picture beside it.")
 

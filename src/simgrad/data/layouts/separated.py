@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import require_file
 from simgrad.data.layouts.building import known_split
 from simgrad.data.pictures import SUFFIXES
 
@@ -61,7 +62,7 @@ def split_of(file: Path) -> str | None:
 
 def read_text(file: Path) -> str:
     """Its text; bytes that are not UTF-8 become lone surrogates, so that a line can be named."""
-    return _decoded(file.read_bytes(), "surrogateescape")
+    return _decoded(require_file(file).read_bytes(), "surrogateescape")
 
 
 def _decoded(data: bytes, errors: str) -> str:
@@ -72,6 +73,8 @@ def _decoded(data: bytes, errors: str) -> str:
 
 def head_of(file: Path, lines: int = 20) -> list[str]:
     """Its first lines that are not blank, to judge it by."""
+    if not file.is_file():  # a pipe is not asked what it holds
+        return []
     with open(file, "rb") as opened:
         data = opened.read(1 << 16)
     text = _decoded(data, "replace")

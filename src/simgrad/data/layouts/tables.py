@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import sha256
+from simgrad.core.files import require_file, sha256
 from simgrad.core.hashes import content_hash, contents_hash
 from simgrad.data.base import Dataset, Pictures
 from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, split_name
@@ -47,8 +47,8 @@ class TablePictures:
         data, path = value.get("bytes"), value.get("path")
         if not data and path:
             try:
-                data = Path(path).read_bytes()
-            except OSError:
+                data = require_file(path).read_bytes()
+            except (OSError, InputError):
                 raise InputError(f"{where}: there is no picture {path}.") from None
         return decode(data or b"", where)
 

@@ -5,6 +5,7 @@ The split is the folder or the first word of a shard's name: train/00000.tar, te
 """
 
 import json
+import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import sha256
+from simgrad.core.files import require_file, sha256
 from simgrad.core.hashes import content_hash
 from simgrad.data.base import Dataset, Pictures
 from simgrad.data.layouts.base import Layout, declare
@@ -38,8 +39,10 @@ class Member:
 
     def read(self) -> bytes:
         with open(self.shard, "rb") as file:
+            # Room for what the header promises would be made before anything is read.
+            ends = file.seek(0, os.SEEK_END) < self.offset + self.size
             file.seek(self.offset)
-            data = file.read(self.size)
+            data = b"" if ends else file.read(self.size)
         if len(data) < self.size:
             raise InputError(f"{self.shard}, member {self.name}: the shard ends too early.")
         return data
@@ -124,7 +127,7 @@ def _members(shard: Path, log: Log) -> Iterator[Member]:
     """Every file in a shard, from its header."""
     last, archive = "", None
     try:
-        with tarfile.open(shard, "r:") as archive:
+        with tarfile.open(require_file(shard), "r:") as archive:
             for info in archive:
                 last = info.name
                 archive.members = []  # type: ignore[attr-defined]  # else it keeps every header

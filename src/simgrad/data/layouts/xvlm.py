@@ -66,6 +66,8 @@ def _split_of(file: Path) -> str | None:
 
 
 def _looks_right(file: Path) -> bool:
+    if not file.is_file():  # a pipe is not asked what it holds
+        return False
     with open(file, "rb") as opened:
         head = opened.read(4096)
     start = head.lstrip(b"\xef\xbb\xbf \r\n\t")
