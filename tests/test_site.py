@@ -16,6 +16,8 @@ import pytest
 import simgrad
 from simgrad.cli.program import COMMANDS
 from simgrad.objectives import objectives
+from tests.axe import needs_axe, violations
+from tests.browsing import chromium, needs_browser, window
 
 ROOT = Path(__file__).parents[1]
 BUILDER = ROOT / "docs" / "builder"
@@ -117,16 +119,46 @@ def test_the_glossary_is_current() -> None:
     assert kept == module("glossary").page(), "python docs/builder/glossary.py writes it again"
 
 
-@pytest.mark.slow
-def test_the_site_builds_and_needs_no_network(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, built strictly."""
     pytest.importorskip("mkdocs", reason="the extra docs is missing")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    for page in tmp_path.rglob("*.html"):
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_needs_no_network(site: Path) -> None:
+    for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=.?(https?:[^ >]+)", text)
         assert not loaded, f"{page.name}: {loaded}"
+
+
+READ = (  # one page of each kind
+    "index.html", "choose.html", "training.html", "evaluation.html", "models.html",
+    "glossary.html", "commands.html", "readme.html", "changelog.html", "contribute.html",
+    "objectives/index.html", "objectives/goal.html", "reference/index.html",
+    "reference/objectives.html", "results/flickr8k/README.html", "benchmarks/RESULTS.html",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@needs_browser
+@needs_axe
+def test_everybody_can_read_the_site(site: Path, tmp_path: Path) -> None:
+    with chromium(tmp_path) as browser:
+        for page in READ:
+            address = (site / page).as_uri()
+            for dark in (False, True):
+                assert violations(browser, address, dark) == [], f"{page}, dark: {dark}"
+            with window(browser, 390):
+                browser.get(address)
+                wide = browser.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= 390, f"{page} sticks out on a phone"
 
 
 def test_aliases_show_their_own_formulas() -> None:

@@ -30,7 +30,7 @@ def open_dataset(
     `skip`: a list written by `simgrad datasets --fix`; its items are omitted.
     `published`: five captions per image in val and test, at most 5,000 in the val split of
     precomputed layouts, as the published evaluations do. Otherwise everything is kept.
-    `train_images`: so many images of the train split, drawn always alike; all if not given.
+    `train_images`: use this many images of the train split, always the same ones; else all.
 
     Examples:
         >>> dataset = simgrad.data.open_dataset("scenes(train=8, val=1, test=1)")  # or a folder
