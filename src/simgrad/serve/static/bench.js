@@ -163,7 +163,7 @@ function counts() {
   for (const [key, { label, meaning, share }] of Object.entries(countLabels)) {
     const [i, t] = ["i2t", "t2i"].map((way) => result.attention[way]?.[key]);
     const figure = (v) => (v === null || v === undefined ? "–" : share ? `${(100 * v).toFixed(0)}%` : v.toFixed(1));
-    rows.push([label, `${figure(i)} for images, ${figure(t)} for captions`, meaning]);
+    rows.push([label, `images ${figure(i)}, captions ${figure(t)}`, meaning]);
   }
   $("counts").replaceChildren(...rows.map(([name, value, meaning]) => {
     const row = document.createElement("div");
