@@ -70,7 +70,7 @@ def ours() -> list[Line]:
 
 
 def _tuned() -> Iterator[Line]:
-    """Folders of results/flickr8k that hold the table of a tuned study, each with its page.
+    """Folders of results/flickr8k that hold the table of a study, each with its page.
 
     Numbers on drawn scenes are left out: they cannot stand beside those on photos.
     """
@@ -80,7 +80,9 @@ def _tuned() -> Iterator[Line]:
         with path.open(encoding="utf-8") as file:
             for line in csv.DictReader(file):
                 rows.setdefault(line["label"], {})[line["metric"]] = line
-        link = f"[{path.parent.name}, same budget](../{_place(path.parent)}/README.md)"
+        # A study that searched keeps its trials, a file for each row.
+        budget = ", same budget" if any(path.parent.glob("*.json")) else ""
+        link = f"[{path.parent.name}{budget}](../{_place(path.parent)}/README.md)"
         for label, metrics in rows.items():
             rsum = metrics["rsum"]
             cells = {

@@ -16,6 +16,7 @@ _NAMED = {
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contribute.md",
     "CHANGELOG.md": "changelog.md",
+    "examples/README.md": "examples.md",
 }
 # A folder of source code stands in the repository where the site has pages made from it.
 _MADE = {
