@@ -58,6 +58,7 @@ def test_labels_are_shortened() -> None:
     assert shorten("goal", 9) == "goal"
     assert short_label("goal(triplet=cir, pair=sig-ms)") == "goal cir sig-ms"
     assert short_label("triplet-sh") == "triplet-sh"
+    assert short_label("nt-xent(tau=0.05, learned=true)") == "nt-xent 0.05 learned"
 
 
 def test_the_mean_curve_stops_where_the_shortest_run_does() -> None:

@@ -57,7 +57,8 @@ def shorten(text: str, most: int) -> str:
 
 def short_label(label: str) -> str:
     """A spec, short enough for a chart: `goal(triplet=cir, pair=sig-ms)` -> `goal cir sig-ms`"""
-    bare = re.sub(r"[A-Za-z_]+=", "", label)
+    said = re.sub(r"([A-Za-z_]+)=true\b", r"\1", label)  # learned=true: learned
+    bare = re.sub(r"[A-Za-z_]+=", "", said)
     return re.sub(r"[\s(),]+", " ", bare).strip()
 
 

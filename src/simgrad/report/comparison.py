@@ -28,7 +28,7 @@ def comparison(material: Material, found: list[Standing]) -> Section | None:
             rows.append(Row([Cell(standing.group or "other runs")], "group"))
         for system in standing.systems:
             rows += _rows(material, standing, system, metrics, compared)
-    table = Table("Comparison", columns, rows, _caption(material, found))
+    table = Table("Comparison", columns, rows, _caption(material, found, compared))
     words = explained(_words(material, found, compared))
     return Section("comparison", "All numbers", "Numbers", [Paragraph(words), table])
 
@@ -96,6 +96,8 @@ def _difference(standing: Standing, system: System) -> Cell:
 def _words(material: Material, found: list[Standing], compared: bool) -> str:
     split = "test" if material.split == "test" else "validation"
     words = f"Every setting on the {split} split, mean over seeds; the best of each column is bold."
+    if len(material.systems) == 1:
+        words = f"All metrics on the {split} split."
     if any(n.low is not None for s in found for e in s.numbers.values() for n in e.values()):
         words += " Beneath each number stands its {95% interval}."
     if compared:
@@ -103,10 +105,12 @@ def _words(material: Material, found: list[Standing], compared: bool) -> str:
     return words
 
 
-def _caption(material: Material, found: list[Standing]) -> str:
+def _caption(material: Material, found: list[Standing], compared: bool) -> str:
     parts = []
     if any(system.published for system in material.systems):
         parts.append(f"In the paper: mean ± standard deviation, {material.source}.")
+    if not compared:
+        return " ".join(parts)
     if any(len(s.ranks) > 1 for standing in found for s in standing.systems):
         parts.append("Differences: a bootstrap over seeds and images, paired over the same images.")
     elif any(s.ranks for standing in found for s in standing.systems):

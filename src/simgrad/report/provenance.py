@@ -27,7 +27,7 @@ _MOST_WARNINGS = 20
 
 
 def provenance(material: Material) -> Section:
-    """Everything needed to run it again, or to doubt it."""
+    """Everything needed to run it again, or to check it."""
     blocks: list[Block] = []
     warned = _warnings(material)
     if warned:
@@ -37,7 +37,7 @@ def provenance(material: Material) -> Section:
             Callout("Warnings while training", [*shown, *([f"and {more} more."] if more else [])])
         )
     infos = [run.info for _, run in material.runs]
-    blocks.append(Paragraph(["Everything needed to run it again, or to doubt it."]))
+    blocks.append(Paragraph(["Everything needed to run it again, or to check it."]))
     blocks.append(_facts(material, infos))
     if material.runs:
         blocks.append(Details("Every run", [_runs(material)]))
@@ -59,6 +59,7 @@ def _warnings(material: Material) -> list[str]:
 def _facts(material: Material, infos: list[dict[str, Any]]) -> Table:
     seeds = sorted({run.recipe.seed for _, run in material.runs})
     seconds = sum(float(info.get("seconds", 0)) for info in infos)
+    runs = f"{len(infos)} run" + ("s" if len(infos) != 1 else "")
     facts = {
         "folder": [str(path) for path in material.targets],
         "data": _each(run.recipe.data for _, run in material.runs),
@@ -68,7 +69,7 @@ def _facts(material: Material, infos: list[dict[str, Any]]) -> Table:
         "versions": _each(_versions(info) for info in infos),
         "simgrad's commit": _each(str(info.get("git") or "not a checkout") for info in infos),
         "device": _each(_device(info) for info in infos),
-        "training time": [f"{len(infos)} runs, {duration(seconds)} in all"],
+        "training time": [f"{runs}, {duration(seconds)} in all"],
     }
     rows = [
         Row([Cell(name), Cell(" · ".join(found))]) for name, found in facts.items() if any(found)

@@ -45,7 +45,7 @@ def training(material: Material) -> Section | None:
         metric = metric_of(name)
         title, high = f"validation: {metric.title}", metric.better == "high"
         see = f"{'Higher' if high else 'Lower'} is better; a line that still "
-        see += f"{'rises' if high else 'falls'} at its end could have gone on."
+        see += f"{'rises' if high else 'falls'} at its end may gain from longer training."
         figures.append(_figure(material, shown, f"curve-{name}", title, _validated(name), see))
     losses = [
         _figure(material, [system], f"loss-{i}", f"loss of {system.short}", _loss,

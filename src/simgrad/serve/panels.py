@@ -17,7 +17,7 @@ from simgrad.studies.table import Published, TableRow, significance
 
 _TESTED = ("r1", "r5", "r10", "medr", "mrr", "map_at_r")
 _MOST_DIAGRAMS = 12
-_HIGHER = "Higher is better; a line that still rises at its end could profit from longer training."
+_HIGHER = "Higher is better; a line that still rises at its end may gain from longer training."
 _SHARED = "How many negatives share a query's push; 1: only the hardest counts."
 
 
