@@ -111,6 +111,7 @@ def _run(
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.dup2(os.pipe()[0], 0)  # a standard input that never ends: nobody is gone
+    sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing put one there that ends at once
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)

@@ -195,7 +195,9 @@ def test_a_file_of_ones_own_is_named_anywhere(
 
 
 def test_an_objective_is_explained_by_a_spec_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "value: sum over queries" in said(["objectives", "triplet"], capsys)[1]
     code, text = said(["objectives", "nt-xent(tau=0.05)"], capsys)
+    assert "value: half the sum of the directions' means" in text
     assert code == 0
     assert "temperature of the softmax" in text
     code, text = said(["objectives", "goal(triplet=con, pair=con)"], capsys)

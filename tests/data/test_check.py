@@ -110,6 +110,7 @@ def test_missing_pictures_come_first_and_repeats_are_counted(
     assert "repeat another of their image: 1 in train" in out
     assert "more than one image" not in out
     assert "problems    7 (1 missing pictures first)" in out
+    assert "problems    7 (missing pictures first: 1)" in out
     assert "--fix" in out
 
 
@@ -154,7 +155,11 @@ def test_a_skip_list_for_other_data_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = damaged(tmp_path / "data")
+    capsys.readouterr()
     assert run(str(folder), "--fix") == 0
+    told = capsys.readouterr().out
+    assert "--fix" not in told  # it was done
+    assert f"simgrad features {folder} --skip {folder / 'skip.json'}" in told
     assert (folder / "skip.json").is_file()
     other = write.karpathy(tmp_path / "other")
     with pytest.raises(InputError, match="another caption"):

@@ -41,6 +41,7 @@ def test_a_name_says_how_it_is_read(name, heading, printed, better):
     found = metric_of(name)
     assert (found.name, found.heading) == (name, heading)
     assert found.format(12.3456) == printed
+    assert found.format(-1e-9) == found.format(0.0)  # no "-0.0"
     assert found.better == better
 
 

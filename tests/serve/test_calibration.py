@@ -96,9 +96,11 @@ def test_the_cut_off_keeps_what_has_an_answer() -> None:
     assert found.cut_off(200) > found.cut_off(2000)
 
 
-def hits(*probabilities: float | None, cut_off: float | None = 0.2) -> Results:
+def hits(
+    *probabilities: float | None, cut_off: float | None = 0.2, refused: float = 0.4
+) -> Results:
     found = [Hit(1, 0, 0.5, "a", (), probability=p) for p in probabilities]
-    return Results("q", "sentence", found, cut_off=cut_off, refused=0.4)
+    return Results("q", "sentence", found, cut_off=cut_off, refused=refused)
 
 
 def test_the_verdict() -> None:
@@ -111,6 +113,10 @@ def test_the_verdict() -> None:
     assert "Nothing fits" in hits(0.3, 0.1).verdict(0.5)
     assert "cut-off is 50%" in hits(0.3, 0.1).verdict(0.5)
     assert hits(None).verdict() == hits().verdict() == hits(0.1, cut_off=None).verdict(0.5) == ""
+    unable = hits(0.1, refused=0.05)  # a model that has learned nothing
+    assert "cannot tell: on validation, 95%" in unable.verdict()
+    assert "Nothing fits" not in unable.verdict()
+    assert "Nothing fits" in unable.verdict(0.5)  # somebody's own cut-off counts
     assert [percent(p) for p in (0, 0.001, 0.372, 0.999, 1)] == ["0%", "<1%", "37%", ">99%", "100%"]
 
 

@@ -22,6 +22,7 @@ from simgrad.core.cores import cores
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write, lock
+from simgrad.core.threads import pinned
 from simgrad.data.base import Dataset
 from simgrad.data.check import check, portrait
 from simgrad.data.opening import EMBEDDED, absolute, embedded, open_dataset
@@ -172,7 +173,8 @@ def _decide(
     seconds = min(_LONGEST, max(_SHORTEST, _PROBE * 60 * minutes))
     say(f"timing {len(objectives)} objectives, {seconds:.0f} s each ...", stderr=True)
     recipes = {one: base.replace(objective=one) for one in objectives}
-    paces = measure(recipes, processes, max(1, cores() // processes), seconds)
+    threads = pinned() or max(1, cores() // processes)
+    paces = measure(recipes, processes, threads, seconds)
     spent = time.monotonic() - begun
     left = max(15 * minutes, 60 * minutes - spent) * (1 - _REPORT)
     keep = len(asked) or _KEPT
@@ -191,6 +193,7 @@ def _decide(
         minutes=minutes,
         expected=round((spent + expected) / 60, 2),
         left_out=tuple(one for one in objectives if one not in names),
+        threads=None if on_gpu else threads,
     )
 
 

@@ -76,7 +76,7 @@ def datasets(
     if json:
         print(dumps(summary(dataset, found), indent=1))
     else:
-        _print(dataset, found, all, path)
+        _print(dataset, found, all, path, fix)
     if fix:
         skip = _fix(log, output, found.problems)
     if not json and (skip is not None or not found.problems):
@@ -188,7 +188,7 @@ def _sizes(found: Found) -> dict[str, Any] | None:
     }
 
 
-def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
+def _print(dataset: Dataset, found: Found, everything: bool, path: str, fixed: bool) -> None:
     out = console()
     out.print(dataset.name, style="bold", end="")
     out.print(f": layout {dataset.layout}\n")
@@ -230,6 +230,8 @@ def _print(dataset: Dataset, found: Found, everything: bool, path: str) -> None:
             "are false negatives (docs/negatives.md)"
         )
     _print_problems(found.problems, everything, path)
+    if not fixed and any(problem.skippable for problem in found.problems):
+        out.print("\n--fix writes a list of what to leave out, to give as --skip.")
 
 
 def _say_next(dataset: Dataset, data: str, features: Path | None, skip: Path | None) -> None:
@@ -263,7 +265,7 @@ def _print_problems(problems: list[Problem], everything: bool, path: str) -> Non
         return
     shown = problems if everything else problems[:_SHOWN]
     missing = sum(problem.missing for problem in problems)
-    first = f" ({missing:,} missing pictures first)" if missing else ""
+    first = f" (missing pictures first: {missing:,})" if missing else ""
     out.print(f"problems    {len(problems):,}{first}")
     for problem in shown:
         # The data's own folder is known to whoever named it; without it lines fit.
@@ -271,5 +273,3 @@ def _print_problems(problems: list[Problem], everything: bool, path: str) -> Non
         out.print(f"  {text}")
     if len(shown) < len(problems):
         out.print(f"  ... and {len(problems) - len(shown):,} more; --all prints them.")
-    if any(problem.skippable for problem in problems):
-        out.print("\n--fix writes a list of what to leave out, to give as --skip.")

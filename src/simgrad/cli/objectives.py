@@ -9,6 +9,11 @@ from simgrad.core.console import print_table
 from simgrad.core.spec import split_spec
 from simgrad.objectives import objectives as registry
 
+_SCALES = {
+    "sum": "sum over queries and directions",
+    "mean": "half the sum of the directions' means",
+}
+
 
 def objectives(
     name: Annotated[
@@ -31,8 +36,9 @@ def objectives(
         lambda d: (d.name, d.paper, _scale(d.name), d.description),
     )
     if spec is None:
-        print("value: sum over queries and directions, or half the sum of the directions' means.")
+        print(f"value: {_SCALES['sum']}, or {_SCALES['mean']}.")
         return
+    print(f"\nvalue: {_SCALES[_scale(name or spec)]}.")
     if name != spec:
         read = ", ".join(made.searched()) or "none of its parameters"
         print(f"\n{made}: a tuned study searches {read}.")

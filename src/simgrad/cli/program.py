@@ -69,8 +69,9 @@ def help_text() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; errors a user can mend are printed in plain words."""
-    settle()  # before torch is loaded
     rest = list(sys.argv[1:] if arguments is None else arguments)
+    if not {"-h", "--help", "--version"} & set(rest):
+        settle()  # before torch is loaded
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn

@@ -54,6 +54,7 @@ def study(
     processes: int | None = None,
     side_by_side: int | None = None,
     device: str | None = None,
+    threads: int | None = None,
     schema: bool = False,
     check: bool = False,
 ) -> None:
@@ -79,6 +80,8 @@ def study(
         processes: number of worker processes; by default as many as help
         side_by_side: runs that share one GPU in each process
         device: auto, cpu, cuda, cuda:N or mps
+        threads: computing threads of each run on a CPU; by default the cores are shared out when
+            the study begins, and it keeps the number
         schema: print the JSON schema of study files, for editors, and exit
         check: for a study folder: compute every number again from the stored ranks, and fail if one
             differs
@@ -109,7 +112,9 @@ def study(
             look(adapt(read_plan(path, name), fast=fast, seeds=seeds, trials=trials), opened=False)
         return
     for number, (chosen, folder) in enumerate(several):
-        chosen = adapt(chosen, fast=fast, seeds=seeds, device=device, trials=trials)
+        chosen = adapt(
+            chosen, fast=fast, seeds=seeds, device=device, trials=trials, threads=threads
+        )
         if dry_run:
             if number:
                 say("")
@@ -174,12 +179,15 @@ def adapt(
     seeds: int | None = None,
     device: str | None = None,
     trials: int | None = None,
+    threads: int | None = None,
 ) -> Plan:
     """The same study as the options say."""
     if fast:
         plan = plan.fast()
     if device is not None:
         plan = plan.changed(device=device)
+    if threads is not None:
+        plan = plan.changed(threads=threads)
     if seeds is not None:
         if seeds < 1:
             raise InputError("--seeds must be at least 1.")

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
+_TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def cores() -> int:
@@ -16,6 +17,15 @@ def cores() -> int:
         count = os.cpu_count() or 1
     share = _share()
     return max(1, count if share is None else min(count, math.ceil(share)))
+
+
+def whole_cores() -> int:
+    """Cores of the machine, where each counts once though it may do two things at a time."""
+    pairs = set()
+    with contextlib.suppress(OSError):
+        for file in _TOPOLOGY.glob("cpu[0-9]*/topology/thread_siblings_list"):
+            pairs.add(file.read_text().strip())
+    return len(pairs) or os.cpu_count() or 1
 
 
 def _share() -> float | None:

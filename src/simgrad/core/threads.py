@@ -1,11 +1,13 @@
-"""Threads that compute: as many as this process may use, and none in the way of others.
+"""Threads that compute: as many as cores are free, and none in the way of others.
 
-OpenMP's threads wait for each other by spinning, which is quickest on a machine of one's own. Where
-others compute too, a spinning thread takes the core from the one it waits for: the same run was
-eight times slower beside two busy processes. Sleeping at once is right there, but alone on two
-cores it takes twice as long, because threads meet every few microseconds. So they sleep at once if
-somebody else computes when the program starts, and else spin for a moment first. Results do not
-depend on it (`python -m benchmarks threads`).
+A library's threads wait for each other many times in a step. Where others compute too, all wait for
+the one that has no core: a small run beside two busy processes took half as long with one thread as
+with two. So a command takes as many threads as cores are free when it starts. The order of sums
+depends on the number: a run keeps the one it began with, and a study has one for all its runs.
+
+Waiting by spinning is quickest on a machine of one's own, but takes the core from others; sleeping
+at once takes twice as long there. So threads spin for a moment, then sleep; where not all of them
+can have a core, they sleep at once. Results do not depend on that (`python -m benchmarks threads`).
 The libraries read these settings when torch is loaded, so they are set before.
 """
 
@@ -14,40 +16,65 @@ import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 
-from simgrad.core.cores import cores
+from simgrad.core.cores import cores, whole_cores
 
+NUMBER = "OMP_NUM_THREADS"
 # LLVM's and Intel's libraries know whole milliseconds, so theirs sleep at once.
 _WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 _MOMENT = "10000"  # turns of GNU's library: some 30 microseconds
+_LOOKS, _PAUSE = 8, 0.003  # who runs for a moment only is not seen every time
+_taken: str | None = None  # what `settle` has chosen itself
 
 
 def settle(environment: MutableMapping[str, str] | None = None, count: int | None = None) -> None:
     """Set what torch will find in the environment, unless somebody has chosen already.
 
-    `count` threads, or as many as affinity and the container's share of the machine allow.
+    `count` threads, or as many as cores are free.
     """
+    global _taken
     environment = os.environ if environment is None else environment
+    given = count is not None or NUMBER in environment
+    there = cores() if environment.get(NUMBER) == "1" else free()  # one thread waits for none
+    if not given and there < (os.cpu_count() or 1):  # else torch's own count is right
+        count = there
+        if environment is os.environ:
+            _taken = str(count)
+    if count is not None:
+        environment[NUMBER] = str(count)
     if "OMP_WAIT_POLICY" not in environment:  # else a choice about waiting, which stays whole
         for name, value in _WAITING.items():
             environment.setdefault(name, value)
-        environment.setdefault("GOMP_SPINCOUNT", "0" if crowded() else _MOMENT)
-    if count is not None:
-        environment["OMP_NUM_THREADS"] = str(count)
-    elif cores() < (os.cpu_count() or 1):  # else torch's own choice is right
-        environment.setdefault("OMP_NUM_THREADS", str(cores()))
+        environment.setdefault("GOMP_SPINCOUNT", "0" if there < cores() else _MOMENT)
 
 
-def crowded() -> bool:
-    """Whether others compute here just now, so that not all threads of ours would have a core."""
+def free() -> int:
+    """How many cores that this process may use nobody computes on just now; at least 1."""
     try:
-        others = min(_running() - 1 for _ in range(3))
+        others = min(_running() - 1 for _ in range(_LOOKS))
     except (OSError, ValueError, IndexError):  # not Linux: nobody knows
-        return False
-    return others + cores() > (os.cpu_count() or 1)
+        return cores()
+    return max(1, min(cores(), whole_cores() - others)) if others > 0 else cores()
+
+
+def pinned() -> int | None:
+    """The number of threads that somebody has chosen with OMP_NUM_THREADS."""
+    told = os.environ.get(NUMBER, "")
+    first = told.split(",")[0].strip()  # "4,2": more than one level of threads
+    return int(first) if told != _taken and first.isdigit() and int(first) else None
+
+
+def fewer() -> str | None:
+    """What to tell people where `settle` took fewer threads than there are cores."""
+    if _taken is None or int(_taken) >= cores():
+        return None
+    return (
+        f"others compute here, so this run takes {_taken} of {cores()} threads and keeps to that; "
+        "--threads sets another number."
+    )
 
 
 def _running() -> int:
-    time.sleep(0.001)  # what runs for a moment only is not counted each time
+    time.sleep(_PAUSE)
     with open("/proc/loadavg") as file:
         return int(file.read().split()[3].split("/")[0])
 

@@ -76,8 +76,8 @@ class Metric:
         return " ".join(filter(None, (DIRECTIONS.get(self.direction), self.truth, self.label)))
 
     def format(self, value: float) -> str:
-        """A value with its digits."""
-        return "–" if math.isnan(value) else f"{value:.{self.digits}f}"
+        """A value with its digits; what rounds to nothing has no sign."""
+        return "–" if math.isnan(value) else f"{value:z.{self.digits}f}"
 
     def best(self, values: Iterable[float]) -> float:
         """The best of several systems' values; those that are missing do not count."""

@@ -90,7 +90,7 @@ def _about(config: str, run: Run | None) -> str:
 def _training(run: Run) -> str:
     recipe, info = run.recipe, run.info
     default = Recipe().to_dict()
-    places = ("model", "objective", "device", "workers", "data", "features", "skip")
+    places = ("model", "objective", "device", "threads", "workers", "data", "features", "skip")
     changed = {k: v for k, v in recipe.to_dict().items() if v != default[k] and k not in places}
     rows = "\n".join(f"| {k} | {v} |" for k, v in changed.items())
     data = info.get("dataset", {}).get("name", recipe.data)

@@ -17,7 +17,9 @@ from simgrad.studies.papers import beside
 from simgrad.studies.study import PLAN, Study
 
 # What may differ between runs of one setting: the seed, and where and how they were run.
-_NOT_THE_SETTING = ("seed", "device", "workers", "graphs", "checkpoint_seconds", "tensorboard")
+_NOT_THE_SETTING = (
+    "seed", "device", "threads", "workers", "graphs", "checkpoint_seconds", "tensorboard",
+)  # fmt: skip
 _MOST_RUNS = 2000
 
 

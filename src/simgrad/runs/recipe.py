@@ -270,6 +270,11 @@ class Recipe(Typed):
         "on a GPU",
     )
     device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1 or mps")
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None,
+        description="Computing threads on a CPU; by default as many as cores are free when the run "
+        "begins. A run keeps its number when it is resumed, because sums depend on it",
+    )
     workers: int = Field(
         default=2,
         description="Threads that read ahead if features or pictures do not fit in memory",
@@ -346,7 +351,8 @@ class Recipe(Typed):
 
 # May change between sittings of a run: how the same gradient is computed, and where.
 _MACHINE = (
-    "device", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log", "tensorboard",
+    "device", "threads", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log",
+    "tensorboard",
 )  # fmt: skip
 
 

@@ -132,6 +132,12 @@ class Run:
         return self.info.get("status") == "finished"
 
     @property
+    def threads(self) -> int | None:
+        """How many threads it began with on a CPU: sums depend on it. None: not begun there."""
+        info = self.info
+        return info.get("threads") if info.get("device") == "cpu" else None
+
+    @property
     def history(self) -> list[dict[str, Any]]:
         """One entry per evaluation."""
         return read_history(self.file(HISTORY))

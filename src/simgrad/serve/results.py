@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass, field
 
+# A cut-off that turns away no more of the questions without an answer says nothing: of those with
+# one it turns away 5%.
+_WORTHLESS = 0.1
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -42,6 +46,12 @@ class Results:
         if not known or self.cut_off is None or self.refused is None:
             return ""
         best, cut = percent(max(known)), self.cut_off if sure is None else sure
+        if sure is None and self.refused <= _WORTHLESS:
+            return (
+                f"The best hit is right with a probability of {best}. Whether anything fits, this "
+                f"model cannot tell: on validation, {percent(1 - self.refused)} of the questions "
+                "without an answer look as good as those with one."
+            )
         told = f"The cut-off is {percent(cut)}"
         if sure is None:
             told += (

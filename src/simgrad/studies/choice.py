@@ -36,10 +36,11 @@ class Choice:
     device: str
     size: Size
     steps: int  # of an epoch
-    processes: int  # side by side: how many threads each has depends on it, and sums on those
+    processes: int  # side by side
     minutes: float  # that were asked for
     expected: float  # minutes that the plan should take, from a probe
     left_out: tuple[str, ...] = ()  # objectives for which there was no time
+    threads: int | None = None  # of each run on a CPU: sums depend on it
 
     def recipe(self, epochs: int | None = None) -> Recipe:
         """What all runs share; of full length with those epochs."""
@@ -50,6 +51,7 @@ class Choice:
             skip=self.skip,
             model=self.model,
             device=self.device,
+            threads=self.threads,
             epochs=epochs,
             decay_every=max(1, math.ceil(2 * epochs / 3)),
             evaluate_every=every(epochs, self.steps),
@@ -82,7 +84,8 @@ class Choice:
         tuning = next(one for one in study.tunings if one.name == row.name)
         assert study.plan.tune is not None
         assert tuning.record is not None
-        long = self.recipe(self.size.full_epochs).replace(**row.changes)
+        # Alone, it may have all cores.
+        long = self.recipe(self.size.full_epochs).replace(**row.changes, threads=None)
         return apply(base_of(study.plan.tune, long), tuning.record["chosen"]["setting"])
 
     def write(self, folder: Path) -> None:

@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simgrad.core.console import progress, say
 from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
-from simgrad.core.threads import settle
+from simgrad.core.threads import free, pinned, settle
 from simgrad.runs.run import Run
 from simgrad.studies.crew import CAN_FORK
 from simgrad.studies.journal import optuna_or_say
@@ -34,7 +34,7 @@ class Crew:
 
     processes: int
     threads: int  # runs side by side within a process, on one GPU
-    cores: int  # for each process
+    cores: int  # for each process: its runs compute with so many threads
     gpus: int
 
 
@@ -43,22 +43,28 @@ def crew_here(study: Study, processes: int | None, threads: int | None) -> Crew:
     import torch
 
     gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
-    return crew_for(study, processes, threads, available(), gpus)
+    return crew_for(study, processes, threads, available(), gpus, free())
 
 
 def crew_for(
-    study: Study, processes: int | None, threads: int | None, cores: int, gpus: int
+    study: Study,
+    processes: int | None,
+    threads: int | None,
+    cores: int,
+    gpus: int,
+    free: int | None = None,
 ) -> Crew:
-    """As many workers as help with these cores and GPUs."""
+    """As many workers as help with these cores and GPUs; `free`: cores that nobody else uses."""
     left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
     if any(tuning.record is None for tuning in study.tunings):
         left = len(study.tunings) * study.tunings[0].tune.trials
+    each = study.plan.base.threads or pinned()
     if gpus:
         # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.
         processes = processes or max(1, min(left, cores, 16 * gpus))
     else:
-        processes = processes or min(left, cores)
-    return Crew(processes, threads or 1, max(1, cores // processes), gpus)
+        processes = processes or max(1, min(left, cores // (each or 1)))
+    return Crew(processes, threads or 1, each or max(1, (free or cores) // processes), gpus)
 
 
 def run_local(
@@ -70,6 +76,11 @@ def run_local(
     if study.tunings:
         optuna_or_say()  # before workers are started
     crew = crew_here(study, processes, threads)
+    if not crew.gpus:
+        study = study.with_threads(crew.cores)
+        crew = replace(crew, cores=study.plan.base.threads or crew.cores)
+        if not quiet and free() < available():
+            say("others compute on this machine: the study will take longer.", stderr=True)
     with _ended_as_interrupted(), shared_gpu(crew.gpus > 0 and crew.processes > 1) as service:
         workers = _start(study, crew, service)
         try:

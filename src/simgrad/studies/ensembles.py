@@ -10,6 +10,7 @@ from pathlib import Path
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
+from simgrad.core.threads import threads
 from simgrad.runs.run import TEST, Run, write_info, write_test
 from simgrad.runs.systems import model_system
 from simgrad.runs.tested import what_is_tested
@@ -31,7 +32,8 @@ def complete_ensembles(study: Study, device: str = "auto") -> list[tuple[str, st
                 problems.append((folder.name, f"waits for {', '.join(waiting)}"))
                 continue
             try:
-                _test(folder, members, device)
+                with threads(study.plan.base.threads):
+                    _test(folder, members, device)
             except InputError as error:
                 problems.append((folder.name, str(error)))
     return problems

@@ -76,6 +76,10 @@ class Plan:
         rows = (row.with_changes(**changes) for row in self.rows)
         return dataclasses.replace(self, base=self.base.replace(**changes), rows=tuple(rows))
 
+    def with_threads(self, count: int | None) -> "Plan":
+        """The same study with so many threads for each run, where a row says nothing else."""
+        return dataclasses.replace(self, base=self.base.replace(threads=count))
+
     def on_data(self, data: str, features: str | None = None, regions: str | None = None) -> "Plan":
         """The same study on another data set.
 

@@ -63,16 +63,29 @@ class Study:
         with lock(study.path / LOCK, what=f"the study {study.path}"):
             if (study.path / PLAN).is_file():
                 old = study.plan
-                plan = _with_old_names(plan, old)
+                plan = _with_old_names(_with_old_threads(study, plan, old), old)
                 _keep_search(study, old, plan)
                 _make_way(study, old, plan)
-            text = yaml.safe_dump(to_dict(plan), sort_keys=False, allow_unicode=True)
-            if not study._has(text):  # else a command that joins in and is killed would harm others
-                (study.path / SEAL).unlink(missing_ok=True)  # it speaks of the plan before
-                with atomic_write(study.path / PLAN) as file:
-                    file.write(text)
-                write_checked(study.path / SEAL, study._seal())
+            study._write(plan)
         return Study(study.path)
+
+    def with_threads(self, count: int) -> "Study":
+        """This study, where every run computes with `count` threads, or with as many as was decided
+        before: sums depend on it, so it is decided once."""
+        with lock(self.path / LOCK, what=f"the study {self.path}"):
+            study = Study(self.path)  # another command may have been first
+            if study.plan.base.threads is None:
+                begun = next((run.threads for run in study.runs if run.threads), None)
+                study._write(study.plan.with_threads(begun or count))
+        return Study(self.path)
+
+    def _write(self, plan: Plan) -> None:
+        text = yaml.safe_dump(to_dict(plan), sort_keys=False, allow_unicode=True)
+        if not self._has(text):  # else a command that joins in and is killed would harm others
+            (self.path / SEAL).unlink(missing_ok=True)  # it speaks of the plan before
+            with atomic_write(self.path / PLAN) as file:
+                file.write(text)
+            write_checked(self.path / SEAL, self._seal())
 
     def _seal(self) -> dict[str, Any]:
         return {"files": {PLAN: sha256(self.path / PLAN)}, "with": imported()}
@@ -218,6 +231,20 @@ def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
         tuning.path.unlink(missing_ok=True)  # to be chosen anew, with the trials to come
 
 
+def _with_old_threads(study: "Study", plan: Plan, old: Plan) -> Plan:
+    """What was decided about threads stays; another number is refused once it was used."""
+    asked, before = plan.base.threads, old.base.threads
+    if asked is None:
+        return plan.with_threads(before)
+    used = bool(study.runs) or (study.path / TRIALS).is_dir()
+    if before not in (None, asked) and used:
+        raise InputError(
+            f"{study.path} holds a study that has begun with --threads {before}, and sums depend "
+            "on it: leave the number as it was, or choose another --output."
+        )
+    return plan
+
+
 def _with_old_names(plan: Plan, old: Plan) -> Plan:
     """Rows that were there before keep the names of their folders."""
     known = {_key(old.recipe(row, 0)): row.name for row in old.rows if not row.ensemble}
@@ -235,7 +262,8 @@ def _key(recipe: Recipe) -> str:
 def _make_way(study: "Study", old: Plan, new: Plan) -> None:
     """Remove failed runs whose settings were corrected; refuse to change what was trained."""
     before = {name: recipe for name, _, recipe in old.runs()}
-    stale, kept = [], {}
+    gone = [study.path / RUNS / name for name in before.keys() - {n for n, _, _ in new.runs()}]
+    stale, kept = [folder for folder in gone if _never_began(folder)], {}
     for name, _, recipe in new.runs():
         changed = differing(before.get(name, recipe), recipe)
         folder = study.path / RUNS / name
@@ -256,6 +284,14 @@ def _make_way(study: "Study", old: Plan, new: Plan) -> None:
             for part in folder.iterdir():
                 if part.name != LOCK:
                     shutil.rmtree(part) if part.is_dir() else part.unlink()
+    for folder in set(stale) & set(gone):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _never_began(folder: Path) -> bool:
+    """A run that failed before its first step: nothing of it is worth keeping."""
+    info = Run(folder).info
+    return info.get("status") == "failed" and "steps" not in info
 
 
 def to_dict(plan: Plan) -> dict[str, Any]:

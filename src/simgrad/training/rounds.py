@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
 from simgrad.runs.data import trained_on
 from simgrad.runs.mining import mine_run
@@ -111,7 +112,12 @@ def _train_two(
     with building:
         dataset = opened(recipe, {} if shared is None else shared, dataset)
     lists = round_one / f"candidates-{second.depth}"
-    changes = {"candidates": str(mine_run(first, lists, second.depth, dataset=dataset))}
+    count = first.threads or recipe.threads  # both rounds alike: the second may begin later
+    with threads(count):
+        changes: dict[str, Any] = {
+            "candidates": str(mine_run(first, lists, second.depth, dataset=dataset)),
+            "threads": count,
+        }
     if recipe.from_round_one:
         changes["start_from"] = str(first.path / BEST)
     return train_round(

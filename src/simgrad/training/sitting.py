@@ -6,7 +6,7 @@ from typing import Any
 
 from simgrad.core.files import lock
 from simgrad.core.products import float32_products
-from simgrad.core.threads import threads
+from simgrad.core.threads import fewer, threads
 from simgrad.data.base import Dataset
 from simgrad.runs import run
 from simgrad.runs.prepare import prepare
@@ -48,17 +48,11 @@ def train_round(
                 if chief:
                     state.forget(folder / run.LAST)  # a kill may have come before that
                 return Run(folder)
-            with threads(_threads_before(folder)):
+            with threads(Run(folder).threads or recipe.threads):
                 _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared, log)
             give_back()  # captured steps above all: others are waiting for memory
             distributed.wait()
     return Run(folder)
-
-
-def _threads_before(folder: Path) -> int | None:
-    """How many threads a run on a CPU began with: sums depend on it."""
-    info = Run(folder).info
-    return info.get("threads") if info.get("device") == "cpu" else None
 
 
 def _go_on(
@@ -77,5 +71,18 @@ def _go_on(
     ):
         prepared = prepare(recipe, dataset, shared)
         training = Training(recipe, folder, prepared, quiet, log)
+        told = _about_threads(recipe, Run(folder))
+        if told is not None and prepared.device.type == "cpu":
+            training.display.say(told)
         with politely(), own_stream(prepared.device), closing(training.records):
             training.go(asked_to_stop)
+
+
+def _about_threads(recipe: Recipe, begun: Run) -> str | None:
+    """Where the number of threads may surprise: what it is, and why."""
+    before = begun.threads
+    if before is None:
+        return fewer() if recipe.threads is None else None
+    if recipe.threads in (None, before):
+        return None
+    return f"this run began with --threads {before} and keeps to that: sums depend on it."
