@@ -24,6 +24,15 @@ from simgrad.studies.plan import plan_from_dict
 NAMES = list(simgrad.__all__)
 ROOMS = [name for name in NAMES if inspect.ismodule(getattr(simgrad, name))]
 IN_ROOMS = [f"{room}.{name}" for room in ROOMS for name in getattr(simgrad, room).__all__]
+# Methods of public classes need none; those that have one are run.
+IN_CLASSES = [
+    f"{name}.{method}"
+    for name in (*NAMES, *IN_ROOMS)
+    if inspect.isclass(found := operator.attrgetter(name)(simgrad))
+    for method, what in vars(found).items()
+    if ">>>" in (getattr(inspect.unwrap(what), "__doc__", "") or "")
+    and inspect.isfunction(getattr(found, method))
+]
 BUILDER = Path(__file__).parents[1] / "docs" / "builder"
 GRID = {"recipe": {"epochs": 1}, "grid": {"objective": ["triplet-sh", "nt-xent"]}}
 
@@ -85,9 +94,14 @@ def test_examples_in_rooms_run(name: str, place: Path) -> None:
     assert run_examples(name) > 0, f"simgrad.{name} has no example"
 
 
+@pytest.mark.parametrize("name", IN_CLASSES)
+def test_examples_of_methods_run(name: str, place: Path) -> None:
+    assert run_examples(name) > 0
+
+
 def test_no_example_is_left_out() -> None:
     """What looks like an example in a docstring belongs to a public name, and so is run above."""
-    shown = {text_of(name) for name in (*NAMES, *IN_ROOMS)}
+    shown = {text_of(name) for name in (*NAMES, *IN_ROOMS, *IN_CLASSES)}
     for path in Path(inspect.getfile(simgrad)).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):

@@ -303,6 +303,7 @@ def test_changed_weights_of_the_network_are_noticed(photo_run: Path, tmp_path: P
     shutil.copytree(photo_run, run)
     shutil.copytree(photo_run.parent / "features", features)
     header = json.loads((features / "features.json").read_text())
+    header.pop("sha256")  # edited on purpose
     (features / "features.json").write_text(json.dumps({**header, "weights_sha256": "0" * 64}))
     recipe = (run / "recipe.yaml").read_text()
     old = str(photo_run.parent / "features")

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from simgrad.core.blocks import Block, Figure
+from simgrad.core.blocks import Block, Figure, Inline, Term, Words
 from simgrad.core.svg import RULES, colours, described
 
 _PIECES = count()  # of HTML that were made
@@ -56,7 +56,7 @@ def environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"drawn": _drawn, "webp": webp, "consecutive": _consecutive}
-    made.filters["breakable"] = _breakable
+    made.filters |= {"breakable": _breakable, "glued": _glued}
     return made
 
 
@@ -109,6 +109,27 @@ def _drawn(figure: Figure, prefix: str) -> Markup:
 def _breakable(text: str) -> str:
     """A spec whose line may be broken after a bracket and an equals sign."""
     return re.sub(r"([(=])", "\\1\u200b", text)
+
+
+def _glued(words: Words) -> list[tuple[str, Inline, str]]:
+    """Each word; a term with the bracket before it and the punctuation after it.
+
+    A browser may break a line on either side of a button, whatever stands there.
+    """
+    found: list[tuple[str, Inline, str]] = []
+    for word in words:
+        if isinstance(word, str) and found and isinstance(found[-1][1], Term):
+            after = re.match(r"[),.;:!?]*", word)
+            assert after is not None
+            found[-1] = (*found[-1][:2], after[0])
+            word = word[after.end() :]
+        before = ""
+        if isinstance(word, Term) and found and isinstance(found[-1][1], str):
+            left = found[-1][1]
+            before = left[len(left.rstrip("(")) :]
+            found[-1] = ("", left[: len(left) - len(before)], "")
+        found.append((before, word, ""))
+    return found
 
 
 def _consecutive(items: Sequence[Any], name: str) -> list[tuple[Any, int]]:
