@@ -25,7 +25,7 @@ CASES = [(path, name) for path in TABLES for name in offers_of(path)]
 # What decides where and how a run is computed, or what a row is about; the rest is a setting.
 _NOT_SETTINGS = {
     "data", "features", "skip", "seed", "objective", "model", "second_round", "device", "workers",
-    "graphs", "checkpoint_seconds", "tensorboard", "attention_every", "log",
+    "threads", "graphs", "checkpoint_seconds", "tensorboard", "attention_every", "log",
 }  # fmt: skip
 
 

@@ -117,7 +117,7 @@ class FusedTiles:
         self.work, self.family, self.x = work, family, work.vectors
         self.bound = work.scale if isinstance(work.scale, float) and work.bias is None else None
         self.room: Tensor | None = None  # for the weights of one block after the other
-        self.one_sided = False
+        self.one_sided, self.alone = False, True
         self.ready: tuple[Vectors, Shard, Launch] | None = None  # to weigh the next block
         self.sums = False
         self.shape = SMALL if INTERPRETED else fitting(self.x)

@@ -123,6 +123,7 @@ class Tiles(Protocol):
     """How a block of similarities is summed up and weighed."""
 
     one_sided: bool  # totals of the columns are not wanted: they may be anything
+    alone: bool  # no texts of others pass by: there is room for what both sweeps need
 
     def blocks(self, shard: Shard, weighing: bool) -> list[Block]:
         """The parts that a shard is worked in; `weighing`: its weights are all that is made."""
@@ -137,6 +138,7 @@ class Tiles(Protocol):
 def weigh_passes(work: Work, family: Elementwise, tiles: Tiles, passing: Passing) -> Gradients:
     """The three steps."""
     factors = passing.factors(work)
+    tiles.alone = passing.alone
     if family.symmetric and passing.alone and work.silences == (None, None):
         # The image queries stand for the caption queries as well, which count for nothing then.
         tiles.one_sided, factors = True, (factors[0] + factors[1], 0.0)

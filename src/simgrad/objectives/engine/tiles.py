@@ -37,7 +37,7 @@ class PlainTiles:
     def __init__(self, work: Work, family: Elementwise) -> None:
         self.work, self.family = work, family
         self.expands = expands(family, work.pairs.i2t)
-        self.one_sided = False
+        self.one_sided, self.alone = False, True
         self.kept: Made | None = None  # of a batch that is one block
         self.bounded: bool | None = None
 
@@ -74,7 +74,10 @@ class PlainTiles:
         terms = self.family.terms(by_row, *_told(rows, block.row_lines, 1))
         exponentials = self._exponentials(terms)
         of_rows = reduce(kinds, terms, 1, exponentials)
-        pushing = self._pushing(terms)
+        keeps = self.family.immediate or (
+            self.alone and S.numel() <= _TERMS.get(S.device.type, 2**20)
+        )
+        pushing = self._pushing(terms) if keeps else None
         if self.one_sided:
             nothing = S.new_zeros(S.shape[1])
             of_columns = Reduced(tuple(nothing for _ in kinds), None)
@@ -84,14 +87,13 @@ class PlainTiles:
             terms = self.family.terms(by_column, *_told(shard.lines, block.column_lines, 0))
             exponentials = self._exponentials(terms)
         of_columns = reduce(kinds, terms, 0, exponentials)
-        made = Made(S, pushing, self._pushing(terms))
+        made = Made(S, pushing, self._pushing(terms) if keeps else None)
         if self.family.immediate:
             add(block, shard, self._weights(made, block, rows, shard))
             return of_rows, of_columns
         whole = self.work.pairs.i2t.queries, len(self.work.texts)
         if shard.own and tuple(S.shape) == whole:
-            small = S.numel() <= _TERMS.get(S.device.type, 2**20)
-            self.kept = made if small else Made(S)
+            self.kept = made
         return of_rows, of_columns
 
     def second(self, block: Block, rows: Lines, shard: Shard) -> Tensor:
