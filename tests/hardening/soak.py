@@ -27,6 +27,7 @@ from pathlib import Path
 
 from simgrad.cli.program import main as simgrad_command
 from simgrad.core.errors import InputError
+from simgrad.runs.run import environment
 from tests.data.damages_of_tables import DAMAGES
 from tests.hardening.bad_inputs import attempts
 from tests.hardening.bad_requests import REQUESTS
@@ -62,7 +63,8 @@ class Soak:
             told = "ok"
         except Exception as error:
             traceback.print_exc()
-            self.losses.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
+            said = " ".join(str(error).split())[:300]
+            self.losses.append(f"{name}: {type(error).__name__}: {said}")
             told = "LOST"
         print(f"{name}: {told}, {time.monotonic() - started:.0f} s", flush=True)
 
@@ -144,7 +146,8 @@ class Soak:
             self.part(f"fuzz {name}", work)
 
     def flips(self, count: int) -> None:
-        flips = Flips(self.folder / "flips")
+        with contextlib.redirect_stdout(io.StringIO()):  # what computing features prints
+            flips = Flips(self.folder / "flips")
         flips(count)
         self.counts["flips"] += count
         self.lines.append(f"flipped bits: {flips.noticed} noticed, {flips.harmless} harmless")
@@ -166,6 +169,7 @@ class Soak:
 
     def summary(self) -> str:
         lines = [
+            f"commit:           {environment()['git']}",
             f"kills survived:   {self.counts['kills']:,}",
             f"inputs tried:     {self.counts['inputs']:,}",
             f"fuzz executions:  {self.counts['fuzz']:,}",
