@@ -61,8 +61,8 @@ def main() -> None:
             torch.set_num_threads(cores)
             attend()
             failed = work(study, threads, shared=shared)
-            # All is written. To take a GPU's graphs and memory apart in order takes sixteen
-            # processes twenty seconds; whoever is gone gives them back at once.
+            # All is written. Sixteen workers on one GPU were still there twenty seconds after their
+            # last run; taking captured steps and memory apart in order is the suspected reason.
             sys.stdout.flush()
             os._exit(1 if failed else 0)
         children.append(child)
