@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from simgrad.core import extras
 from tests.processes import ForkedPopen, forking
 
 if not torch.cuda.is_available():
@@ -29,3 +30,11 @@ def forked_workers() -> Iterator[None]:
             SimpleNamespace(get_context=lambda kind: forking()),
         )
         yield
+
+
+@pytest.fixture(autouse=True)
+def files_given_by_with_are_forgotten() -> Iterator[None]:
+    """What one test gave to `--with` here is not imported by commands that a later one starts."""
+    yield
+    extras._imported.clear()
+    os.environ.pop("SIMGRAD_WITH", None)

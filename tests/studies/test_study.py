@@ -283,14 +283,11 @@ def test_equal_failures_are_told_once() -> None:
 def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file of one's own, imported by `--with` in this process for one test."""
     monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("SIMGRAD_WITH", raising=False)
     file = tmp_path / "own.py"
     file.write_text(OWN)
     extras.import_file(file)
     yield file
-    extras._imported.clear()
     objectives._declared.pop("double")
-    os.environ.pop("SIMGRAD_WITH", None)
 
 
 def test_a_study_remembers_files_of_one_s_own(own_file: Path, tmp_path: Path) -> None:
