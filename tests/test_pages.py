@@ -1,11 +1,8 @@
 """README and docs/: code blocks run as they stand; commands and options that they name exist."""
 
-import functools
-import importlib
 import json
 import os
 import re
-import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -14,14 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-import tyro
 from PIL import Image
 
 import simgrad
-from simgrad.cli.options import complete_flags, registry
-from simgrad.cli.program import COMMANDS
 from simgrad.runs.recipe import read_recipe
 from simgrad.studies.plan import plan_from_dict
+from tests.named_commands import FENCE, commands, misread
 from tests.test_contributing import PAGES as DECLARED_ELSEWHERE
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +31,6 @@ PAGES = {
         *sorted((ROOT / "results").rglob("*.md")),
     )
 }
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 # -- Python
@@ -157,57 +151,6 @@ def test_every_block_of_yaml_is_read_somewhere() -> None:
 # -- commands
 
 
-def commands(text: str) -> list[str]:
-    """Lines of code blocks that call simgrad, and code in a sentence that does."""
-    found = []
-    for language, block in FENCE.findall(text):
-        if language in ("", "bash", "sh", "console", "text"):
-            found += re.findall(r"^(?:\$ )?(simgrad .+)$", block.replace("\\\n", " "), re.MULTILINE)
-    plain = FENCE.sub("", text)
-    found += re.findall(r"^ {4}(simgrad .+)$", plain, re.MULTILINE)
-    found += [" ".join(each.split()) for each in re.findall(r"`(simgrad [^`]+)`", plain)]
-    return found
-
-
-def words_of(line: str) -> list[str]:
-    """The words of a command, without what stands for more."""
-    line = re.sub(r"\s[|>]\s.*| #.*", "", line)
-    words = [w for w in shlex.split(line.replace("{split}", "split")) if w not in ("...", "…")]
-    while words[1:2] == ["--with"]:
-        words[1:3] = []
-    return words[1:]
-
-
-def misread(line: str) -> str:
-    """What is wrong with a command; "" if it can be typed so."""
-    words = words_of(line)
-    if not words or words[0] in ("--help", "--version", "COMMAND"):
-        return ""
-    if words[0] not in COMMANDS:
-        return f"there is no command {words[0]}"
-    if len(words) == 1:  # its name
-        return ""
-    module, function, _ = COMMANDS[words[0]]
-    command = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
-
-    @functools.wraps(command)
-    def nothing(*_: Any, **__: Any) -> None:
-        """It is only read."""
-
-    nothing.__doc__ = command.__doc__
-    try:
-        with registry():
-            tyro.cli(
-                nothing,
-                args=complete_flags(command, words[1:]),
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
-                console_outputs=False,
-            )
-    except SystemExit as ended:
-        return f"not understood (exit {ended.code})" if ended.code else ""
-    return ""
-
-
 @pytest.mark.parametrize("name", [name for name, text in PAGES.items() if commands(text)])
 def test_commands_exist(name: str) -> None:
     wrong = {line: misread(line) for line in commands(PAGES[name])}
@@ -222,17 +165,20 @@ def test_commands_exist(name: str) -> None:
         ("simgrad mien RUN", False),
         ("simgrad mine RUN --depth many", False),
         ("simgrad --with own.py objectives # all", True),
+        ("python -m benchmarks scale --quick", True),
+        ("python -m benchmarks scale --quickly", False),
+        ("python benchmarks/scale.py --cuda", True),
+        ("python benchmarks/scale.py --gpu", False),
+        ("python benchmarks/scales.py", False),
+        ("python -m benchmarks.scales", False),
+        ("torchrun --nproc-per-node 2 -m simgrad.cli train recipe.yaml --epochs 2", True),
+        ("torchrun --nproc-per-node 2 -m simgrad.cli train recipe.yaml --epoch 2", False),
+        ("make demo", True),
+        ("make tea", False),
     ],
 )
 def test_a_wrong_command_is_found(line: str, is_right: bool) -> None:
     assert (misread(line) == "") == is_right
-
-
-def test_make_knows_what_pages_make() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for name, text in PAGES.items():
-        for target in re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text, re.MULTILINE):
-            assert "".join(target) in targets, f"{name}: make {''.join(target)}"
 
 
 def test_what_declares_something_runs_elsewhere() -> None:
