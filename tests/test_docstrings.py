@@ -1,10 +1,10 @@
-"""The examples in the docstrings of public names run, and print what they say.
+"""The examples in the docstrings of the package run, and print what they say.
 
 Every name of `simgrad` has one, and every name of its public rooms.
 """
 
-import ast
 import doctest
+import importlib
 import importlib.util
 import inspect
 import operator
@@ -20,6 +20,8 @@ import simgrad
 from simgrad.evaluation import METRICS
 from simgrad.objectives import objectives
 from simgrad.studies.plan import plan_from_dict
+from simgrad.training.loggers import LOGGERS
+from tests.docstrings import docstrings
 
 NAMES = list(simgrad.__all__)
 ROOMS = [name for name in NAMES if inspect.ismodule(getattr(simgrad, name))]
@@ -67,17 +69,24 @@ def text_of(name: str) -> str:
 
 
 def run_examples(name: str) -> int:
-    """Run the examples of a public name; how many there were. What they declare is forgotten."""
+    """Run the examples of a public name; how many there were."""
+    return run_text(name, text_of(name), {})
+
+
+def run_text(name: str, text: str, known: dict[str, Any]) -> int:
+    """Run the examples of a text; how many there were. What they declare is forgotten."""
     torch.manual_seed(0)
-    known = {"simgrad": simgrad, "torch": torch}
-    text = text_of(name)
+    known = {**known, "simgrad": simgrad, "torch": torch}
     test = doctest.DocTestParser().get_doctest(text, known, name, None, None)
     told: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     with pytest.MonkeyPatch.context() as patch:
         for registry in (objectives, METRICS):
             patch.setattr(registry, "_declared", dict(registry._declared))
+        loggers = dict(LOGGERS)
         runner.run(test, out=told.append)
+        for own in set(LOGGERS) - set(loggers):
+            del LOGGERS[own]
     assert runner.failures == 0, "".join(told)
     return len(test.examples)
 
@@ -99,11 +108,10 @@ def test_examples_of_methods_run(name: str, place: Path) -> None:
     assert run_examples(name) > 0
 
 
-def test_no_example_is_left_out() -> None:
-    """What looks like an example in a docstring belongs to a public name, and so is run above."""
+def test_examples_elsewhere_run(place: Path) -> None:
+    """Those of no public name, with what their module knows."""
     shown = {text_of(name) for name in (*NAMES, *IN_ROOMS, *IN_CLASSES)}
-    for path in Path(inspect.getfile(simgrad)).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
-                text = ast.get_docstring(node) or ""
-                assert ">>>" not in text or text in shown, f"{path}: {getattr(node, 'name', '')}"
+    others = [one for one in docstrings(("src",)) if ">>>" in one.text and one.text not in shown]
+    assert others
+    for one in others:
+        run_text(one.place, one.text, vars(importlib.import_module(one.module)))

@@ -1,6 +1,6 @@
 """LICENSES.md: the licence of every package that simgrad needs, as the packages state it.
 
-python tools/licences.py        writes the file, from what is installed
+    python tools/licences.py    # writes the file, from what is installed
 
 Core dependencies and extras of pyproject.toml, with all that they need in turn. Nothing here is a
 legal opinion: it repeats what each package says about itself.

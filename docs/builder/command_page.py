@@ -27,7 +27,7 @@ def page() -> str:
 
 
 def said(name: str) -> str:
-    """What `simgrad NAME --help` prints, without the boxes around it."""
+    """What `simgrad COMMAND --help` prints, without the boxes around it."""
     out = io.StringIO()
     with _columns("112"), contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         main([name, "--help"])

@@ -1,10 +1,10 @@
 """Table E's figures: python results/flickr8k/judge.py FLICKR8K OUTPUT.csv STUDY [STUDY ...]
 
-For every finished run of the studies: how its similarities agree with people's judgments
-(`simgrad evaluate --judgments`), and, among the captions of other images that it finds most similar
-to a test image, the share that people call correct. FLICKR8K holds the pictures' judgments. Runs
-need their weights; `--processes` judges several at once. Lines of other studies in OUTPUT.csv stay,
-and those of runs whose weights are gone.
+For every finished run of the studies: how its similarities agree with people's judgments (`simgrad
+evaluate RUN --judgments FLICKR8K`), and, among the captions of other images that it finds most
+similar to a test image, the share that people call correct. FLICKR8K holds the pictures' judgments.
+Runs need their weights; `--processes` judges several at once. Lines of other studies in OUTPUT.csv
+stay, and those of runs whose weights are gone.
 """
 
 import argparse

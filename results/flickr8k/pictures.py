@@ -1,6 +1,6 @@
 """The pictures of README.md, from the tables and curves beside it.
 
-python results/flickr8k/pictures.py
+`python results/flickr8k/pictures.py` draws them.
 """
 
 import csv

@@ -1,16 +1,9 @@
 """What a metric is: a value for each query, how the values become one number, how that is read.
 
-A metric is declared once, here or in a file of your own (`simgrad --with FILE.py`):
-
-    from simgrad.evaluation import metric
-
-    @metric("precision{k}", at=(5,), label="P@{k}", bounds=(0, 1), digits=3,
-            description="share of the first K that are true")
-    def precision(positions, k):
-        return positions.total(positions.places <= k) / k
-
-Everything else follows: `i2t_precision5` and `t2i_precision5` are computed by every evaluation, in
-training too, get intervals and paired tests, and are printed with these digits under this label.
+A metric is declared once, here or in a file of your own (`simgrad --with FILE.py`), by `metric`;
+docs/evaluation.md shows one, `precision{k}`. Everything else follows: `i2t_precision5` and
+`t2i_precision5` are computed by every evaluation, in training too, get intervals and paired tests,
+and are printed with the declared digits under the declared label.
 """
 
 import math

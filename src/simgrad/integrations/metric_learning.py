@@ -1,11 +1,7 @@
 """Objectives for pytorch-metric-learning's loops, and its losses as objectives.
 
-loss = simgrad.integrations.MetricLearningLoss("smooth-ap")
-loss(images, labels, ref_emb=captions, ref_labels=caption_labels)
-loss = simgrad.integrations.MetricLearningLoss("smooth-ap", gather_across_devices=True)  # with DDP
-
-theirs = simgrad.integrations.from_metric_learning(losses.NTXentLoss(temperature=0.1))
-theirs.weigh(S)                                # counted and drawn like any other objective
+`MetricLearningLoss` is for their loops, `from_metric_learning` makes an objective of a loss of
+theirs, which is then counted and drawn like any other. Both have an example.
 """
 
 import copy

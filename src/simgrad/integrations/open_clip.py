@@ -1,7 +1,6 @@
 """An objective with the signature of open_clip's losses; open_clip itself is not needed.
 
-    loss = simgrad.integrations.ClipLoss("goal(triplet=cir, pair=sig-ms)")
-    loss(image_features, text_features, logit_scale)
+examples/open_clip_loop.py trains with one.
 
 An objective that learns a scale, `nt-xent(learned=true)` or `siglip`, takes the model's
 `logit_scale` and `logit_bias` in place of its own: it is then open_clip's ClipLoss or SigLipLoss in

@@ -1,7 +1,6 @@
 """An objective as a loss of sentence-transformers.
 
-    loss = simgrad.integrations.SentenceTransformerLoss(model, "goal(triplet=cir, pair=sig-ms)")
-    SentenceTransformerTrainer(model=model, train_dataset=pairs, loss=loss, ...).train()
+examples/sentence_transformers_loop.py gives one to their trainer.
 
 The data set has two columns, (image or text, caption); row k of the batch is a positive pair.
 Further columns are hard negatives: captions that are nobody's, which every image pushes away. With

@@ -1,14 +1,11 @@
 """An objective over a batch that lies on several processes.
 
-    objective = simgrad.distributed("nt-xent(learned=true)")
-    loss = objective(images, texts, positives)  # each process passes its own share
-    loss.backward()
-
-Every process gets the loss of the whole batch and, after backward, the exact gradient of its own
-share, as if one process had seen all of it. Shares may differ in size; positives are indices into
-the own images, and pairs to ignore are pairs of the own share. `gradients="mean"` is for loops that
-average the processes' gradients (DDP, FSDP), `"sum"` for those that add them: with the wrong one
-every step is as many times too long or too short as there are processes. `check=True` looks.
+Each process passes its own share, as in examples/ddp_loop.py. Every process gets the loss of the
+whole batch and, after backward, the exact gradient of its own share, as if one process had seen all
+of it. Shares may differ in size; positives are indices into the own images, and pairs to ignore are
+pairs of the own share. `gradients="mean"` is for loops that average the processes' gradients (DDP,
+FSDP), `"sum"` for those that add them: with the wrong one every step is as many times too long or
+too short as there are processes. `check=True` looks.
 """
 
 from typing import Literal

@@ -1,17 +1,14 @@
-"""An objective of your own is one function.
+"""An objective of your own is one function of (similarities, positives, pairs).
 
-    @simgrad.objectives.declare("mine", description="pushes negatives by their square")
-    def mine(similarities, positives, pairs, power: float = 2.0):
-        ...
-        return values, weights
+It returns its values and their weights: `declare` has an example, README.md another.
 
 Rows are queries, one direction at a time. `positives` is the mask of positive pairs; `pairs` lists
 them with their similarities (`query`, `candidate`, `similarity`). `values` (queries,) are summed
 over queries and both directions, or, declared with `mean=True`, half the sum of the two directions'
 means. `weights` (queries, candidates) are their derivative. A rule may return its values alone:
-then the weights come from autograd, which takes longer. Parameters with defaults become parameters
-of the spec `mine(power=3)`. The objective is then trained, counted, drawn, blocked and tested like
-any other.
+then the weights come from autograd, which takes longer. Further parameters with defaults become
+parameters of the spec: `mine(power=3)`. The objective is then trained, counted, drawn, blocked and
+tested like any other.
 """
 
 import dataclasses

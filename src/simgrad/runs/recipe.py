@@ -1,6 +1,6 @@
 """A recipe: everything that decides what a training run does, as typed and documented fields.
 
-Recipes are YAML files with these fields; `simgrad train recipe.yaml --objective "..." --seed 3`
+Recipes are YAML files with these fields; `simgrad train recipe.yaml --objective nt-xent --seed 3`
 overrides any of them. The defaults are VSE++'s published schedule. `simgrad train --schema` prints
 a JSON schema, with which editors complete and check recipes.
 """

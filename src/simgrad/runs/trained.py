@@ -1,12 +1,13 @@
 """A trained model with its data: a run, or an imported checkpoint on data that is named.
 
 Evaluating, mining, counting and searching all begin here, so what works for a run works for a
-checkpoint that `simgrad import` wrote:
+checkpoint that `simgrad import` wrote. `open_pretrained` opens a model before any training.
 
-    trained = open_trained(FOLDER, data=None, device="auto")
-    trained = open_pretrained("clip(source=FOLDER)", data=DATA)   # before any training
-    split = trained.split("test")
-    images, captions = trained.encode(split)
+Examples:
+    >>> trained = open_trained("runs/first", device="cpu")
+    >>> images, captions = trained.encode(trained.split("test"))
+    >>> len(images), len(captions)
+    (10, 50)
 """
 
 from dataclasses import dataclass

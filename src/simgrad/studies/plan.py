@@ -84,8 +84,8 @@ class Plan:
         """The same study on another data set.
 
         Models that read one vector per image get `features`, models that read several get
-        `regions` (a folder written by `simgrad features --grid`, or a data set of its own), and
-        models that run an image network themselves get the pictures.
+        `regions` (a folder written by `simgrad features DATA --grid 7`, or a data set of its own),
+        and models that run an image network themselves get the pictures.
         """
         rows = []
         for row in self.rows:

@@ -1,7 +1,7 @@
 """Published settings and where each is from: published/settings.csv, one line per setting.
 
     system,dataset,objective,round,field,value,source
-    bleeker-vsrn,f30k,,,decay_every,10,Bleeker code: jobs (the paper's text says 15)
+    bleeker-vsrn,f30k,,,decay_every,10,Bleeker authors' code (as reported): jobs (section 3 says 15)
 
 An empty column holds for all. A row of a study names one system or several (`source: "aoq-bfan
 aoq-bfan-equal"`); a later one wins, and within one the line that says more of when it holds. Fields

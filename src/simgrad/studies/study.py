@@ -32,7 +32,7 @@ class Study:
     """A study on disk.
 
     Examples:
-        >>> study = simgrad.Study.open("studies/mine")  # made by `simgrad study FILE --output ...`
+        >>> study = simgrad.Study.open("studies/mine")  # made by `simgrad study mine.yaml`
         >>> [row.label for row in study.plan.rows]
         ['triplet-sh', 'nt-xent']
         >>> study.complete, len(study.runs)

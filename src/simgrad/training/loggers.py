@@ -2,9 +2,15 @@
 
 A logger is a function of a step and figures by name: `log(120, {"val/rsum": 231.4, "lr": 2e-4})`.
 Give one to `simgrad.train(recipe, folder, log=my_function)`. One with a name for `--log` is made
-when a run begins, by a function like those below:
+when a run begins, by a function like those below.
 
-    simgrad.training.loggers.LOGGERS["mine"] = my_maker
+Examples:
+    >>> def printing(folder, recipe, step, at_end):
+    ...     return lambda step, figures: print(step, *figures)
+    ...
+    >>> LOGGERS["printing"] = printing  # in a file of your own: simgrad --with FILE.py
+    >>> chosen(Recipe(log="printing"))
+    ['printing']
 """
 
 import hashlib

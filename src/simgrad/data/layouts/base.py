@@ -1,16 +1,9 @@
 """What a layout is, the registry of all of them, and which one a path has.
 
-A layout is declared where it is written, in a file of its own:
-
-    @declare("notes", paper="", description="notes.tsv + photos")
-    @dataclass(frozen=True)
-    class Notes(Layout):
-        def parts(self, path): return {"notes.tsv": (path / "notes.tsv").is_file()}
-        def read(self, path, log, published): ...
-
-Fields of the class are its parameters: "captions(path=FOLDER, image=photo)" reads a folder in this
-layout with this parameter, wherever data are asked for. The one that was
-declared last is asked first, so that a layout of your own comes before ours.
+A layout is a class that is declared where it is written, in a file of its own; docs/data.md shows
+one. Fields of the class are its parameters: "captions(path=FOLDER, image=photo)" reads a folder in
+the layout `captions` with this parameter, wherever data are asked for. The one that was declared
+last is asked first, so that a layout of your own comes before ours.
 """
 
 import dataclasses
