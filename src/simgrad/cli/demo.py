@@ -52,10 +52,10 @@ DEMO: dict[str, Any] = {
 }
 ABOUT = (
     "What this table says: six epochs on drawn scenes, six trials for each objective to choose its "
-    "rate and its first epoch. So short a training favours objectives that learn from many "
-    "negatives at once: with three times the epochs triplet-sh gains 41 points and catches up with "
-    "nt-xent (results/scenes). On real photos the order differs again (results/flickr8k). For your "
-    "own pictures: simgrad choose."
+    "rate and its first epoch. So short a training seems to favour objectives that learn from many "
+    "negatives at once: with three times the epochs at the same rates triplet-sh gains 41 points "
+    "and catches up with nt-xent (results/scenes). On real photos the order differs again "
+    "(results/flickr8k). For your own pictures: simgrad choose."
 )
 
 
