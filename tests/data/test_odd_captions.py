@@ -10,8 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simgrad.core.errors import InputError
 from simgrad.data import Source, Split, Vocabulary, open_dataset
 from simgrad.data.batches import index_batch
+from tests.hardening.memory import at_most
 
 from . import layout_writers as write
 
@@ -112,3 +114,36 @@ def test_thousands_of_words_become_a_batch(folder: Path, word: str, count: int) 
     assert batch.tokens[0].tolist()[: len(long)] == long
     assert batch.lengths.tolist() == [len(long), len(short)]
     assert batch.tokens[1].tolist() == [*short, *[0] * (batch.tokens.shape[1] - len(short))]
+
+
+_JSON = '{{"image": "0.jpg", "caption": "{}"}}'
+_KARPATHY = (
+    '{{"images": [{{"filename": "0.jpg", "split": "train", "sentences": [{{"raw": "{}"}}]}}]}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "place"),
+    [
+        ("captions.txt", "0.jpg\t{}\n1.jpg\tshort\n", "line 1"),
+        ("captions.csv", 'image,caption\n0.jpg,"{}\n1.jpg,short\n', "line 2"),
+        ("captions.csv", 'caption,image\n"{}",0.jpg\n', "line 2"),
+        ("captions.csv", 'caption,image\n"{},0.jpg\nshort,1.jpg\n', "line 2"),
+        ("captions.jsonl", _JSON.replace("{}", "a") + f"\n{_JSON}\n", "line 2"),
+        ("dataset.json", _KARPATHY, "images[0].sentences[0]"),
+    ],
+)
+def test_a_caption_without_an_end_is_refused_at_its_place(
+    file: str, text: str, place: str, tmp_path: Path
+) -> None:
+    write.write_pictures(tmp_path, ["0.jpg", "1.jpg"])
+    path = tmp_path / file
+    for words, refused in ((150_000, False), (2_500_000, True)):
+        path.write_text(text.format("word " * words))
+        if not refused and "{},0.jpg" not in text:
+            open_dataset(tmp_path)
+            continue
+        with at_most(150), pytest.raises(InputError) as error:
+            open_dataset(tmp_path)
+        assert str(error.value).startswith(f"{path}, {place}: ")
+    assert "closing quote" in str(error.value)

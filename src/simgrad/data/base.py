@@ -20,6 +20,7 @@ from simgrad.data.fingerprint import Fingerprint, fingerprint
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+LONGEST_CAPTION = 1_000_000  # characters: a book, or a quote that nobody closed
 Rows = npt.NDArray[np.int64]
 # (image rows, caption rows) -> of each pair, whether the caption is true of the image
 Describes = Callable[[Rows, Rows], npt.NDArray[np.bool_]]
@@ -130,6 +131,19 @@ class Split:
             raise InputError(
                 f"{where}: {len(self.caption_ids):,} caption ids "
                 f"for {len(self.captions):,} captions."
+            )
+        self._refuse_long(where)
+
+    def _refuse_long(self, where: str) -> None:
+        """Before its words are counted: that takes twenty times its memory."""
+        if not isinstance(self.captions, list):  # made when they are asked for
+            return
+        if max(map(len, self.captions), default=0) > LONGEST_CAPTION:
+            row = next(i for i, c in enumerate(self.captions) if len(c) > LONGEST_CAPTION)
+            place = self.caption_places(row) if self.caption_places else f"{where}, caption {row}"
+            raise InputError(
+                f"{place}: a caption of {len(self.captions[row]):,} characters; at most "
+                f"{LONGEST_CAPTION:,} are read. Is a line break or a closing quote missing?"
             )
 
     def __repr__(self) -> str:

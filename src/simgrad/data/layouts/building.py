@@ -192,6 +192,6 @@ class Growth:
                 image_names=split.names,
                 pictures=pictures.get(name),
                 caption_ids=split.ids,
-                caption_places=self._places(split),
+                caption_places=self._places(split) if self.files else None,
             )
         return Dataset(self.name, "", splits, tuple(self.notes))  # opening it names the layout

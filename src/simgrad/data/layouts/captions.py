@@ -58,7 +58,9 @@ class Captions(Layout):
         there = path if path.is_file() else next(iter(_tables(path)), None)
         told = "a first line that names the columns 'image' and 'caption'"
         if there is not None and there.suffix.lower() != ".parquet" and (head := _head(there)):
-            told += f" (line 1 of {there.name} is {head[:60]!r}; if its columns have other names, "
+            told += (
+                f" (line 1 of {there.name} is {_told(head, 60)}; if its columns have other names, "
+            )
             told += f"{_NAMED})"
         return {
             "captions.csv, .tsv, .txt, .jsonl or .parquet": there is not None
@@ -111,16 +113,16 @@ class Captions(Layout):
 
     def _separated(self, file: Path, log: Log) -> Iterator[Record]:
         text = separated.read_text(file)
-        lines = text.lstrip("\r\n").split("\n", 1)
-        if not lines[0].strip():
+        first_line = separated.first_line(text)
+        if not first_line.strip():
             raise InputError(f"{file}: empty.")
-        separator = self._separator(lines[0])
+        separator = self._separator(first_line)
         if separator is None:
             raise InputError(
-                f"{file}, line 1: no header with 'image' and 'caption', but {lines[0][:100]!r}. "
-                f"If its columns have other names, {_NAMED}."
+                f"{file}, line 1: no header with 'image' and 'caption', but "
+                f"{_told(first_line, 100)}. If its columns have other names, {_NAMED}."
             )
-        header = [name.lower() for name in separated.cells_of(lines[0], separator)]
+        header = [name.lower() for name in separated.cells_of(first_line, separator)]
         if header[-1] in self._names().caption:
             table = separated.rows_with_rest(text, separator, len(header))
         else:
@@ -240,6 +242,12 @@ def _tables(path: Path) -> list[Path]:
 
 def _head(file: Path) -> str:
     return next(iter(separated.head_of(file, 1)), "")
+
+
+def _told(line: str, most: int) -> str:
+    """A line that may be a header, for a message; of any other file nothing is told."""
+    columns = any(separator in line for separator in separated.SEPARATORS)
+    return f"{line[:most]!r}" if columns else "one without columns"
 
 
 def _keys(line: str) -> list[str]:

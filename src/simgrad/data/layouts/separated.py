@@ -1,13 +1,13 @@
 """Help for tables and lists in text files: which file it is, its text, its separator, its cells."""
 
 import csv
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import require_file
+from simgrad.data.base import LONGEST_CAPTION
 from simgrad.data.layouts.building import known_split
 from simgrad.data.pictures import SUFFIXES
 
@@ -15,8 +15,10 @@ SEPARATORS = "\t|;,"
 _ENDINGS = "|".join(sorted(suffix[1:] for suffix in SUFFIXES))
 # A picture's file name and what comes after it; Flickr8k has names that end in .jpg.1.
 PICTURE = rf'"?(?P<name>[^\t|;"]*?\.(?:{_ENDINGS})(?:\.\d+)?)(?:#(?P<number>\d+))?"?'
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"[ \t]*(?=\r?\n|\Z)')
+_QUOTED = re.compile(r'"((?:[^"]++|"")*+)"[ \t]*(?=\r?\n|\Z)')
 _LINE = re.compile(r"[^\n]*")
+_LINES = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")  # with what ends them
+_ESCAPED = re.compile("[\udc80-\udcff]")
 
 
 def choose(
@@ -81,8 +83,14 @@ def head_of(file: Path, lines: int = 20) -> list[str]:
     return [line.rstrip("\r") for line in text.split("\n") if line.strip()][:lines]
 
 
+def first_line(text: str) -> str:
+    """Without what comes after it, which may be large."""
+    return _line(text, len(text) - len(text.lstrip("\r\n")))
+
+
 def not_utf8(cell: str) -> bool:
-    return any("\udc80" <= character <= "\udcff" for character in cell)
+    """Whether a cell has bytes that are not; see `read_text`."""
+    return not cell.isascii() and _ESCAPED.search(cell) is not None
 
 
 def cells_of(line: str, separator: str) -> list[str]:
@@ -93,15 +101,18 @@ def cells_of(line: str, separator: str) -> list[str]:
 def rows(file: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Rows of a table by the rules of CSV, with the number of their first line."""
     # Captions may be longer than csv's default; the limit is the process's, so it is only raised.
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    # newline="": a quoted caption may hold line breaks of its own.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    # csv takes ten times the memory of a cell: beyond a long caption there is no need to.
+    csv.field_size_limit(max(csv.field_size_limit(), min(len(text), LONGEST_CAPTION)))
+    # With their breaks, since a quoted caption may hold some; StringIO would take 4 times `text`.
+    lines = (line.group() for line in _LINES.finditer(text))
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     start = 1
     while True:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise InputError(f"{file}, line {start}: {error}.") from None
+            hint = " Is a closing quote missing?" if "larger" in str(error) else ""
+            raise InputError(f"{file}, line {start}: {error}.{hint}") from None
         if cells is None:
             return
         yield start, cells
@@ -154,7 +165,7 @@ def _line(text: str, at: int) -> str:
 def _cell(text: str, at: int, separator: str, end: int) -> tuple[str, int]:
     """One cell of a line that ends at `end`, and where the next begins: -1 where none does."""
     if text[at : at + 1] == '"':
-        quoted = re.compile(rf'"((?:[^"\n]|"")*)"\s*{re.escape(separator)}').match(text, at)
+        quoted = re.compile(rf'"((?:[^"\n]++|"")*+)"\s*{re.escape(separator)}').match(text, at)
         if quoted:
             return quoted.group(1).replace('""', '"'), quoted.end()
     place = text.find(separator, at, end)
