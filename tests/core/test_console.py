@@ -1,6 +1,7 @@
 """Tables: whole figures at any width, nothing trailing in a pipe, brackets as they are."""
 
 import io
+import json
 import sys
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from simgrad.core import console
 from simgrad.core.console import print_table, say
 from simgrad.core.tables import Strong
+from simgrad.core.text import as_json
 
 
 @pytest.fixture
@@ -124,3 +126,14 @@ def test_progress_leaves_nothing_in_a_pipe(capfd: pytest.CaptureFixture[str]) ->
     with console.progress() as bar:
         bar.update(bar.add_task("work", total=2), completed=1)
     assert capfd.readouterr() == ("", "")
+
+
+def test_json_steers_no_terminal_and_reads_back() -> None:
+    value = {
+        "name": f"{HOSTILE}\x7f\x9b31m\u2066\ud800\U000e0001",
+        "captions": ["ein Überraschungsei 日本"],
+    }
+    printed = as_json(value)
+    assert json.loads(printed) == value
+    assert printed.replace("\n", "").isprintable()
+    assert "ein Überraschungsei 日本" in printed

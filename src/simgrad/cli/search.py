@@ -3,7 +3,6 @@
 import sys
 import textwrap
 from dataclasses import asdict
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import tyro
 
 from simgrad.core.console import console, progress
 from simgrad.core.errors import InputError
+from simgrad.core.text import as_json
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.results import Hit, Results, percent
 from simgrad.serve.search import Searcher, ask
@@ -76,7 +76,7 @@ def search(
     results = ask(searcher, query, top)
     if json:
         found = {**asdict(results), "verdict": results.verdict(sure)}
-        print(dumps(found, indent=1, ensure_ascii=False))
+        print(as_json(found))
         return
     _print(searcher, results, thumbnails, sure)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,18 @@ _DISK = {
     errno.EACCES: "no permission to write there; choose another folder",
     errno.EPERM: "no permission to write there; choose another folder",
     errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EEXIST: "a file or a broken link is where a folder is needed; choose another folder",
     errno.ENAMETOOLONG: "the name is too long",
     errno.EIO: "the disk reports an error",
+    errno.ELOOP: "a link leads elsewhere, or in a circle; remove it",
 }
+
+
+def refuse_link(path: str | Path) -> None:
+    """Before a file is changed in place: in a folder from somebody else, a link of its name may
+    lead to any file of this user. What is written whole takes the link's place instead."""
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 @contextlib.contextmanager

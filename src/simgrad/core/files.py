@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from filelock import lock_descriptor
 
+from simgrad.core.disk import refuse_link as refuse_link
 from simgrad.core.disk import writing as writing
 from simgrad.core.errors import InputError
 from simgrad.core.locks import held as held
@@ -171,6 +172,7 @@ def new_array(path: str | Path, shape: tuple[int, ...], dtype: type) -> "np.memm
     """A .npy file to fill through memory; its space is taken at once, so that a full disk is told
     now and does not end the process by a signal later."""
     with writing(path):
+        refuse_link(path)
         array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
         with open(path, "rb+") as file:
             _take_space(file, os.path.getsize(path))

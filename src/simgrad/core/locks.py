@@ -10,7 +10,7 @@ from typing import IO
 
 from filelock import lock_descriptor, unlock_descriptor
 
-from simgrad.core.disk import writing
+from simgrad.core.disk import refuse_link, writing
 from simgrad.core.errors import Busy, NoLocks
 
 _WINDOWS = os.name == "nt"
@@ -38,6 +38,7 @@ def _locked(path: Path, wait: bool, what: str) -> int:
     while True:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            refuse_link(path)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             _take(handle, path, wait, what)

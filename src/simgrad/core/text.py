@@ -4,8 +4,10 @@ Names, labels and captions from files may hold any character.
 """
 
 import difflib
+import json
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and many emoji need them
 
@@ -22,6 +24,19 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if _harmless(c) or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def as_json(value: Any) -> str:
+    """JSON for people and programs: letters of any script as they are, and nothing that could
+    steer a terminal; what cannot be printed is escaped, so it reads back the same."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    return "".join(c if _harmless(c) or c == "\n" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    """By JSON's rules: two halves where one is not enough."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
 def one_line(text: str) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from simgrad.core.derived import read_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, lock, writing
+from simgrad.core.files import atomic_path, lock, refuse_link, writing
 from simgrad.data.base import Rows, Split
 
 FOUND, ANSWERS = "found.jsonl", "answers.jsonl"
@@ -177,6 +177,7 @@ def add_answer(folder: Path, image: str, caption: str, answer: str) -> None:
     line = line_of(Pair(image, caption, answer=answer)).encode()
     path = folder / ANSWERS
     with lock(folder / ".lock", what=f"the answers {path}"), writing(path):
+        refuse_link(path)
         with open(path, "a+b") as file:
             file.truncate(_whole(file))
             file.write(line)

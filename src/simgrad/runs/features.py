@@ -35,6 +35,7 @@ from simgrad.core.files import (
     lock,
     new_array,
     open_array,
+    refuse_link,
     sha256,
     writing,
 )
@@ -180,6 +181,7 @@ def _open(
     """The array to go on with, and the hash of the rows that it has."""
     if left.rows:
         with contextlib.suppress(ValueError), writing(path):  # damaged
+            refuse_link(path)
             array = np.lib.format.open_memmap(path, mode="r+")
             if array.shape == shape and array.dtype == dtype:
                 return array, rows_hash(array, left.rows)

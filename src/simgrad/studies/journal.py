@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import refuse_link, writing
 
 JOURNAL = "journal.log"
 
@@ -22,6 +23,8 @@ def open_journal(path: Path) -> Any:
 
 def mend(path: Path) -> None:
     """Cut off a last line that a kill has left half-written."""
+    with writing(path):
+        refuse_link(path)
     if not path.is_file():
         return
     with open(path, "rb+") as file:

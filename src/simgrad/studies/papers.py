@@ -15,11 +15,11 @@ from simgrad.studies.study_file import Row
 @cache
 def published_table(name: str) -> tuple[dict[str, str], ...]:
     """The lines of a published table."""
-    path = files("simgrad.studies") / "published" / name
-    if not path.is_file():
-        known = sorted(p.name for p in (files("simgrad.studies") / "published").iterdir())
-        raise InputError(f"there is no published table '{name}' (there are: {', '.join(known)}).")
-    return tuple(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    tables = {path.name: path for path in (files("simgrad.studies") / "published").iterdir()}
+    if name not in tables:  # nor is any other file read, wherever `name` may lead
+        known = ", ".join(sorted(tables))
+        raise InputError(f"there is no published table '{name[:80]}' (there are: {known}).")
+    return tuple(csv.DictReader(tables[name].read_text(encoding="utf-8").splitlines()))
 
 
 _NAMES = {

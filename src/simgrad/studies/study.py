@@ -280,10 +280,16 @@ def _make_way(study: "Study", old: Plan, new: Plan) -> None:
             f"recipe ({fields} differ): give another --output, or remove their folders."
         )
     for folder in stale:
+        if folder.is_symlink():
+            raise InputError(
+                f"{folder}: a link to another folder, from which nothing is removed. Its run has "
+                "other settings now: remove the link, or choose another --output."
+            )
         with lock(folder / LOCK, wait=False, what=f"the run {folder}"):
             for part in folder.iterdir():
                 if part.name != LOCK:
-                    shutil.rmtree(part) if part.is_dir() else part.unlink()
+                    linked = part.is_symlink()
+                    shutil.rmtree(part) if part.is_dir() and not linked else part.unlink()
     for folder in set(stale) & set(gone):
         shutil.rmtree(folder, ignore_errors=True)
 

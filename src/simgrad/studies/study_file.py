@@ -3,10 +3,11 @@
 `StudyFile` checks it and gives the JSON schema; plan.py makes of it what will be run.
 """
 
+import re
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_serializer
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_serializer
 
 from simgrad.core.typed import Text, Typed
 from simgrad.evaluation import headlines
@@ -14,6 +15,8 @@ from simgrad.runs.recipe import Recipe, of_fields
 from simgrad.studies import naming
 from simgrad.studies.parts import Changes, Group, Part
 from simgrad.studies.space import Searched, Tune, plain
+
+_LONGEST = 200  # of a row's name: file systems take 255 with what is added to it
 
 
 def _words(value: Any) -> Any:
@@ -30,6 +33,15 @@ def _seeds(value: Any) -> tuple[int, ...]:
     raise ValueError("is a number of seeds (to 1000), or a list of seeds below 2^31")
 
 
+def _folder(name: str) -> str:
+    if len(name.encode(errors="replace")) > _LONGEST or not re.fullmatch(r"[^/\\:\0-\x1f]*", name):
+        raise ValueError(
+            f"is part of a folder's name, without / \\ : or line breaks and of at most {_LONGEST} "
+            f"bytes, not {name!r:.60}"
+        )
+    return name
+
+
 Words = Annotated[str, BeforeValidator(_words)]
 Seeds = Annotated[
     tuple[int, ...],
@@ -43,7 +55,7 @@ class Row(Typed):
     model_config = ConfigDict(validate_by_name=True)
 
     label: Words = Field(description="What tables call it")
-    name: Text = Field(
+    name: Annotated[Text, AfterValidator(_folder)] = Field(
         default="", description="What its run folders are called; from the label if empty"
     )
     group: Words = Field(default="", description="Rows of a group are compared with its baseline")

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from simgrad.core.console import say
 from simgrad.core.errors import Busy, InputError, OutOfMemory
 from simgrad.core.extras import import_extras
 from simgrad.core.files import held
@@ -144,7 +145,7 @@ def _train(
         return _bare(error)
     except Exception as error:  # one broken run must not take the others with it
         trace = traceback.format_exc()
-        print(trace, file=sys.stderr)
+        say(trace, stderr=True)
         _note_failure(folder, trace)
         return OutOfMemory(str(error)) if lacks_memory(error) else _bare(error)
     finally:

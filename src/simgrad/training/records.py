@@ -16,7 +16,7 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.extras import imported
-from simgrad.core.files import atomic_path, atomic_write, sweep, writing
+from simgrad.core.files import atomic_path, atomic_write, refuse_link, sweep, writing
 from simgrad.data.base import Dataset
 from simgrad.runs.data import record_of, same_data
 from simgrad.runs.prepare import Prepared
@@ -131,8 +131,10 @@ class Records:
         if not self.writes:
             return
         path = self.folder / name
-        with writing(path), open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        with writing(path):
+            refuse_link(path)
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
         for log in self.logs:
             log(entry["step"], figures(entry))
 

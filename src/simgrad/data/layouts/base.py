@@ -195,10 +195,16 @@ def what_is_in(path: Path) -> str:
         elif child.suffix.lower() in SUFFIXES:
             counts[child.suffix] = counts.get(child.suffix, 0) + 1
         elif not child.name.startswith("."):
-            others.append(child.name if child.stat().st_size else f"{child.name} (empty)")
+            others.append(f"{child.name}{_odd(child)}")
     pictures = [f"{_about(n)} pictures {suffix}" for suffix, n in counts.items()]
     shown = [*pictures, *others[:6], *(["..."] if len(others) > 6 else [])]
     return ", ".join(shown) or "nothing"
+
+
+def _odd(file: Path) -> str:
+    if not file.exists():
+        return " (a broken link)"
+    return "" if file.stat().st_size else " (empty)"
 
 
 def _some(folder: Path) -> Iterator[Path]:
