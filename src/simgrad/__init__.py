@@ -36,6 +36,6 @@ __getattr__, __dir__, __all__ = lazy(
     },
 )
 
-# A run and a study are drawn by rooms below theirs.
+# A run and a study are drawn by rooms above theirs.
 for _name in ("plot", "show"):
     register(_name, partial(__getattr__, _name))

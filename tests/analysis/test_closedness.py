@@ -62,6 +62,7 @@ def test_rules_of_ones_own():
     assert integrability(saddle).gradient  # of -s+ s-
 
 
+@pytest.mark.long
 def test_a_declared_rule_that_looks_at_the_batch():
     @simgrad.objectives.declare("batch-gazing", description="weighs by the batch's mean positive")
     def gazing(similarities, positives, batch):

@@ -13,6 +13,7 @@ from simgrad.cli.program import main
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
 from simgrad.report import build_report, write_report
+from simgrad.report.material import collect
 from simgrad.runs.run import Run
 from tests.report.conftest import EVIL
 from tests.report.reading import Page
@@ -149,6 +150,21 @@ def test_one_run(study: Path, tmp_path: Path) -> None:
     assert "disagreements" not in anchors(page)
     assert re.search(r"nt-xent\(tau=0.1\) reaches [\d.]+ rsum", page.text)
     assert "with one seed" in page.text
+
+
+def test_how_a_run_was_watched_and_cut_is_no_setting(study: Path, tmp_path: Path) -> None:
+    runs = [tmp_path / f"run{seed}" for seed in (0, 1)]
+    for seed, run in enumerate(runs):
+        shutil.copytree(study / "runs" / f"nt-xent-s{seed}", run)
+    text = (runs[1] / "recipe.yaml").read_text()
+    assert "log: null" in text
+    assert "micro_batch: null" in text
+    text = text.replace("micro_batch: null", "micro_batch: 32").replace("log: null", "log: wandb")
+    (runs[1] / "recipe.yaml").write_text(text)
+    told = json.loads((runs[1] / "run.json").read_text())
+    del told["sha256"], told["files"]  # as an edited run is told to
+    (runs[1] / "run.json").write_text(json.dumps(told))
+    assert [len(system.runs) for system in collect(runs).systems] == [2]
 
 
 def test_runs_of_one_recipe_are_seeds_of_one_setting(study: Path, tmp_path: Path) -> None:

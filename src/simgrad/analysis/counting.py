@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simgrad.analysis.published import Family, family_of
+from simgrad.analysis.published import PaperCounts, paper_counts_of
 from simgrad.core.devices import widened
 from simgrad.objectives import Objective, Offline, Positives, Weights
 from simgrad.objectives import objective as read
@@ -123,7 +123,7 @@ def cocos(
     weights = rule.weigh(similarities, positives, offline)
     S = at_least_float32(similarities.detach())
     pairs = Positives.read(positives, S.shape[0], S.shape[1], S.device)
-    family = family_of(rule)
+    family = paper_counts_of(rule)
     paper = _paper(family, rule, S, pairs, epsilon, released)
     per_direction = {}
     for direction, W, side in _sides(weights, pairs):
@@ -159,7 +159,7 @@ def _counts(figures: dict[str, float], side: Side) -> Counts:
 
 
 def _paper(
-    family: Family | None,
+    family: PaperCounts | None,
     objective: Objective,
     S: Tensor,
     pairs: Positives,

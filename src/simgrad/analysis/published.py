@@ -39,7 +39,7 @@ Figures = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Family:
+class PaperCounts:
     """How the paper counts one of its losses."""
 
     name: str  # as the published tables call it
@@ -48,12 +48,10 @@ class Family:
     released: Callable[[Any, Tensor, Positives, float], dict[str, Figures]]
 
 
-def family_of(objective: Objective) -> Family | None:
+def paper_counts_of(objective: Objective) -> PaperCounts | None:
     """How the paper counts this objective, if it does."""
-    for kind in type(objective).__mro__:
-        if kind in _FAMILIES:
-            return _FAMILIES[kind]
-    return None
+    # By its very class: a subclass, such as debiased NT-Xent, has other weights than the paper's.
+    return _COUNTED.get(type(objective))
 
 
 def _own(S: Tensor, side: Side) -> Tensor:
@@ -231,11 +229,13 @@ def _image_major(S: Tensor, pairs: Positives) -> tuple[Tensor, int]:
 
 
 _TRIPLET = ("C_q", "C_B", "C_0")
-_FAMILIES: dict[type[Objective], Family] = {
-    Triplet: Family("Triplet", _TRIPLET, _triplet, _released_triplet),
-    TripletSH: Family("TripletSH", _TRIPLET, _triplet_sh, _released_triplet_sh),
-    NTXent: Family("NT-Xent", ("C_qv_neg", "W_qv_neg", "W_qv_pos"), _nt_xent, _released_nt_xent),
-    SmoothAP: Family("SmoothAP", ("C_q", "C_0"), _smooth_ap, _released_smooth_ap),
+_COUNTED: dict[type[Objective], PaperCounts] = {
+    Triplet: PaperCounts("Triplet", _TRIPLET, _triplet, _released_triplet),
+    TripletSH: PaperCounts("TripletSH", _TRIPLET, _triplet_sh, _released_triplet_sh),
+    NTXent: PaperCounts(
+        "NT-Xent", ("C_qv_neg", "W_qv_neg", "W_qv_pos"), _nt_xent, _released_nt_xent
+    ),
+    SmoothAP: PaperCounts("SmoothAP", ("C_q", "C_0"), _smooth_ap, _released_smooth_ap),
 }
 
 _TABLES = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from simgrad.analysis.closedness import Integrability
 from simgrad.analysis.counting import DIRECTIONS, GENERAL
-from simgrad.analysis.published import Family, published_rows
+from simgrad.analysis.published import PaperCounts, published_rows
 from simgrad.core.console import print_table
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, write_json
@@ -40,7 +40,7 @@ def print_counts(runs: Sequence[RunCounts], released_only: bool) -> None:
         )
 
 
-def _print_family(family: Family, runs: Sequence[RunCounts], released_only: bool) -> None:
+def _print_family(family: PaperCounts, runs: Sequence[RunCounts], released_only: bool) -> None:
     columns = [(d, f) for d in DIRECTIONS for f in family.figures]
     header = [family.name, *(f"{d} {_LABEL.get(f, f)}" for d, f in columns)]
     rows = []

@@ -1,6 +1,6 @@
 """Who draws things in a notebook.
 
-Runs and studies know nothing of the rooms below them that draw them. Whoever puts the house
+Runs and studies know nothing of the rooms above them that draw them. Whoever puts the house
 together (`simgrad/__init__.py`) says here who does; `run.plot()` and `run.show(...)` ask here.
 """
 

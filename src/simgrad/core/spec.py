@@ -1,6 +1,6 @@
 """Specs: how a declared thing is written in one line, `name(key=value, ...)`, and read back.
 
-Objectives, models and data sets declare themselves once (name, paper, description, typed
+Objectives, models, data sets and metrics declare themselves once (name, paper, description, typed
 parameters = dataclass fields). The command line, documents, result tables and tests all come
 from that declaration.
 """

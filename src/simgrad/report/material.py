@@ -11,15 +11,13 @@ from simgrad.core.charts import short_label
 from simgrad.core.errors import InputError
 from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, headlines, metric_of
-from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe import MACHINE, Recipe
 from simgrad.runs.run import BEST, RANKS, RECIPE, Run
 from simgrad.studies.papers import beside
 from simgrad.studies.study import PLAN, Study
 
 # What may differ between runs of one setting: the seed, and where and how they were run.
-_NOT_THE_SETTING = (
-    "seed", "device", "threads", "workers", "graphs", "checkpoint_seconds", "tensorboard",
-)  # fmt: skip
+_NOT_THE_SETTING = ("seed", *MACHINE)
 _MOST_RUNS = 2000
 
 

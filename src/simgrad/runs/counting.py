@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from simgrad.analysis.counting import CocosAccumulator, cocos
-from simgrad.analysis.published import Family, family_of
+from simgrad.analysis.published import PaperCounts, paper_counts_of
 from simgrad.core.console import track
 from simgrad.core.errors import InputError
 from simgrad.data.base import Split
@@ -181,9 +181,9 @@ class RunCounts:
     epsilon: float = 0.01  # weights above this count
 
     @property
-    def family(self) -> Family | None:
+    def family(self) -> PaperCounts | None:
         """How the paper counts this objective, if it does."""
-        return family_of(self.objective)
+        return paper_counts_of(self.objective)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per counting, direction and figure."""

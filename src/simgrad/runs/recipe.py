@@ -350,7 +350,7 @@ class Recipe(Typed):
 
 
 # May change between sittings of a run: how the same gradient is computed, and where.
-_MACHINE = (
+MACHINE = (
     "device", "threads", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log",
     "tensorboard",
 )  # fmt: skip
@@ -359,7 +359,7 @@ _MACHINE = (
 def differing(one: Recipe, other: Recipe) -> list[str]:
     """The fields in which two recipes differ, as far as they decide what a run does."""
     a, b = one.to_dict(), other.to_dict()
-    return [name for name in a if a[name] != b[name] and name not in _MACHINE]
+    return [name for name in a if a[name] != b[name] and name not in MACHINE]
 
 
 def read_recipe(path: str | Path) -> Recipe:

@@ -56,7 +56,7 @@ _CALLS: dict[Any, str] = {
     torch.log: "tl.log({0})", torch.sqrt: "tl.sqrt({0})", torch.abs: "tl.abs({0})",
     torch.relu: "tl.maximum({0}, 0.0)", relu: "tl.maximum({0}, 0.0)",
     torch.maximum: "tl.maximum({0}, {1})", torch.minimum: "tl.minimum({0}, {1})",
-    torch.where: "tl.where({0}, {1}, {2})", operator.neg: "-{0}", torch.neg: "-{0}",
+    torch.where: "tl.where({0}, {1}, {2})",
     torch.square: "{0} * {0}", torch.reciprocal: "1.0 / {0}",
 }  # fmt: skip
 
