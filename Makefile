@@ -1,4 +1,4 @@
-# make demo | test | check | bench | docs: each does the set-up it needs, once, in .venv.
+# make demo | test | test-long | check | bench | docs: each does the set-up it needs, once, in .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 # Byte code is made of what is used, when it is used: half the processor time, and 300 MB less.
@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 # One thread per test process, and one process more than cores: some tests wait for others.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
-.PHONY: demo test test-slow test-cuda check format bench soak docs setup clean
+.PHONY: demo test test-long test-slow test-cuda check format bench soak docs setup clean
 
 demo: .venv/ready
 	$(BIN)/simgrad demo
@@ -15,8 +15,15 @@ demo: .venv/ready
 # without it each of many processes compiles all that it imports.
 BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.venv/bytecode
 
+PYTEST := $(BYTECODE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
+	--no-loadscope-reorder
+
 test: .venv/ready-all
-	$(BYTECODE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(PYTEST) -m "not slow and not long"
+
+# Kills, several processes, exports: a third of the processor time of all, in a hundred tests.
+test-long: .venv/ready-all
+	$(PYTEST) -m "long and not slow"
 
 test-slow: .venv/ready-all
 	$(BIN)/python -m pytest -m slow --timeout=3600

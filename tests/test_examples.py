@@ -31,6 +31,7 @@ def code(name: str) -> list[str]:
     return ["".join(cell["source"]) for cell in cells(name) if cell["cell_type"] == "code"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_from_top_to_bottom(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "Agg")

@@ -13,6 +13,7 @@ from tests.models.tiny import clip_folder
 PAGE = Path(__file__).parents[1] / "docs" / "finetune.md"
 
 
+@pytest.mark.long
 def test_the_pages_commands_run(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     text = PAGE.read_text(encoding="utf-8")
     block = re.search(r"```\n(simgrad .*?)```", text, re.DOTALL)

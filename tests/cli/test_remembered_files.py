@@ -25,6 +25,7 @@ seeds: 1
 """
 
 
+@pytest.mark.long
 def test_it_need_not_be_named_again(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     (tmp_path / "plan.yaml").write_text(PLAN)

@@ -12,6 +12,7 @@ from simgrad.core.devices import pick_device, random_state, set_random_state, wi
 from simgrad.core.errors import InputError
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
     reason="this PyTorch lets Python declare no device",

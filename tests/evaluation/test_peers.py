@@ -37,6 +37,7 @@ def top(queries, candidates, ids, number):
     return table.tolist()
 
 
+@pytest.mark.long
 def test_eccv_caption_agrees(rankings):
     gold, image_ids, caption_ids, images, captions = rankings
     # 300 of the first: enough for every positive asked for, and for ten of any fold of a fifth.

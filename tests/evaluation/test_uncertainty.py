@@ -96,6 +96,7 @@ def test_intervals_cover_at_the_stated_rate():
     assert max(covered["rsum"], covered["i2t_mrr"]) <= 194
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_seeds_without_a_difference(seeds):
     """Runs of one system differ by seed; that alone must not look like a difference."""
@@ -211,6 +212,7 @@ def test_medians_of_drawn_images_are_exact(seed, images, levels):
         assert median == np.floor(np.median(np.repeat(values, times[owner])))
 
 
+@pytest.mark.long
 def test_intervals_of_several_seeds_cover_at_about_the_stated_rate():
     """Both are drawn: the images and the seeds of each system."""
     random = np.random.default_rng(7)

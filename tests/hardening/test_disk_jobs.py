@@ -41,6 +41,7 @@ def job_called(name: str, finished: Path) -> Job:
     return next(job for job in jobs if job.name == name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_room_is_made_bit_by_bit(name: str, finished: Path, tmp_path: Path) -> None:
     job = job_called(name, finished)

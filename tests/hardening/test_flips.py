@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.hardening.flips import Flips
 
 
+@pytest.mark.long
 def test_thirty_flipped_bits(tmp_path: Path) -> None:
     flips = Flips(tmp_path)
     assert len(flips.files) > 20

@@ -6,6 +6,7 @@ from tests.hardening.fuzzing import TARGETS, fuzz
 from tests.hardening.kills import ended, in_child
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TARGETS)
 def test_anything_is_read_or_refused(name: str) -> None:
     target, strategy = TARGETS[name]

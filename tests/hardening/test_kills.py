@@ -17,6 +17,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_run_is_killed_four_times(tmp_path: Path) -> None:
     torment = Torment(run_job(), tmp_path)
     torment(4)
@@ -24,6 +25,7 @@ def test_a_run_is_killed_four_times(tmp_path: Path) -> None:
     assert torment.completed >= 1
 
 
+@pytest.mark.long
 def test_a_study_is_killed_three_times(tmp_path: Path) -> None:
     torment = Torment(study_job(), tmp_path)
     torment(3)
@@ -42,6 +44,7 @@ def test_a_kill_between_the_last_word_and_the_last_checkpoint(tmp_path: Path) ->
     assert job.outcome(tmp_path) == expected
 
 
+@pytest.mark.long
 def test_mining_is_killed_at_every_rename(finished: Path, tmp_path: Path) -> None:
     torment = Torment(other_jobs(finished)[1], tmp_path)
     torment.at_every_rename()
@@ -55,6 +58,7 @@ def test_a_run_is_killed_at_every_rename(tmp_path: Path) -> None:
     assert torment.kills > 60
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", range(4))
 def test_everything_else_is_killed_too(which: int, finished: Path, tmp_path: Path) -> None:
     torment = Torment(other_jobs(finished)[which], tmp_path, seed=which)

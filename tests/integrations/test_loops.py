@@ -304,6 +304,7 @@ LOOPS: dict[str, tuple[str, Callable[..., list[Tensor]], Callable[[], list[Tenso
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LOOPS)
 def test_two_processes_train_as_one(name: str, tmp_path: Path) -> None:
     package, loop, one = LOOPS[name]

@@ -76,6 +76,7 @@ def test_sentence_transformers_reads_it(folder: Path, tmp_path: Path) -> None:
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vse++ bert", "siglip")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["vse++", "clip", *SLOW])
 def test_onnx_gives_the_same_vectors(name: str, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")

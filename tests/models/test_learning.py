@@ -117,6 +117,7 @@ OBJECTIVES = ("triplet-sh", "goal(triplet=cir, pair=sig-ms)")
 CASES = [("vse++", OBJECTIVES[1]), *((name, OBJECTIVES[i % 2]) for i, name in enumerate(MODELS))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "objective"), CASES)
 def test_every_model_learns(name: str, objective: str) -> None:
     """Chance is 1 in 64."""

@@ -171,10 +171,8 @@ def test_low_rank_changes_alone_are_no_pair(networks: Any, tmp_path: Path) -> No
         model.export("transformers", tmp_path, tokenizer, adapter=True)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [", pooling=mean, hidden=10", pytest.param(", pooling=pooler", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [", pooling=mean, hidden=10", ", pooling=pooler"])
 def test_onnx_gives_the_vectors_of_both_towers(
     networks: Any, tmp_path: Path, settings: str
 ) -> None:

@@ -17,6 +17,7 @@ from simgrad.objectives.engine.ring import Processes
 from .processes import Workers
 from .shares import equal_to_one_process
 
+pytestmark = pytest.mark.long
 WORLD = 4
 
 

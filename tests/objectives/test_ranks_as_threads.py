@@ -58,6 +58,7 @@ def _spread(
     return [loss.detach(), *got[:2], *map(rank.sum, got[2:])], first
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shares", [[20, 37], [33, 0, 20]], ids=str)
 @pytest.mark.parametrize("spec", ["nt-xent", "triplet", "siglip", "goal", "goal(pair=lin-ms)"])
 def test_kernels_in_a_ring(spec: str, shares: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

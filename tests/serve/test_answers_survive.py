@@ -92,6 +92,7 @@ def answers_until_killed(port: int, pid: int, pairs: list[Pair], delay: float) -
     return acknowledged
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_is_there_after_a_kill(asked: Path) -> None:
     pairs, told = read_found(asked / "false-negatives"), []
     for pair, said in zip(pairs, ("yes", "no", "unsure"), strict=False):
@@ -107,6 +108,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(asked: Path) -> None:
         assert kept == [*told, *[None] * (QUESTIONS - len(told))]
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_costs_at_most_the_answer_on_its_way(asked: Path) -> None:
     pairs, known = read_found(asked / "false-negatives"), list[str]()
     for delay in (0.0, 0.003, 0.02):

@@ -34,6 +34,7 @@ def steady(runs: dict[str, Path]) -> object:
         yield client
 
 
+@pytest.mark.long
 def test_schema(steady: TestClient, server: str) -> None:
     schemathesis = pytest.importorskip(
         "schemathesis", reason="fuzzing by the schema needs: pip install schemathesis"

@@ -47,6 +47,7 @@ def test_reading_ahead_leaves_a_wrong_run_to_itself(tmp_path: Path) -> None:
     assert work(study, shared=read_for(study)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not CAN_FORK, reason="workers are started one by one here")
 def test_a_crew_that_is_told_to_stop_tells_its_workers(tmp_path: Path) -> None:
     fields = {**SMALL["recipe"], "epochs": 500}

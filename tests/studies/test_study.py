@@ -346,6 +346,7 @@ class Double(Objective):
 """
 
 
+@pytest.mark.long
 def test_a_worker_is_started_as_users_start_it(tmp_path: Path) -> None:
     study = Study.create(plan(grid={"objective": ["triplet"]}, seeds=1), tmp_path / "study")
     run_local(study, processes=1, quiet=True)
@@ -371,6 +372,7 @@ def test_a_command_that_joins_in_leaves_the_plan_alone(tmp_path: Path) -> None:
     assert len(Study.open(study.path).jobs()) > count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sent", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )
@@ -452,6 +454,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.slow
 def test_ray_runs_the_same_workers(cluster: None, own_file: Path, tmp_path: Path) -> None:
     """Two on one GPU; a first round is shared, and a file of one's own is imported."""
     second = {"epochs": 1, "depth": 20}

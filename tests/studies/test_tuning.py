@@ -192,6 +192,7 @@ def test_a_tuned_study_finds_the_setting_that_learns(windowed: str, tmp_path: Pa
     assert record["chosen"]["score"] > max(idle)
 
 
+@pytest.mark.long
 def test_halving_trains_complete_short_schedules(tmp_path: Path) -> None:
     tuned = plan(
         grid={"objective": ["nt-xent"]},
@@ -243,6 +244,7 @@ def test_a_trial_that_cannot_run_is_told_and_tried_again(tmp_path: Path) -> None
     assert not list((tmp_path / "study").glob("tuned/*.json"))
 
 
+@pytest.mark.long
 def test_two_processes_share_the_trials(tmp_path: Path) -> None:
     tuned = plan(grid={"objective": ["nt-xent"]}, baseline=None, seeds=1, tune={"trials": 4})
     study = Study.create(tuned, tmp_path / "study")

@@ -78,6 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_three_processes_give_the_gradient_of_one(folder: Path, case: int) -> None:
     one, two = (torch.load(folder / f"{n}-{case}.pt", weights_only=True) for n in (1, 3))
@@ -152,6 +153,7 @@ def sit(folder: Path, recipe: Recipe, at: int, who: int, what: int | None) -> tu
     return crew, [(folder / f"told-{rank}").read_text() for rank in range(4) if rank != who]
 
 
+@pytest.mark.long
 def test_processes_that_are_killed_or_stopped(small: Any, tmp_path: Path, weights: Any) -> None:
     recipe = small(objective="nt-xent(learned=true)", batch=64, checkpoint_seconds=0.0)
     folder = tmp_path / "run"

@@ -81,6 +81,7 @@ def test_search_mine_and_count_without_training(clip: Path, tmp_path: Path, caps
     assert "NT-Xent" in counted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [

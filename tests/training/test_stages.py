@@ -16,6 +16,7 @@ __all__ = ["tiny"]  # the fixture that makes the network known
 
 
 # Four epochs of four steps, the network thawed after the second.
+@pytest.mark.long
 @pytest.mark.parametrize("stop_at", [6, 8, 9, 11])
 @pytest.mark.parametrize(
     "stages", [{"epochs": 2, "finetune_epochs": 2}, {"epochs": 4, "freeze_epochs": 2}]

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from simgrad.runs.recipe import Recipe
@@ -42,6 +43,7 @@ def work(rank: int, port: int, folder: str) -> None:
         train(recipe, Path(folder) / "parts", quiet=True)
 
 
+@pytest.mark.long
 def test_a_signal_to_one_process_stops_all_at_the_same_step(tmp_path: Path, weights: Any) -> None:
     crew = started(work, 2, free_port(), str(tmp_path))
     for one in crew:
