@@ -16,6 +16,7 @@ def cells():
     return {(goal.triplet, goal.pair): integrability(goal) for goal in goal_cells()}
 
 
+@pytest.mark.long
 def test_three_of_goals_fifteen_cells_are_gradients(cells):
     assert len(cells) == 15
     assert {cell for cell, verdict in cells.items() if verdict.gradient} == GRADIENTS
@@ -24,6 +25,7 @@ def test_three_of_goals_fifteen_cells_are_gradients(cells):
         assert bool(verdict.reasons) == (cell not in GRADIENTS)
 
 
+@pytest.mark.long
 def test_where_the_others_fail(cells):
     for pair in ("lin", "sig"):  # on either side of the margin a gradient, across it not
         assert cells["con", pair].curl == 0

@@ -35,6 +35,7 @@ def noisy_views(split: Split, count: int = 2, noise: float = 0.3) -> list[View]:
     return views
 
 
+@pytest.mark.long
 def test_more_models_order_pairs_better_than_one() -> None:
     split = open_dataset(DATA).split("train")
     assert split.truth is not None

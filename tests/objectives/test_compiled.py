@@ -63,6 +63,7 @@ def test_a_compiled_model_on_a_gpu(o: Objective) -> None:
     _compare(o, "cuda", INDEX)
 
 
+@pytest.mark.long
 def test_code_is_generated_around_it() -> None:
     torch.compiler.reset()
     model = Model(objective("nt-xent(learned=true)"))

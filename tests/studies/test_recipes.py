@@ -109,6 +109,7 @@ def takes_steps(recipe: Recipe) -> None:
     assert moved > 0.9 * len(after)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", SHORT.rows, ids=lambda row: row.label)
 def test_every_row_takes_a_step(row: Row) -> None:
     """In the precision that the recipe gives."""

@@ -116,6 +116,7 @@ def test_judgments_stand_by_study_and_model(results: Path) -> None:
     assert len(kept) == sum(o["study"] != "aoq" for o in lines(RESULTS / "judgments.csv"))
 
 
+@pytest.mark.long
 def test_judging_keeps_other_lines_and_names_runs_without_weights(
     folder: Path, tmp_path: Path
 ) -> None:

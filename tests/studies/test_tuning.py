@@ -174,6 +174,7 @@ def windowed() -> Iterator[str]:
     objectives._declared.pop("windowed")
 
 
+@pytest.mark.long
 def test_a_tuned_study_finds_the_setting_that_learns(windowed: str, tmp_path: Path) -> None:
     tuned = plan(
         grid={"objective": [windowed]},

@@ -50,6 +50,7 @@ def recipe(folder: Path, settings: str = "", **changes: Any) -> Recipe:
     return base.replace(**changes)
 
 
+@pytest.mark.long
 def test_before_the_first_step(clip: Path, tmp_path: Path, capsys: Any) -> None:
     run = train(recipe(clip, epochs=0), tmp_path / "zero", quiet=True)
     assert run.finished
@@ -230,6 +231,7 @@ def test_the_best_mixture_is_best_by_the_metric_s_own_direction() -> None:
     assert best_point(curve, "t2i_meanr")["alpha"] == 0.0
 
 
+@pytest.mark.long
 def test_weights_between_both_ends(clip: Path, tmp_path: Path) -> None:
     for settings in ("", ", train_image=lora=2, train_text=lora=2"):
         run = train(
@@ -276,6 +278,7 @@ def test_figures_go_to_loggers(clip: Path, tmp_path: Path, monkeypatch: Any) -> 
 OTHER = "scenes(train=2, val=2, test=12, seed=5)"
 
 
+@pytest.mark.long
 def test_other_data_are_scored_before_and_after(
     clip: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_same_seed_same_numbers_another_seed_others(
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop_at", [1, 3, 10, 14, 19])
 @pytest.mark.parametrize("objective", ["triplet-sh", "nt-xent(learned=true)"])
 def test_interrupted_anywhere_ends_with_the_same_weights(
