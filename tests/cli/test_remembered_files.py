@@ -74,6 +74,7 @@ class Own(VsePlusPlus):
 """
 
 
+@pytest.mark.long
 def test_a_run_s_own_model_need_not_be_named_again(tmp_path: Path) -> None:
     """`search`, `mine` and Python's `Run.load` open the checkpoint before the recipe."""
     (tmp_path / "own.py").write_text(MODEL)

@@ -37,6 +37,7 @@ def test_however_many_read_ahead(
     assert outcome_of_run(tmp_path / "a") == outcome_of_run(tmp_path / "b")
 
 
+@pytest.mark.long
 def test_however_many_work_on_a_study(tmp_path: Path) -> None:
     job = study_job()
     job.work(tmp_path / "one")

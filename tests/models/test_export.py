@@ -22,6 +22,7 @@ def folder(request: Any, tmp_path_factory: Any) -> Path:
     return FOLDERS[request.param](tmp_path_factory.mktemp(request.param))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", ["", LORA])
 def test_transformers_reads_it_back(folder: Path, tmp_path: Path, settings: str) -> None:
     import transformers

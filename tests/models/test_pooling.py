@@ -82,6 +82,7 @@ def test_sorted(case: str) -> None:
     check(pool_sorted, case, torch.float32, (3, 5, 4), "cpu")
 
 
+@pytest.mark.long
 @interpreted
 @each_case
 @pytest.mark.parametrize("shape", [(2, 7, 40), (2, 66, 3)])  # two blocks; more than 64 places

@@ -65,6 +65,7 @@ def announced_in_an_old_file(path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_small_file_takes_no_gigabytes(tmp_path: Path) -> None:
     makers = (small_file_of_gigabytes, deflated_zeros, announced_in_an_old_file)
     paths = [make(tmp_path / f"{make.__name__}.pth") for make in makers]

@@ -30,6 +30,7 @@ ON_A_GPU = pytest.param(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("device", ["cpu", ON_A_GPU])

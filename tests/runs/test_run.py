@@ -36,6 +36,7 @@ def commits_seen_by(source: Path) -> list[str]:
     return told.stdout.split()
 
 
+@pytest.mark.long
 def test_an_archive_knows_its_commit_and_a_bare_copy_says_nothing(tmp_path: Path) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")

@@ -290,6 +290,7 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     objectives._declared.pop("double")
 
 
+@pytest.mark.long
 def test_a_study_remembers_files_of_one_s_own(own_file: Path, tmp_path: Path) -> None:
     study = Study.create(plan(grid={"objective": ["double"]}, seeds=1), tmp_path / "study")
     assert work(study) == 0

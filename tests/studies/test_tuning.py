@@ -79,6 +79,7 @@ def copy(done: Study, tmp_path: Path) -> Study:
 # -- what a search leaves behind
 
 
+@pytest.mark.long
 def test_trials_are_never_tested_and_keep_no_weights(done: Study) -> None:
     folders = sorted(path for path in (done.path / "trials").iterdir())
     assert len(folders) == 2 * 3

@@ -81,6 +81,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
     return {world: np.load(folder / f"{world}.npy") for world in (1, 2, 4)}
 
 
+@pytest.mark.long
 def test_memory_of_a_process_falls_with_their_number(measured: dict[int, Any]) -> None:
     for k, spec in enumerate(SPECS):
         one, two, four = (measured[world][k] for world in (1, 2, 4))
