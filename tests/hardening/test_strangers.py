@@ -29,7 +29,7 @@ def _plan(name: str = "", **recipe: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["../../outside", "/tmp/outside", "a/b", "..\\x", "C:x", "a\nb", "\0", "x" * 201]
+    "name", ["../../outside", "/outside", "a/b", "..\\x", "C:x", "a\nb", "\0", "x" * 201]
 )
 def test_a_row_is_never_called_after_another_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rows: 1: name is part of a folder's name"):
