@@ -140,7 +140,7 @@ def _image_variances(ranks: Sequence[Ranks]) -> dict[str, tuple[float, int]]:
 
 def _reach(values: Sequence[float], images: tuple[float, int] | None, level: float) -> float | None:
     """Half the width of the interval around a mean over seeds; None: nothing is known."""
-    from scipy import stats
+    from scipy.special import stdtrit  # scipy.stats takes two seconds to import
 
     tails_of(level)
     parts = [(stdev(values) ** 2 / len(values), len(values) - 1)] if len(values) > 1 else []
@@ -150,7 +150,7 @@ def _reach(values: Sequence[float], images: tuple[float, int] | None, level: flo
     if total == 0:
         return 0.0 if parts else None
     freedom = total**2 / math.fsum(variance**2 / df for variance, df in parts)
-    return float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(total)
+    return float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(total)
 
 
 def tails_of(level: float) -> list[float]:
