@@ -8,12 +8,12 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 .PHONY: demo test test-long test-slow test-cuda check format bench soak docs setup clean
 
-demo: .venv/ready
-	$(BIN)/simgrad demo
-
 # Byte code is kept, in .venv and not beside the sources, also where the environment forbids it:
 # without it each of many processes compiles all that it imports.
 BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.venv/bytecode
+
+demo: .venv/ready
+	$(BYTECODE) $(BIN)/simgrad demo
 
 PYTEST := $(BYTECODE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder

@@ -12,6 +12,7 @@ from simgrad.data import Dataset
 from simgrad.data.batches import Source
 from simgrad.runs.prepare import building
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import write_info
 from simgrad.studies import worker
 from simgrad.studies.engine import run_local
 from simgrad.studies.study import Study
@@ -170,3 +171,23 @@ def test_a_run_that_failed_before_waits_for_its_first_round_and_for_room(
     monkeypatch.setattr(worker, "_PATIENCE", 0.0)
     assert work(study) == 0
     assert answers == []
+
+
+def test_nobody_waits_for_a_run_that_another_process_has_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.create(plan(grid={}, rows=[{"label": "a"}], seeds=3), tmp_path)
+    folders = [path for path, _ in study.jobs()]
+
+    def answer(folder: Path, *_: Any) -> Exception | None:
+        finished = folders if folder == folders[-1] else []  # meanwhile: all of them
+        for each in finished:
+            write_info(each, {"status": "finished"})
+        return None if finished else Busy("another process works on it")
+
+    def waited(seconds: float) -> None:
+        raise AssertionError(f"waited {seconds} s")
+
+    monkeypatch.setattr(worker, "_train", answer)
+    monkeypatch.setattr(worker.time, "sleep", waited)
+    assert work(study) == 0

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -53,22 +53,30 @@ def main() -> None:
     importlib.import_module("torch._dynamo")
     shared = read_for(study)
     children: list[int] = []
+    # A signal that comes now waits until all are there to be told; else some would work on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     for log, environment in workers:
         child = os.fork()
         if not child:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             _redirect(log)
             os.environ.update(environment)
             torch.set_num_threads(cores)
             attend()
             failed = work(study, threads, shared=shared)
-            # All is written. Sixteen workers on one GPU were still there twenty seconds after their
-            # last run; taking captured steps and memory apart in order is the suspected reason.
-            sys.stdout.flush()
-            os._exit(1 if failed else 0)
+            _end(bool(failed))
         children.append(child)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the workers too
     signal.signal(signal.SIGTERM, lambda *_: _tell(children))
-    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    _end(any(codes))
+
+
+def _end(failed: bool) -> NoReturn:
+    """All is written: nothing is taken apart in order, which takes a process of torch a second."""
+    sys.stdout.flush()
+    os._exit(int(failed))
 
 
 def _redirect(log: str) -> None:

@@ -104,6 +104,8 @@ def _train_all(
             if before is not None:
                 if now.get("status") == "failed" and now != before:  # there, and noted there
                     continue
+                if _through(folder):  # there: fifteen workers waited twenty seconds for nothing
+                    continue
                 time.sleep(_PATIENCE)
             problem = _train(folder, recipe, shared, study.round_one(recipe))
             if isinstance(problem, Busy):
