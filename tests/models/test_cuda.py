@@ -21,7 +21,7 @@ def on_gpu(batch: CaptionBatch) -> CaptionBatch:
 @pytest.mark.parametrize("name", SMALL)
 def test_similarities_agree_with_the_cpu(name: str) -> None:
     # To a single word BFAN finds all regions equally relevant, so that rounding chooses among them.
-    model, batch = small(name), captions(shortest=2)
+    model, batch = small(name), captions(shortest=2 if name.startswith("bfan") else 1)
     x = images(model.inputs)
     # cuDNN's GRUs round to TF32 unless told: BFAN leaves out regions by a threshold, and a region
     # at the threshold would be in on one device and out on the other.
