@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgrad.data import Vocabulary, tokenize
+from simgrad.data.treebank import _words, english_words, sentences
 
 # Captions and their words, by NLTK 3.2.5: `nltk.word_tokenize(caption.lower())`.
 ORIGINAL = json.loads((Path(__file__).parent / "original_words.json").read_text(encoding="utf-8"))
@@ -86,6 +87,16 @@ def test_any_text_has_words(caption: str) -> None:
 
     normal = unicodedata.normalize("NFC", caption).lower()
     assert kept == sum(character.isalnum() for character in normal)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text("abn019 ,.", max_size=12) | st.lists(st.sampled_from(
+    ["dog", "12", "3d", "a", "cannot", "gonna", "wanna", "7,", "x,9", ",", "dr.", "5."]), max_size=6
+).map(" ".join))  # fmt: skip
+def test_the_short_way_for_plain_captions_ends_where_the_rules_do(text: str) -> None:
+    text = " ".join(text.split())
+    by_rules = [word for sentence in sentences(text) for word in _words(sentence)]
+    assert english_words(text) == by_rules
 
 
 @settings(max_examples=20, deadline=None)

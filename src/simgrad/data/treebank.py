@@ -70,8 +70,8 @@ _RULES = [
         (r" ('t)(was)\b", r" \1 \2 "),
     )
 ]
-# Most captions are letters, commas and a last period: the rules then come to this.
-_PLAIN = re.compile(r"(?:[a-z ]|,(?=[a-z ]))*\.?")
+# Most captions are letters, digits, commas and a last period: the rules then come to this.
+_PLAIN = re.compile(r"(?:[a-z0-9 ]|,(?=[a-z ]))*\.?")
 _WHOLE = frozenset(("cannot", "gimme", "gonna", "gotta", "lemme", "wanna"))
 
 
