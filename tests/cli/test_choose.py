@@ -48,6 +48,8 @@ def small(folder: Path, **changes: Any) -> Path:
         "processes": 2,
         "minutes": 1.0,
         "expected": 1.0,
+        "clip": 0.01,
+        "first_epochs": (0, 1),
     }
     folder.mkdir(parents=True, exist_ok=True)
     Choice(**{**told, **changes}).write(folder)
@@ -90,7 +92,8 @@ def test_the_recipe_trains_the_leader_at_full_length(done: Path) -> None:
     assert recipe.epochs == 30
     assert not recipe.trial
     assert (recipe.objective, recipe.lr, recipe.model) == (run.objective, run.lr, run.model)
-    assert recipe.reduction == run.reduction
+    assert (recipe.reduction, recipe.clip) == (run.reduction, run.clip)
+    assert (recipe.first_objective, recipe.first_epochs) == (run.first_objective, run.first_epochs)
 
 
 def test_the_model_is_the_leaders_and_can_be_searched_with(done: Path) -> None:

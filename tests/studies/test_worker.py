@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from simgrad.core.errors import Busy, OutOfMemory
+from simgrad.core.files import lock
 from simgrad.data import Dataset
 from simgrad.data.batches import Source
 from simgrad.runs.prepare import building
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import write_info
+from simgrad.runs.run import LOCK, write_info
 from simgrad.studies import worker
 from simgrad.studies.engine import run_local
 from simgrad.studies.study import Study
@@ -191,3 +192,18 @@ def test_nobody_waits_for_a_run_that_another_process_has_finished(
     monkeypatch.setattr(worker, "_train", answer)
     monkeypatch.setattr(worker.time, "sleep", waited)
     assert work(study) == 0
+
+
+def test_memory_is_not_looked_for_after_a_run_that_others_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = plan().runs()[0][2]
+    finished = tmp_path / "finished"
+    train(recipe, finished, quiet=True)
+    looked: list[str] = []
+    for place in ("studies.worker", "training.sitting"):
+        monkeypatch.setattr(f"simgrad.{place}.give_back", lambda: looked.append("again"))
+    assert worker._train(finished, recipe, {}) is None
+    with lock(tmp_path / "busy" / LOCK, wait=False, what="the run"):
+        assert isinstance(worker._train(tmp_path / "busy", recipe, {}), Busy)
+    assert looked == []

@@ -21,7 +21,7 @@ from simgrad.studies.space import apply, base_of
 from simgrad.studies.study import Study
 
 CHOICE = "choose.json"
-_RATES = {"low": 2e-4, "high": 3e-3}  # learning rates, for losses that are means over queries
+_FIRST = "triplet"  # of all negatives: what rules of the hardest one may begin with
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ class Choice:
     expected: float  # minutes that the plan should take, from a probe
     left_out: tuple[str, ...] = ()  # objectives for which there was no time
     threads: int | None = None  # of each run on a CPU: sums depend on it
+    # Where settings are looked for, and what all share. As in files that do not say it.
+    rates: tuple[float, float] = (2e-4, 3e-3)  # for losses that are means over queries
+    clip: float = 2.0
+    first_epochs: tuple[int, ...] = (0,)  # of _FIRST
 
     def recipe(self, epochs: int | None = None) -> Recipe:
         """What all runs share; of full length with those epochs."""
@@ -55,11 +59,15 @@ class Choice:
             epochs=epochs,
             decay_every=max(1, math.ceil(2 * epochs / 3)),
             evaluate_every=every(epochs, self.steps),
-            lr=math.sqrt(_RATES["low"] * _RATES["high"]),
+            lr=math.sqrt(self.rates[0] * self.rates[1]),
+            clip=self.clip,
+            first_objective=_FIRST if any(self.first_epochs) else None,
         )
 
     def plan(self, name: str) -> Plan:
         """The tuned study of it."""
+        low, high = self.rates
+        several = len(self.first_epochs) > 1
         told: dict[str, Any] = {
             "title": f"Which objective for {name}?",
             "recipe": self.recipe().to_dict(),
@@ -73,7 +81,11 @@ class Choice:
                 # Points that do not depend on what other trials found, nor on who was first: with
                 # several processes, a search that learns would depend on when each was stopped.
                 "search": "quasi-random",
-                "space": {"lr": _RATES, "clip": None},
+                "space": {
+                    "lr": {"low": low, "high": high},
+                    "clip": None,
+                    **({"first_epochs": list(self.first_epochs)} if several else {}),
+                },
             },
         }
         return plan_from_dict(told, CHOICE)

@@ -9,6 +9,7 @@ its memory. Linux alone forks safely; elsewhere workers are started one by one.
 WORKERS is JSON: for each worker the file for its output, and what it adds to the environment.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -52,6 +53,9 @@ def main() -> None:
     # The first optimizer of a process imports it, which takes seconds.
     importlib.import_module("torch._dynamo")
     shared = read_for(study)
+    # What is there now is nobody's garbage: a worker that looks through it after each run takes
+    # long over it, and makes copies of memory that all share.
+    gc.freeze()
     children: list[int] = []
     # A signal that comes now waits until all are there to be told; else some would work on.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

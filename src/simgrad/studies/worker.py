@@ -104,7 +104,7 @@ def _train_all(
             if before is not None:
                 if now.get("status") == "failed" and now != before:  # there, and noted there
                     continue
-                if _through(folder):  # there: fifteen workers waited twenty seconds for nothing
+                if _through(folder):  # there: no reason to wait
                     continue
                 time.sleep(_PATIENCE)
             problem = _train(folder, recipe, shared, study.round_one(recipe))
@@ -140,19 +140,20 @@ def _train(
     """Train one run; what went wrong, if anything did."""
     try:
         train(recipe, folder, quiet=True, shared=shared, round_one=round_one)
-    except Busy as error:
+    except Busy as error:  # nothing was begun: no memory to look for, which takes a while
         return _bare(error)
     except InputError as error:
         _note_failure(folder, str(error))
-        return _bare(error)
+        problem: Exception = _bare(error)
     except Exception as error:  # one broken run must not take the others with it
         trace = traceback.format_exc()
         say(trace, stderr=True)
         _note_failure(folder, trace)
-        return OutOfMemory(str(error)) if lacks_memory(error) else _bare(error)
-    finally:
-        give_back()  # as long as an error was on its way, it held what the run held
-    return None
+        problem = OutOfMemory(str(error)) if lacks_memory(error) else _bare(error)
+    else:
+        return None
+    give_back()  # as long as the error was on its way, it held what the run held
+    return problem
 
 
 def _bare(error: Exception) -> Exception:
