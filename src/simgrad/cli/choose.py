@@ -51,10 +51,10 @@ _GRID = 7  # cells a side, for models that look at regions
 _PROBE, _SHORTEST = 0.01, 3.0  # share of the time, and seconds: how long each objective is timed
 _LONGEST = 20.0
 _REPORT = 0.1  # share of the time for table and report
-# Losses are means over queries, and nearly every gradient meets the clip. Without it rules of the
-# hardest negative stay where all similarities are equal: triplet-sh on Flickr8k had 83 instead of
-# 255 (results/flickr8k/clip); for others it hardly matters. They also learn sooner after an epoch
-# of all negatives, though not always better: every objective is tried with and without.
+# Losses are means over queries, and nearly every gradient meets the clip. Without one, rules of the
+# hardest negative begin late in a short training: triplet-sh on Flickr8k had 83 to 105, with a clip
+# 216 to 262; for nt-xent no difference showed (results/flickr8k/clip). They also learn sooner after
+# an epoch of all negatives, though not always better: each objective is tried with and without.
 _RATES, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 0.01, (0, 1)
 _SPLITS = ("train", "val", "test")
 FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
@@ -179,7 +179,7 @@ def _decide(
     say(f"timing {len(objectives)} objectives, {seconds:.0f} s each ...", stderr=True)
     recipes = {one: base.replace(objective=one) for one in objectives}
     threads = pinned() or max(1, cores() // processes)
-    paces = measure(recipes, processes, threads, seconds)
+    paces = measure(recipes, processes, threads, seconds, on_gpu)
     spent = time.monotonic() - begun
     left = max(15 * minutes, 60 * minutes - spent) * (1 - _REPORT)
     keep = len(asked) or _KEPT

@@ -74,7 +74,7 @@ class Objective(nn.Module):
 
     name: ClassVar[str] = ""
     # Half the sum of the directions' means, or the sum over queries. Declared as published; an
-    # object may be told otherwise, so that rate and clip mean the same for all.
+    # object may be told otherwise, so that all are on one scale.
     mean: bool = False
     drawn_for_each: ClassVar[int] = 0  # images, and captions, from outside the batch, for a pair
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block

@@ -146,7 +146,7 @@ class Recipe(Typed):
     reduction: Literal["published", "mean"] = Field(
         default="published",
         description="published: sum or mean over queries, as each objective was published; mean: "
-        "a mean for all of them, so that `lr` and `clip` mean the same for every objective",
+        "a mean for all of them, so that `clip` and Adam's constants meet all on one scale",
     )
     first_objective: Text | None = Field(
         default=None,

@@ -21,6 +21,7 @@ from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import settle
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
+from simgrad.studies.sharing import shared_gpu
 from simgrad.training.rounds import train
 
 _NEVER = 1_000_000_000  # epochs or steps: longer than any probe
@@ -40,7 +41,7 @@ class Pace:
 
 
 def measure(
-    recipes: Mapping[str, Recipe], processes: int, cores: int, seconds: float
+    recipes: Mapping[str, Recipe], processes: int, cores: int, seconds: float, on_gpu: bool = False
 ) -> dict[str, Pace]:
     """The pace of each recipe, with a number of processes side by side and `cores` for each."""
     names = list(recipes)
@@ -51,9 +52,11 @@ def measure(
     settle(os.environ, cores)  # the processes to come read it when they load torch
     try:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, mp_context=context) as crew:
-            asked = [crew.submit(_probe, recipes[name], files, seconds) for name in jobs]
-            found = [one.result() for one in asked]
+        with shared_gpu(on_gpu and processes > 1) as service:
+            os.environ.update(service)
+            with ProcessPoolExecutor(processes, mp_context=context) as crew:
+                asked = [crew.submit(_probe, recipes[name], files, seconds) for name in jobs]
+                found = [one.result() for one in asked]
     finally:
         os.environ.clear()
         os.environ.update(before)
