@@ -18,7 +18,7 @@ from simgrad.cli.choose import choose
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.runs.recipe import read_recipe
-from simgrad.runs.run import Run
+from simgrad.runs.run import Run, write_info
 from simgrad.serve.embedder import Embedder
 from simgrad.serve.search import Searcher, ask
 from simgrad.studies.check import check_study
@@ -113,6 +113,21 @@ def test_more_seeds_go_into_the_answer(done: Path) -> None:
     if found.tied:
         assert ahead is not None
         assert ahead.seeds is None or ahead.seeds > 2
+
+
+def test_a_run_that_diverged_is_left_out_of_the_answer(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "diverged"
+    shutil.copytree(done, folder)
+    monkeypatch.setattr("simgrad.cli.choose.run_local", lambda *_: None)
+    run = Run(folder / "runs" / "nt-xent-s1")
+    write_info(run.path, {**run.info, "status": "failed", "error": "stopped"})
+    with pytest.raises(InputError, match="did not finish"):
+        choose(str(folder))
+    write_info(run.path, {**run.info, "status": "failed", "error": "nan", "diverged": True})
+    choose(str(folder))
+    assert "became infinite: nt-xent-s1" in (folder / "answer.txt").read_text()
 
 
 def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:

@@ -123,7 +123,11 @@ def choose(
             return
         study = _study(choice, output)
         run_local(study, choice.processes)
-        conclude(study)
+        try:
+            conclude(study)
+        except InputError:
+            if not _only_diverged(study):
+                raise
         _answer(choice, study)
 
 
@@ -280,7 +284,8 @@ def _tell_plan(choice: Choice, folder: Path) -> None:
 def _answer(choice: Choice, study: Study) -> None:
     """The sentence, and what to do with it."""
     found = verdict(study)
-    lines = [found.sentence, found.sureness, *_caveats(choice), _more(choice, study, found)]
+    lines = [found.sentence, found.sureness, *_caveats(choice, study)]
+    lines.append(_more(choice, study, found))
     with atomic_write(study.path / "answer.txt") as file:
         file.write("\n".join(line for line in lines if line) + "\n")
     write_report((str(study.path),), output=study.path / REPORT)
@@ -294,16 +299,25 @@ def _answer(choice: Choice, study: Study) -> None:
     )
 
 
-def _caveats(choice: Choice) -> list[str]:
-    size = choice.size
-    if size.epochs == size.full_epochs:
-        return []
-    return [
-        (
+def _only_diverged(study: Study) -> bool:
+    """Whether all that is missing is runs whose loss became infinite, as it would again."""
+    missing = [run for path, _ in study.jobs() if not (run := Run(path)).finished]
+    return all(tuning.record for tuning in study.tunings) and all(
+        run.info.get("status") == "failed" and run.info.get("diverged") for run in missing
+    )
+
+
+def _caveats(choice: Choice, study: Study) -> list[str]:
+    size, told = choice.size, []
+    diverged = [path.name for path, _ in study.jobs() if not Run(path).finished]
+    if diverged:
+        told.append(f"Left out, because their loss became infinite: {', '.join(diverged)}.")
+    if size.epochs != size.full_epochs:
+        told.append(
             f"This is about {size.epochs} of {size.full_epochs} epochs. A longer training may "
             "order them differently: rules that use only the hardest negative start slowly."
         )
-    ]
+    return told
 
 
 def _more(choice: Choice, study: Study, found: Verdict) -> str:

@@ -33,7 +33,7 @@ from simgrad.training.rounds import train
 from simgrad.training.schedule import total_epochs
 from simgrad.training.state import remembered
 from simgrad.training.stopping import ask_to_stop, politely, stop_asked
-from simgrad.training.trouble import lacks_memory
+from simgrad.training.trouble import TrainingError, lacks_memory
 
 _PATIENCE = 0.5  # seconds between two looks at a run that another process works on
 
@@ -143,7 +143,7 @@ def _train(
     except Busy as error:  # nothing was begun: no memory to look for, which takes a while
         return _bare(error)
     except InputError as error:
-        _note_failure(folder, str(error))
+        _note_failure(folder, str(error), diverged=isinstance(error, TrainingError))
         problem: Exception = _bare(error)
     except Exception as error:  # one broken run must not take the others with it
         trace = traceback.format_exc()
@@ -162,14 +162,14 @@ def _bare(error: Exception) -> Exception:
     return error
 
 
-def _note_failure(folder: Path, text: str) -> None:
+def _note_failure(folder: Path, text: str, diverged: bool = False) -> None:
     """Leave the reason in run.json, where the table and the report find it."""
     with contextlib.suppress(OSError):
         try:
             info = Run(folder).info
         except InputError:  # damaged: the reason counts
             info = {}
-        write_info(folder, {**info, "status": "failed", "error": text})
+        write_info(folder, {**info, "status": "failed", "error": text, "diverged": diverged})
 
 
 def _until_alone() -> None:
