@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from simgrad.cli.choose import choose
+from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.runs.recipe import read_recipe
@@ -140,6 +141,20 @@ def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:
         choose("scenes", output=done)
     with pytest.raises(InputError, match="model"):
         choose(DATA, model="vse++", output=done)
+
+
+def test_a_plan_of_an_earlier_version_keeps_what_it_meant(tmp_path: Path) -> None:
+    told = json.loads((small(tmp_path) / CHOICE).read_text())
+    new = ("rates", "clip", "first_epochs", "sha256")
+    write_checked(tmp_path / CHOICE, {key: told[key] for key in told if key not in new})
+    choice = Choice.read(tmp_path)
+    assert choice is not None
+    plan = choice.plan("it")
+    assert plan.base.clip == 2.0
+    assert plan.base.first_objective is None
+    assert plan.tune is not None
+    assert "first_epochs" not in plan.tune.space
+    assert plan.tune.space["lr"].high == 3e-3
 
 
 def test_an_edited_plan_is_refused(tmp_path: Path) -> None:
