@@ -128,7 +128,7 @@ def test_a_run_that_diverged_is_left_out_of_the_answer(
         choose(str(folder))
     write_info(run.path, {**run.info, "status": "failed", "error": "nan", "diverged": True})
     choose(str(folder))
-    assert "became infinite: nt-xent-s1" in (folder / "answer.txt").read_text()
+    assert "diverged: nt-xent-s1" in (folder / "answer.txt").read_text()
 
 
 def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:

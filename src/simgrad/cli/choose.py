@@ -6,22 +6,20 @@ to choose.json and done to its end, however often it is stopped: from then on no
 """
 
 import math
-import shutil
 import time
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-import yaml
 
+from simgrad.cli.answer import answer
 from simgrad.cli.features import features as compute_features
-from simgrad.cli.report import report as write_report
 from simgrad.cli.study import conclude
 from simgrad.core.console import say
 from simgrad.core.cores import cores
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_write, lock
+from simgrad.core.files import lock
 from simgrad.core.threads import pinned
 from simgrad.data.base import Dataset
 from simgrad.data.check import check, portrait
@@ -29,16 +27,13 @@ from simgrad.data.opening import EMBEDDED, absolute, embedded, open_dataset
 from simgrad.models import models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import Run
 from simgrad.studies.choice import CHOICE, Choice
-from simgrad.studies.engine import run_local
+from simgrad.studies.engine import only_diverged, run_local
 from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.naming import slug
 from simgrad.studies.probe import measure
 from simgrad.studies.sizing import largest, seconds_of
 from simgrad.studies.study import PLAN, Study
-from simgrad.studies.tuned import score_of
-from simgrad.studies.verdict import Verdict, outlook, verdict
 
 # What is compared if nobody names anything; where time is short, the last are left out first.
 OBJECTIVES = (
@@ -57,7 +52,6 @@ _REPORT = 0.1  # share of the time for table and report
 # an epoch of all negatives, though not always better: each objective is tried with and without.
 _RATES, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 0.01, (0, 1)
 _SPLITS = ("train", "val", "test")
-FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
 
 
 def choose(
@@ -126,9 +120,9 @@ def choose(
         try:
             conclude(study)
         except InputError:
-            if not _only_diverged(study):
+            if not only_diverged(study):
                 raise
-        _answer(choice, study)
+        answer(choice, study)
 
 
 def _name(data: str) -> str:
@@ -276,94 +270,3 @@ def _tell_plan(choice: Choice, folder: Path) -> None:
     if choice.expected > 1.2 * choice.minutes:
         say("  this is the smallest plan; fewer objectives or a smaller model take less",
             stderr=True)  # fmt: skip
-
-
-# -- the answer
-
-
-def _answer(choice: Choice, study: Study) -> None:
-    """The sentence, and what to do with it."""
-    found = verdict(study)
-    lines = [found.sentence, found.sureness, *_caveats(choice, study)]
-    lines.append(_more(choice, study, found))
-    with atomic_write(study.path / "answer.txt") as file:
-        file.write("\n".join(line for line in lines if line) + "\n")
-    write_report((str(study.path),), output=study.path / REPORT)
-    _write_recipe(choice, study, found.leader)
-    best = _copy_model(study, found.leader)
-    say("", *(line for line in lines if line), "")
-    say(
-        f"report:       {study.path / REPORT}",
-        f"full length:  simgrad train {study.path / FULL}",
-        f'search:       simgrad search {best} "a sentence"',
-    )
-
-
-def _only_diverged(study: Study) -> bool:
-    """Whether all that is missing is runs whose loss became infinite, as it would again."""
-    missing = [run for path, _ in study.jobs() if not (run := Run(path)).finished]
-    return all(tuning.record for tuning in study.tunings) and all(
-        run.info.get("status") == "failed" and run.info.get("diverged") for run in missing
-    )
-
-
-def _caveats(choice: Choice, study: Study) -> list[str]:
-    size, told = choice.size, []
-    diverged = [path.name for path, _ in study.jobs() if not Run(path).finished]
-    if diverged:
-        told.append(f"Left out, because their loss became infinite: {', '.join(diverged)}.")
-    if size.epochs != size.full_epochs:
-        told.append(
-            f"This is about {size.epochs} of {size.full_epochs} epochs. A longer training may "
-            "order them differently: rules that use only the hardest negative start slowly."
-        )
-    return told
-
-
-def _more(choice: Choice, study: Study, found: Verdict) -> str:
-    """What would decide."""
-    ahead = outlook(study, found)
-    if ahead is None:
-        return ""
-    pair = f"{found.leader} and {ahead.rival}"
-    if ahead.seeds is None:
-        return (
-            f"More seeds would hardly tell {pair} apart: they are too close for this test split. "
-            "A larger one, or a longer training, might."
-        )
-    minutes = max(1, math.ceil(ahead.seconds / 60 / choice.processes))
-    return (
-        f"An estimate: {ahead.seeds} seeds would tell {pair} apart, if their gap stays as it is; "
-        f"about {minutes} min more: `simgrad study {study.path} --seeds {ahead.seeds}`, then "
-        f"`simgrad choose {study.path}`."
-    )
-
-
-def _write_recipe(choice: Choice, study: Study, leader: str) -> None:
-    """A training of full length with what was chosen."""
-    recipe = choice.full_run(study, leader)
-    with atomic_write(study.path / FULL) as file:
-        file.write(
-            f"# {leader}, as `simgrad choose` tuned it at {choice.size.epochs} epochs, at full "
-            f"length.\n# A rate that is best for a short training may be high for a long one.\n"
-            f"#\n#   simgrad train {study.path / FULL}\n"
-        )
-        yaml.safe_dump(recipe.to_dict(), file, sort_keys=False, allow_unicode=True)
-
-
-def _copy_model(study: Study, leader: str) -> Path:
-    """The leader's best run on validation, in a folder with a name that one can guess."""
-    best = max(study.groups[leader], key=lambda run: (score_of(run), -run.recipe.seed))
-    target = study.path / MODEL
-    if target.is_dir() and _same_run(Run(target), best):
-        return target
-    growing = study.path / f".{MODEL}.growing"
-    for old in (growing, target):
-        shutil.rmtree(old, ignore_errors=True)
-    shutil.copytree(best.path, growing, ignore=shutil.ignore_patterns(".lock", "*.tmp"))
-    growing.rename(target)
-    return target
-
-
-def _same_run(one: Run, other: Run) -> bool:
-    return one.finished and one.info == other.info

@@ -146,7 +146,7 @@ class Recipe(Typed):
     reduction: Literal["published", "mean"] = Field(
         default="published",
         description="published: sum or mean over queries, as each objective was published; mean: "
-        "a mean for all of them, so that `clip` and Adam's constants meet all on one scale",
+        "a mean for all of them, so that their losses are on one scale",
     )
     first_objective: Text | None = Field(
         default=None,

@@ -275,3 +275,11 @@ def failures(study: Study) -> list[tuple[str, str]]:
         elif status != "finished":
             found.append((path.name, f"{status}, but nobody works on it: its worker was stopped"))
     return found
+
+
+def only_diverged(study: Study) -> bool:
+    """Whether all that is missing is runs that diverged, as they would again."""
+    missing = [run for path, _ in study.jobs() if not (run := Run(path)).finished]
+    return all(tuning.record for tuning in study.tunings) and all(
+        run.info.get("status") == "failed" and run.info.get("diverged") for run in missing
+    )

@@ -1,0 +1,98 @@
+"""What `simgrad choose` answers: a sentence and how sure it is, a report, a recipe, a model."""
+
+import math
+import shutil
+from pathlib import Path
+
+import yaml
+
+from simgrad.cli.report import report as write_report
+from simgrad.core.console import say
+from simgrad.core.files import atomic_write
+from simgrad.runs.run import Run
+from simgrad.studies.choice import Choice
+from simgrad.studies.study import Study
+from simgrad.studies.tuned import score_of
+from simgrad.studies.verdict import Verdict, outlook, verdict
+
+FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
+
+
+def answer(choice: Choice, study: Study) -> None:
+    """The sentence, and what to do with it."""
+    found = verdict(study)
+    lines = [found.sentence, found.sureness, *_caveats(choice, study)]
+    lines.append(_more(choice, study, found))
+    with atomic_write(study.path / "answer.txt") as file:
+        file.write("\n".join(line for line in lines if line) + "\n")
+    write_report((str(study.path),), output=study.path / REPORT)
+    _write_recipe(choice, study, found.leader)
+    best = _copy_model(study, found.leader)
+    say("", *(line for line in lines if line), "")
+    say(
+        f"report:       {study.path / REPORT}",
+        f"full length:  simgrad train {study.path / FULL}",
+        f'search:       simgrad search {best} "a sentence"',
+    )
+
+
+def _caveats(choice: Choice, study: Study) -> list[str]:
+    size, told = choice.size, []
+    diverged = [path.name for path, _ in study.jobs() if not Run(path).finished]
+    if diverged:
+        told.append(f"Left out, because their training diverged: {', '.join(diverged)}.")
+    if size.epochs != size.full_epochs:
+        told.append(
+            f"This is about {size.epochs} of {size.full_epochs} epochs. A longer training may "
+            "order them differently: rules that use only the hardest negative start slowly."
+        )
+    return told
+
+
+def _more(choice: Choice, study: Study, found: Verdict) -> str:
+    """What would decide."""
+    ahead = outlook(study, found)
+    if ahead is None:
+        return ""
+    pair = f"{found.leader} and {ahead.rival}"
+    if ahead.seeds is None:
+        return (
+            f"More seeds would hardly tell {pair} apart: they are too close for this test split. "
+            "A larger one, or a longer training, might."
+        )
+    minutes = max(1, math.ceil(ahead.seconds / 60 / choice.processes))
+    return (
+        f"An estimate: {ahead.seeds} seeds would tell {pair} apart, if their gap stays as it is; "
+        f"about {minutes} min more: `simgrad study {study.path} --seeds {ahead.seeds}`, then "
+        f"`simgrad choose {study.path}`."
+    )
+
+
+def _write_recipe(choice: Choice, study: Study, leader: str) -> None:
+    """A training of full length with what was chosen."""
+    recipe = choice.full_run(study, leader)
+    with atomic_write(study.path / FULL) as file:
+        file.write(
+            f"# {leader}, as `simgrad choose` tuned it at {choice.size.epochs} epochs, at full "
+            f"length.\n# A rate that is best for a short training may be high for a long one.\n"
+            f"#\n#   simgrad train {study.path / FULL}\n"
+        )
+        yaml.safe_dump(recipe.to_dict(), file, sort_keys=False, allow_unicode=True)
+
+
+def _copy_model(study: Study, leader: str) -> Path:
+    """The leader's best run on validation, in a folder with a name that one can guess."""
+    best = max(study.groups[leader], key=lambda run: (score_of(run), -run.recipe.seed))
+    target = study.path / MODEL
+    if target.is_dir() and _same_run(Run(target), best):
+        return target
+    growing = study.path / f".{MODEL}.growing"
+    for old in (growing, target):
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.copytree(best.path, growing, ignore=shutil.ignore_patterns(".lock", "*.tmp"))
+    growing.rename(target)
+    return target
+
+
+def _same_run(one: Run, other: Run) -> bool:
+    return one.finished and one.info == other.info
