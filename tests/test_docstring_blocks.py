@@ -112,6 +112,7 @@ NO_CODE = {
     "src/simgrad/data/fingerprint.py": ["9f2c... "],
     "src/simgrad/objectives/debiased.py": ["max( (mean of e"],
     "src/simgrad/objectives/family.py": ["known(pairs)  "],
+    "src/simgrad/objectives/focused.py": ["mean over p in P"],
     "src/simgrad/objectives/goal.py": ["weight on s+:", "m+ = mean"],
     "src/simgrad/objectives/offline.py": ["w [online"],
     "src/simgrad/objectives/smoothap.py": ["R_i = 1 + sum of"],

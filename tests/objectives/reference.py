@@ -64,6 +64,25 @@ def nt_xent(o: Any, S: np.ndarray, P: list[list[int]]) -> Result:
     return value, W
 
 
+def focused_deviance(o: Any, S: np.ndarray, P: list[list[int]]) -> Result:
+    """Binomial deviance of the positives, and of a soft maximum of the negatives."""
+    value, W = 0.0, np.zeros_like(S)
+    for q in range(len(S)):
+        negatives = _negatives(S, P[q])
+        if not negatives:
+            continue
+        e = {c: math.exp(S[q, c] / o.focus) for c in negatives}
+        h = o.focus * math.log(sum(e.values()))
+        value += math.log1p(math.exp(o.beta * (h - o.lambda_))) / o.beta
+        for c in negatives:
+            W[q, c] += e[c] / sum(e.values()) / (1 + math.exp(-o.beta * (h - o.lambda_)))
+        for p in P[q]:
+            far = o.alpha * (o.lambda_ - S[q, p])
+            value += math.log1p(math.exp(far)) / o.alpha / len(P[q])
+            W[q, p] -= 1 / (1 + math.exp(-far)) / len(P[q])
+    return value, W
+
+
 def debiased(o: Any, S: np.ndarray, P: list[list[int]]) -> Result:
     """Chuang et al., eq. 7 and 8; the estimate takes the mean over a query's positives."""
     value, W = 0.0, np.zeros_like(S)
@@ -250,6 +269,7 @@ LOOPS: dict[str, Callable[[Any, np.ndarray, list[list[int]]], Result]] = {
     "smooth-ap": smooth_ap,
     "siglip": siglip,
     "goal": goal,
+    "focused-deviance": focused_deviance,
 }
 OFFLINE = ("off-tri", "off-quin", "adap-off-quin")
 

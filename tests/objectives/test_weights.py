@@ -98,6 +98,11 @@ def _written_out(o: Objective, S: torch.Tensor, mask: torch.Tensor) -> torch.Ten
         sign = 2.0 * mask - 1
         logits = sign * (S * o.log_scale.exp() + o.bias)
         return -torch.nn.functional.logsigmoid(logits).sum() / (2 * len(S))
+    if o.name == "focused-deviance":
+        soft_maximum = o.focus * (S.masked_fill(mask, -torch.inf) / o.focus).logsumexp(1)
+        positive = torch.nn.functional.softplus(o.alpha * (o.lambda_ - S)) / o.alpha
+        negative = torch.nn.functional.softplus(o.beta * (soft_maximum - o.lambda_)) / o.beta
+        return ((positive * mask).sum(1) / mask.sum(1) + negative).sum()
     assert o.name == "smooth-ap"
     above = ((S[:, None, :] - S[:, :, None]) / o.tau).sigmoid()  # candidates x candidates
     above = above * ~torch.eye(S.shape[1], dtype=torch.bool)

@@ -278,3 +278,21 @@ def test_pairwise_is_the_diagonal_of_all_similarities(model: str) -> None:
     captions = built.encode_captions(batch.tokens, batch.lengths)
     wanted = built.similarities(images, captions).diagonal()
     torch.testing.assert_close(built.pairwise(images, captions), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_sum_is_a_mean_times_the_queries_of_both_directions() -> None:
+    """With `reduction: sum` every objective's gradient is that of its mean, times them."""
+    for name in ("triplet-sh", "nt-xent", "siglip", "focused-deviance"):
+        found = {}
+        for reduction in ("mean", "sum"):
+            step, source = make(VSE, Recipe(objective=name, reduction=reduction, positives="pairs"))
+            batch = source.fetch(Sampler("distinct", 8, 1, 0, False).epoch(source.split, 0)[0])
+            step.gradient(batch, name)
+            found[reduction] = gradients(step)
+        for key, mean in found["mean"].items():
+            torch.testing.assert_close(found["sum"][key], 16 * mean, rtol=1e-4, atol=1e-7)
+
+
+def test_adams_constant_is_the_recipes() -> None:
+    step, _ = make(VSE, Recipe(objective="nt-xent", epsilon=1e-11))
+    assert {group["eps"] for group in step.optimizer.inner.param_groups} == {1e-11}

@@ -8,7 +8,7 @@ to choose.json and done to its end, however often it is stopped: from then on no
 import math
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -46,11 +46,13 @@ _GRID = 7  # cells a side, for models that look at regions
 _PROBE, _SHORTEST = 0.01, 3.0  # share of the time, and seconds: how long each objective is timed
 _LONGEST = 20.0
 _REPORT = 0.1  # share of the time for table and report
-# Losses are means over queries, and nearly every gradient meets the clip. Without one, rules of the
-# hardest negative begin late in a short training: triplet-sh on Flickr8k had 83 to 105, with a clip
-# 216 to 262; for nt-xent no difference showed (results/flickr8k/clip). They also learn sooner after
-# an epoch of all negatives, though not always better: each objective is tried with and without.
-_RATES, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 0.01, (0, 1)
+# Losses are sums over queries, and nearly every gradient meets the clip: all have the same length,
+# the published one of triplet losses. Without a clip rules of the hardest negative begin late in a
+# short training (triplet-sh on Flickr8k: 83 to 105, with it 248 to 262); as means with a clip as
+# much smaller they lose to the constant in Adam's denominator. They also learn sooner after an
+# epoch of all negatives, though not always better: each objective is tried with and without.
+_RATES, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 2.0, (0, 1)
+_REDUCTION: Literal["sum"] = "sum"
 _SPLITS = ("train", "val", "test")
 
 
@@ -61,6 +63,7 @@ def choose(
     objectives: tuple[str, ...] = (),
     model: str | None = None,
     features: str | None = None,
+    epochs: int | None = None,
     skip: str | None = None,
     output: Path | None = None,
     device: str = "auto",
@@ -89,6 +92,7 @@ def choose(
         model: the model to train; by default vse++, or a narrow vse++ on a machine without a GPU
         features: a folder written by `simgrad features`; by default features of pictures are
             computed into the output folder
+        epochs: how long you will train in the end; by default 30 epochs, and at least 3,000 updates
         skip: a list written by `simgrad datasets --fix`
         output: the folder to write (default: choose/DATA)
         device: auto, cpu, cuda, cuda:N or mps
@@ -104,11 +108,13 @@ def choose(
         raise InputError("--objectives: name two or more, each once.")
     if not 0 < minutes < math.inf:
         raise InputError(f"--minutes is more than 0, not {minutes}.")
+    if epochs is not None and epochs < 1:
+        raise InputError(f"--epochs is 1 or more, not {epochs}.")
     optuna_or_say()  # before any work
     with lock(output / ".choose.lock", wait=False, what=f"the choice {output}"):
         choice = Choice.read(output)
         if choice is None:
-            choice = _decide(data, minutes, asked, model, features, skip, output, device)
+            choice = _decide(data, minutes, asked, model, features, epochs, skip, output, device)
             choice.write(output)
         else:
             _same(choice, output, data, asked, model)
@@ -157,6 +163,7 @@ def _decide(
     asked: list[str],
     model: str | None,
     features: str | None,
+    epochs: int | None,
     skip: str | None,
     folder: Path,
     device: str,
@@ -164,13 +171,15 @@ def _decide(
     """Look at the data, time a few steps, and take the largest comparison that fits."""
     begun = time.monotonic()
     on_gpu = pick_device(device).type != "cpu"
+    half: Literal["float32", "bf16"] = "bf16" if pick_device(device).type == "cuda" else "float32"
     model = model or (_ON_GPU if on_gpu else _ON_CPU)
     data = _spec(data, model)
     dataset = _look(data, features, skip)
     if features is None:
         features = _features(dataset, data, model, skip, folder, device)
     objectives = asked or list(OBJECTIVES)
-    base = Recipe(data=data, features=features, skip=skip, model=model, device=device).settled()
+    base = Recipe(data=data, features=features, skip=skip, model=model, device=device,
+                  precision=half, reduction=_REDUCTION, clip=_CLIP).settled()  # fmt: skip
     steps = math.ceil(dataset.split("train").num_captions / base.batch)
     processes = _processes(device)
     seconds = min(_LONGEST, max(_SHORTEST, _PROBE * 60 * minutes))
@@ -181,7 +190,7 @@ def _decide(
     spent = time.monotonic() - begun
     left = max(15 * minutes, 60 * minutes - spent) * (1 - _REPORT)
     keep = len(asked) or _KEPT
-    names, size = largest(paces, steps, processes, left, keep)
+    names, size = largest(paces, steps, processes, left, keep, epochs)
     expected = seconds_of(size, {name: paces[name] for name in names}, steps, processes)
     return Choice(
         data=base.data,
@@ -199,6 +208,8 @@ def _decide(
         threads=None if on_gpu else threads,
         rates=_RATES,
         clip=_CLIP,
+        reduction=_REDUCTION,
+        precision=half,
         first_epochs=_FIRST_EPOCHS if size.epochs > 1 else (0,),
     )
 

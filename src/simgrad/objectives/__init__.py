@@ -14,6 +14,7 @@ from simgrad.objectives.base import Objective, Weights, objectives
 from simgrad.objectives.debiased import DebiasedNTXent
 from simgrad.objectives.declaring import declare
 from simgrad.objectives.family import Family, Verdict
+from simgrad.objectives.focused import FocusedDeviance
 from simgrad.objectives.goal import Goal
 from simgrad.objectives.ntxent import NTXent
 from simgrad.objectives.offline import AdapOffQuin, OffQuin, OffTri
@@ -28,6 +29,7 @@ __all__ = [
     "AdapOffQuin",
     "DebiasedNTXent",
     "Family",
+    "FocusedDeviance",
     "Goal",
     "NTXent",
     "Objective",

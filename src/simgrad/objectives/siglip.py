@@ -51,7 +51,7 @@ class SigLIP(Family):
         above=0,
     )
     offset: float = setting(
-        -10.0, "added to them (start value if learned)", search=Range(-15, -2, log=False)
+        -10.0, "added to them (start value if learned)", search=Range(-20, -2, log=False)
     )
     learned: bool = setting(True, "learn scale and offset, as published")
 

@@ -129,6 +129,10 @@ class Recipe(Typed):
         strict=False,
         description="Adam's two decay rates: of the mean gradient, of the mean squared gradient",
     )
+    epsilon: NotNegative = Field(
+        default=1e-8,
+        description="Adam's constant in the denominator; it counts where gradients are short",
+    )
     decay: Literal["step", "linear", "cosine"] = Field(
         default="step",
         description="step: divide the learning rate by 10 every `decay_every` epochs; linear, "
@@ -143,10 +147,10 @@ class Recipe(Typed):
     clip: NotNegative = Field(
         default=2.0, description="Largest norm of the model's gradient; 0 turns clipping off"
     )
-    reduction: Literal["published", "mean"] = Field(
+    reduction: Literal["published", "mean", "sum"] = Field(
         default="published",
-        description="published: sum or mean over queries, as each objective was published; mean: "
-        "a mean for all of them, so that their losses are on one scale",
+        description="published: sum or mean over queries, as each objective was published; mean or "
+        "sum: the same for all of them, so that their losses are on one scale",
     )
     first_objective: Text | None = Field(
         default=None,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -42,8 +42,10 @@ class Choice:
     left_out: tuple[str, ...] = ()  # objectives for which there was no time
     threads: int | None = None  # of each run on a CPU: sums depend on it
     # Where settings are looked for, and what all share. As in files that do not say it.
-    rates: tuple[float, float] = (2e-4, 3e-3)  # for losses that are means over queries
+    rates: tuple[float, float] = (2e-4, 3e-3)
     clip: float = 2.0
+    reduction: Literal["mean", "sum"] = "mean"
+    precision: Literal["float32", "bf16"] = "float32"
     first_epochs: tuple[int, ...] = (0,)  # of _FIRST
 
     def recipe(self, epochs: int | None = None) -> Recipe:
@@ -61,6 +63,7 @@ class Choice:
             evaluate_every=every(epochs, self.steps),
             lr=math.sqrt(self.rates[0] * self.rates[1]),
             clip=self.clip,
+            precision=self.precision,
             first_objective=_FIRST if any(self.first_epochs) else None,
         )
 
@@ -81,6 +84,7 @@ class Choice:
                 # Points that do not depend on what other trials found, nor on who was first: with
                 # several processes, a search that learns would depend on when each was stopped.
                 "search": "quasi-random",
+                "reduction": self.reduction,
                 "space": {
                     "lr": {"low": low, "high": high},
                     "clip": None,

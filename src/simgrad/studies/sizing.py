@@ -51,9 +51,9 @@ def full_length(steps_per_epoch: int) -> int:
     return max(_EPOCHS, round(_STEPS / steps_per_epoch))
 
 
-def sizes(steps_per_epoch: int) -> list[Size]:
-    """All sizes, the smallest first."""
-    full = full_length(steps_per_epoch)
+def sizes(steps_per_epoch: int, full: int | None = None) -> list[Size]:
+    """All sizes, the smallest first; `full`: epochs of a training of full length."""
+    full = full or full_length(steps_per_epoch)
     found = []
     for share, trials, seeds in _SIZES:
         epochs = max(1, round(share * full))
@@ -77,13 +77,14 @@ def largest(
     crew: int,
     seconds: float,
     keep: int,
+    full: int | None = None,
 ) -> tuple[list[str], Size]:
     """Which objectives and which size fit; the smallest size where none does.
 
     The first `keep` objectives are compared in any case. The others are left out, the last first,
     where all together would have to be trained for too short a time.
     """
-    known, names = sizes(steps_per_epoch), list(paces)
+    known, names = sizes(steps_per_epoch, full), list(paces)
     while True:
         there = {name: paces[name] for name in names}
         fits = [

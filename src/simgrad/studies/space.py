@@ -92,7 +92,7 @@ class Tune(Typed):
         "better half of each row's trials continues to full length. Turned off again if the two "
         "lengths disagree",
     )
-    reduction: Literal["mean", "published"] = Field(
+    reduction: Literal["mean", "sum", "published"] = Field(
         default="mean", description="How all rows reduce their loss (see the recipe's field)"
     )
     seed: int = Field(

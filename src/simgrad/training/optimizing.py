@@ -84,6 +84,7 @@ def _optimizer(
         groups,
         lr=torch.tensor(recipe.lr, device=device) if on_gpu else recipe.lr,
         betas=recipe.betas,
+        eps=recipe.epsilon,
         weight_decay=recipe.weight_decay,
         fused=True,
         capturable=on_gpu,

@@ -31,7 +31,8 @@ class Step:
         self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
         for each in self.objectives.values():
             each.replays = False  # steps are captured as a whole, where it helps
-            each.mean = each.mean or recipe.reduction == "mean"
+            if recipe.reduction != "published":
+                each.mean = recipe.reduction == "mean"
         self.scales = start_scales(model, self.objectives.values())
         self.learned = nn.ModuleList(self.objectives.values())  # temperatures and the like
         self.optimizer = Optimizer(model, self.learned, recipe, device)
