@@ -176,14 +176,17 @@ def write(
     """Record what was measured on a kind of machine, and write the page anew."""
     recorded = read(folder)
     today = datetime.date.today().isoformat()
-    benchmarks = dict(recorded.get(kind, {}).get("benchmarks", {}))
+    before = recorded.get(kind, {})
+    benchmarks = dict(before.get("benchmarks", {}))
     for name, one in measured.items():
         if one["rows"]:
             kept = [{k: row.get(k) for k in _KEPT} for row in one["rows"]]
             benchmarks[name] = {
                 "date": today, "command": command, "seconds": one["seconds"], "rows": kept,
             }  # fmt: skip
-    recorded[kind] = {**about, "benchmarks": dict(sorted(benchmarks.items()))}
+    # A peer that is not installed now was there when rows that stay were measured.
+    versions = {**before.get("versions", {}), **about["versions"]}
+    recorded[kind] = {**about, "versions": versions, "benchmarks": dict(sorted(benchmarks.items()))}
     write_json(folder / RECORDED, recorded)
     with atomic_write(folder / RESULTS) as file:
         # The CPU first, then GPUs by name.

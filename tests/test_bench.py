@@ -100,6 +100,17 @@ def test_each_kind_of_machine_has_a_record_and_a_section(
     assert profile == "a product takes all of it on cpu"
 
 
+def test_versions_of_peers_that_are_not_installed_now_stay(folder: Path) -> None:
+    toy(folder, 3.0)
+    bench.bench(record=True)
+    about = {"machine": "m", "cores": 2, "versions": {"torch": "9", "peer": "1.2"}}
+    rows = read_json(folder / "recorded.json")["cpu"]["benchmarks"]["toy"]
+    bench_results.write(folder, "cpu", about, "again", {"toy": rows})
+    bench_results.write(folder, "cpu", {**about, "versions": {"torch": "10"}}, "a", {"toy": rows})
+    kept = read_json(folder / "recorded.json")["cpu"]["versions"]
+    assert (kept["torch"], kept["peer"]) == ("10", "1.2")
+
+
 def test_running_one_again_replaces_its_rows_alone(folder: Path) -> None:
     toy(folder, 3.0)
     toy(folder, 1.5, "zoo")

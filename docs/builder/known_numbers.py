@@ -1,7 +1,6 @@
 """Published numbers and ours, by objective: from recipes/, which know both, and from results/."""
 
 import csv
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +11,7 @@ from repository import ROOT
 from simgrad.objectives import Objective, objective
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.papers import beside
-from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.plan import Plan, offers_of, read_plan
 from simgrad.studies.study_file import Row
 
 SHOWN = ("i2t_r1", "t2i_r1", "rsum")
@@ -35,7 +34,7 @@ def published() -> list[Line]:
     """What the papers print, as far as a recipe says which objective a row of theirs is."""
     found = []
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
-        for dataset in read_plan(path).offers:
+        for dataset in offers_of(path):
             plan = read_plan(path, dataset)
             for row in plan.rows:
                 row_beside = beside(plan.published, row)
@@ -65,11 +64,11 @@ def _last(recipe: Recipe) -> str:
 
 @cache
 def ours() -> list[Line]:
-    """Means over seeds of our runs on Flickr8k: first the tuned studies, then the others."""
-    return [*_tuned(), *_untuned()]
+    """Means over seeds of our runs on Flickr8k."""
+    return list(_studies())
 
 
-def _tuned() -> Iterator[Line]:
+def _studies() -> Iterator[Line]:
     """Folders of results/flickr8k that hold the table of a study, each with its page.
 
     Numbers on drawn scenes are left out: they cannot stand beside those on photos.
@@ -81,8 +80,8 @@ def _tuned() -> Iterator[Line]:
             for line in csv.DictReader(file):
                 rows.setdefault(line["label"], {})[line["metric"]] = line
         # A study that searched keeps its trials, a file for each row.
-        budget = ", same budget" if any(path.parent.glob("*.json")) else ""
-        link = f"[{path.parent.name}{budget}](../{_place(path.parent)}/README.md)"
+        budget = ", same budget" if any(path.parent.rglob("*.json")) else ""
+        link = f"[{path.parent.name}{budget}](../{_page(path.parent)})"
         for label, metrics in rows.items():
             rsum = metrics["rsum"]
             cells = {
@@ -94,7 +93,7 @@ def _tuned() -> Iterator[Line]:
 
 
 def _recipe_beside(folder: Path) -> dict[str, str]:
-    """Of results/flickr8k/vse: label -> objective, as recipes/flickr8k-vse.yaml has them."""
+    """Of results/flickr8k/sizes: label -> objective, as recipes/flickr8k-sizes.yaml has them."""
     path = ROOT / "recipes" / f"{folder.parent.name}-{folder.name}.yaml"
     if not path.is_file():
         return {}  # its rows are called by their objective
@@ -102,28 +101,14 @@ def _recipe_beside(folder: Path) -> dict[str, str]:
     return {row.label: _last(plan.recipe(row, 0)) for row in plan.rows}
 
 
-def _place(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def _page(folder: Path) -> str:
+    """Its own page, or that of the folder it lies in."""
+    page = next(p for f in (folder, folder.parent) if (p := f / "README.md").is_file())
+    return page.relative_to(ROOT).as_posix()
 
 
 def _number(text: str) -> float | None:
     return float(text) if text else None
-
-
-def _untuned() -> Iterator[Line]:
-    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
-    with (ROOT / "results/flickr8k/runs.csv").open(encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            groups.setdefault((line["study"], line["label"]), []).append(line)
-    for (study, label), lines in groups.items():
-        cells = {}
-        for name in SHOWN:
-            values = [float(line[name]) for line in lines]
-            spread = statistics.stdev(values) if len(values) > 1 else None
-            cells[name] = _with_spread(statistics.mean(values), spread)
-        link = f"[{study}](../results/flickr8k/table-{study}.md)"
-        used, model = objective(lines[0]["objective"]), lines[0]["model"].partition("(")[0]
-        yield Line(used, link, label, model, cells, str(len(lines)))
 
 
 def _with_spread(mean: float, spread: float | None) -> str:

@@ -21,7 +21,7 @@ def run_line(row: str, run: Run) -> dict[str, Any]:
     told = {"run": run.path.name, "row": row, "seed": info["seed"], "lr": run.recipe.lr}
     told |= {"validation_rsum": best["rsum"], "best_step": best["step"], "steps": info["steps"]}
     told |= {name: round(run.test[name], 4) for name in METRICS}
-    return told | {"seconds": info["seconds"], "commit": info.get("commit")}
+    return told | {"seconds": info["seconds"], "commit": info.get("git")}
 
 
 def curve_line(run: Run, entry: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""The pictures of README.md, from the tables and curves beside it.
+"""The pictures of README.md, from the files of study/ beside it.
 
 `python results/flickr8k/pictures.py` draws them.
 """
 
 import csv
+import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,21 +14,12 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).resolve().parent
-STUDIES = {
-    "tuned": "VSE++, 7,050 steps: mean loss, clip searched, 8 trials each",
-    "vse": "VSE++, 3,525 steps: losses as published, clip 2, all captions positive, 6 trials each",
-    "vse/earlier": "VSE++, 3,525 steps: mean loss, clip 1, own pair positive, 4 trials each",
-    "towers": "pretrained networks, 1,180 steps, 4 rates each",
-}
-SETTINGS = {
-    "vse/earlier": "mean loss, clip 1, own pair positive",
-    "vse": "losses as published, clip 2, all captions positive",
-}
+STUDY = HERE / "study"
+BASELINE = "triplet-sh"
 CURVES = {
+    "goal(triplet=cir, pair=sig-ms)": "C3",
     "nt-xent": "C0",
-    "siglip": "C1",
-    "triplet": "C2",
-    "goal-con-sig": "C3",
+    "goal(triplet=con, pair=sig-ms)": "C1",
     "triplet-sh": "C4",
 }
 
@@ -37,86 +29,90 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def short(label: str) -> str:
+    """goal (cir, sig-ms), also of a row's name, goal-triplet=cir-pair=sig-ms."""
+    name = label.replace("goal-triplet=", "goal(triplet=").replace("-pair=", ", pair=")
+    name = name.replace("goal(triplet=", "goal (").replace("pair=", "")
+    return name if ")" in name or "(" not in name else f"{name})"
+
+
 def forest() -> None:
-    """Test rsum and its 95 % interval, for each study by itself."""
-    tables = {
-        name: [row for row in read(HERE / name / "table.csv") if row["metric"] == "rsum"]
-        for name in STUDIES
-    }
-    heights = [len(rows) for rows in tables.values()]
-    figure, sides = plt.subplots(
-        len(tables), 1, sharex=True, figsize=(8, 10.5), height_ratios=heights, layout="constrained"
+    """Every seed's test rsum; and differences from triplet-sh with their 95 % intervals."""
+    seeds: dict[str, list[float]] = defaultdict(list)
+    for run in read(STUDY / "runs.csv"):
+        seeds[run["row"]].append(float(run["rsum"]))
+    gaps = {line["label"]: line for line in read(STUDY / "against.csv") if line["base"] == BASELINE}
+    order = sorted(seeds, key=lambda label: sum(seeds[label]) / len(seeds[label]))
+    figure, (left, right) = plt.subplots(
+        1, 2, sharey=True, figsize=(9.5, 5), layout="constrained", width_ratios=(3, 2)
     )
-    for side, (name, rows) in zip(sides, tables.items(), strict=True):
-        rows = sorted(rows, key=lambda row: float(row["mean"]))
-        for place, row in enumerate(rows):
-            mean, low, high = (float(row[key]) for key in ("mean", "low", "high"))
-            side.plot([low, high], [place, place], color="0.5", linewidth=2)
-            side.plot(mean, place, "o", color="C0")
-        side.set_yticks(range(len(rows)), [f"{row['label']} ({row['seeds']})" for row in rows])
-        side.set_ylim(-0.7, len(rows) - 0.3)
-        side.set_title(STUDIES[name], loc="left", fontsize=10)
+    for place, label in enumerate(order):
+        values = seeds[label]
+        left.plot(values, [place] * len(values), "o", color="0.6", markersize=4)
+        left.plot(
+            sum(values) / len(values), place, "|", color="C3", markersize=16, markeredgewidth=3
+        )
+        if label == BASELINE:
+            right.plot(0, place, "o", color="0.3")
+            continue
+        gap, low, high = (float(gaps[label][key]) for key in ("difference", "low", "high"))
+        sure = float(gaps[label]["p"]) < 0.05
+        right.plot([low, high], [place, place], color="C3" if sure else "0.6", linewidth=2)
+        right.plot(gap, place, "o", color="C3" if sure else "0.3")
+    left.set_yticks(range(len(order)), [short(label) for label in order])
+    left.set_title("test rsum of ten seeds, and their mean", loc="left", fontsize=10)
+    right.set_title(
+        "difference from triplet-sh, 95 %\n(red: Holm's p < 0.05)", loc="left", fontsize=10
+    )
+    right.axvline(0, color="0.3", linewidth=1)
+    for side in (left, right):
         side.grid(axis="x", alpha=0.3)
-    sides[-1].set_xlabel("test rsum and its 95 % interval; (seeds)")
+    left.set_xlabel("rsum")
+    right.set_xlabel("rsum")
     figure.savefig(HERE / "forest.png", dpi=110)
 
 
-def curves() -> None:
-    """Validation rsum over steps, in both settings: who leaves the plateau, and when."""
-    figure, sides = plt.subplots(1, 2, sharey=True, figsize=(9, 4), layout="constrained")
-    for side, (study, title) in zip(sides, SETTINGS.items(), strict=True):
-        runs: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for row in read(HERE / study / "curves.csv"):
-            runs[row["run"]].append((float(row["step"]), float(row["validation_rsum"])))
-        for name, colour in CURVES.items():
-            for seed in range(3):
-                line = runs[f"{name}-s{seed}"]
-                label = name if seed == 0 else None
-                side.plot(*zip(*line, strict=True), color=colour, label=label, linewidth=1.4)
-        side.set_title(title, loc="left", fontsize=10)
-        side.set(xlabel="steps", ylim=(0, 280))
-        side.grid(alpha=0.3)
-    sides[0].set_ylabel("validation rsum")
-    sides[1].legend(frameon=False, loc="lower right")
-    figure.savefig(HERE / "plateau.png", dpi=110)
-
-
-def sizes() -> None:
-    """Test rsum over the size of the training set, with intervals; best and last validation."""
-    rows = [row for row in read(HERE / "sizes" / "table.csv") if row["metric"] == "rsum"]
-    runs = read(HERE / "sizes" / "runs.csv")
-    last = {
-        row["run"]: float(row["validation_rsum"]) for row in read(HERE / "sizes" / "curves.csv")
-    }
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    names = list(dict.fromkeys(row["label"].rsplit(", ", 1)[0] for row in rows))
-    for number, name in enumerate(names):
-        own = [row for row in rows if row["label"].rsplit(", ", 1)[0] == name]
-        places = [float(row["group"].split()[0].replace(",", "")) for row in own]
-        means = [float(row["mean"]) for row in own]
-        ends = [[float(row[end]) for row in own] for end in ("low", "high")]
-        beside = [place * (1 + 0.025 * (number - 1.5)) for place in places]
-        errors = [[abs(m - e) for m, e in zip(means, end, strict=True)] for end in ends]
-        left.errorbar(beside, means, errors, fmt="o-", label=name, linewidth=1.4, capsize=2)
-        lost = []
-        for row in own:
-            some = [run for run in runs if run["row"] == row["label"]]
-            falls = [float(run["validation_rsum"]) - last[run["run"]] for run in some]
-            lost.append(sum(falls) / len(falls))
-        right.plot(places, lost, "o-", linewidth=1.4)
+def plateau() -> None:
+    """Ten seeds of four objectives over steps; all trials, with and without a first epoch."""
+    rows = {run["run"]: run["row"] for run in read(STUDY / "runs.csv")}
+    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for entry in read(STUDY / "curves.csv"):
+        lines[entry["run"]].append((float(entry["step"]), float(entry["validation_rsum"])))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.6), layout="constrained")
+    seen: set[str] = set()
+    for run, line in lines.items():
+        label = rows[run]
+        if label in CURVES:
+            name = None if label in seen else short(label)
+            seen.add(label)
+            left.plot(
+                *zip(*line, strict=True), color=CURVES[label], label=name, linewidth=1, alpha=0.8
+            )
+    left.set_title("validation rsum, ten seeds each, settings as chosen", loc="left", fontsize=10)
+    left.set(xlabel="steps", ylim=(0, 290))
+    left.legend(frameon=False, loc="lower right", fontsize=9)
+    tried = {}
+    for file in (STUDY / "tuned").glob("*.json"):
+        told = json.loads(file.read_text())
+        tried[told["row"]] = told["tried"]
+    order = sorted(tried, key=lambda row: max(one["score"] or 0 for one in tried[row]))
+    for place, row in enumerate(order):
+        for one in tried[row]:
+            if one["score"] is None:
+                continue
+            first = one["setting"]["first_epochs"]
+            up = place + (0.18 if first else -0.18)
+            right.plot(one["score"], up, "o", color="C2" if first else "C7", markersize=3.5)
+    right.set_yticks(range(len(order)), [short(row) for row in order], fontsize=9)
+    for colour, text in (("C2", "after one epoch of all negatives"), ("C7", "without")):
+        right.plot([], [], "o", color=colour, markersize=4, label=text)
+    right.set_title("validation rsum of all 24 trials", loc="left", fontsize=10)
+    right.legend(loc="lower left", fontsize=9, frameon=False)
     for side in (left, right):
-        side.set_xscale("log")
-        side.set_xticks(places, [f"{place:,.0f}" for place in places])
-        side.minorticks_off()
-        side.set_xlabel("training photos")
         side.grid(alpha=0.3)
-    left.set_title("test rsum and its 95 % interval", loc="left", fontsize=10)
-    right.set_title("validation lost from its best to the end", loc="left", fontsize=10)
-    left.legend(frameon=False, loc="lower right")
-    figure.savefig(HERE / "sizes" / "sizes.png", dpi=110)
+    figure.savefig(HERE / "plateau.png", dpi=110)
 
 
 if __name__ == "__main__":
     forest()
-    curves()
-    sizes()
+    plateau()

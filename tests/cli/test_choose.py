@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from simgrad.cli.answer import answer
 from simgrad.cli.choose import choose
 from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
@@ -129,6 +130,20 @@ def test_a_run_that_diverged_is_left_out_of_the_answer(
     write_info(run.path, {**run.info, "status": "failed", "error": "nan", "diverged": True})
     choose(str(folder))
     assert "diverged: nt-xent-s1" in (folder / "answer.txt").read_text()
+
+
+def test_an_objective_whose_seeds_differ_widely_is_named(done: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "unsteady"
+    shutil.copytree(done, folder)
+    choice, study = Choice.read(folder), Study.open(folder)
+    assert choice is not None
+    run = study.groups["nt-xent"][1]
+    best = run.info["best"]
+    for factor, named in ((1.0, False), (0.8, True)):
+        other = study.groups["nt-xent"][0].info["best"]["rsum"]
+        write_info(run.path, {**run.info, "best": {**best, "rsum": factor * other}})
+        answer(choice, Study.open(folder))
+        assert ("seeds of nt-xent" in (folder / "answer.txt").read_text()) is named
 
 
 def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:

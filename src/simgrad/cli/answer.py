@@ -16,6 +16,7 @@ from simgrad.studies.tuned import score_of
 from simgrad.studies.verdict import Verdict, outlook, verdict
 
 FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
+_STEADY = 0.9  # of the best seed's validation score: below that a seed has failed
 
 
 def answer(choice: Choice, study: Study) -> None:
@@ -41,6 +42,14 @@ def _caveats(choice: Choice, study: Study) -> list[str]:
     diverged = [path.name for path, _ in study.jobs() if not Run(path).finished]
     if diverged:
         told.append(f"Left out, because their training diverged: {', '.join(diverged)}.")
+    for label, runs in study.groups.items():
+        scores = [score_of(run) for run in runs if run.finished]
+        if scores and min(scores) < _STEADY * max(scores):
+            told.append(
+                f"Unsteady: seeds of {label} have {min(scores):.1f} to {max(scores):.1f} on "
+                "validation. Its setting works with some seeds and not with others; another may be "
+                "steadier."
+            )
     if size.epochs != size.full_epochs:
         told.append(
             f"This is about {size.epochs} of {size.full_epochs} epochs. A longer training may "

@@ -7,7 +7,7 @@ from typing import Any
 from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.data.arrays import open_features
 from simgrad.data.benchmarks import BENCHMARKS, IN_TREES, Benchmark, Tree
-from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.plan import Plan, offers_of, read_plan
 from simgrad.studies.study_file import Row
 
 
@@ -16,7 +16,7 @@ def describe_tree(tree: Tree, recipes: Path) -> dict[str, Any]:
     forms = [form for name in IN_TREES for form in _forms(tree, name)]
     tables = {}
     for file in sorted(recipes.glob("*.yaml")):
-        offers = read_plan(file).offers
+        offers = offers_of(file)
         for name in offers:
             missing = _missing(tree, read_plan(file, name), name)
             tables[f"{file.stem} --only {name}" if offers[1:] else file.stem] = missing
