@@ -155,6 +155,25 @@ def test_a_run_that_found_no_room_comes_last_and_once_more(
     assert tried[4:] == ["triplet-s0", "nt-xent-s1"]
 
 
+def test_the_row_that_takes_longest_begins_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the slow runs of a study come last, and all others wait for them."""
+    rows = [{"label": "quick", "set": {"lr": 1e-3}}, {"label": "slow", "set": {"lr": 2e-3}}]
+    study = Study.create(plan(grid={}, rows=rows, seeds=4), tmp_path)
+    begun: list[str] = []
+
+    def trained(folder: Path, *_: Any) -> None:
+        begun.append(folder.name)
+        seconds = 9.0 if folder.name.startswith("slow") else 3.0
+        write_info(folder, {"status": "finished", "seconds": seconds})
+
+    monkeypatch.setattr(worker, "_train", trained)
+    assert work(study) == 0
+    assert sorted(begun[:2]) == ["quick-s0", "slow-s0"]  # nothing is known yet
+    assert begun[2:] == [f"slow-s{n}" for n in (1, 2, 3)] + [f"quick-s{n}" for n in (1, 2, 3)]
+
+
 def test_a_run_that_failed_before_waits_for_its_first_round_and_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,7 @@ def _train_all(
 ) -> int:
     """Train the runs of the table; how many failed."""
     jobs = [job for job in study.jobs() if not _through(job[0])]
-    jobs.sort(key=lambda job: -total_epochs(job[1]))  # nobody waits for a long run at the end
+    pace = _Pace(study)
     taking = threading.Lock()
     failed: list[str] = []
     # Runs that waited for another process, their own or the first of two rounds: as they were then.
@@ -99,7 +99,11 @@ def _train_all(
             with taking:
                 if not jobs or stop_asked():
                     return
-                folder, recipe = jobs.pop(0)
+                # Nobody waits for a long run at the end; what could not be had waits for all else.
+                back = taken.keys() | crowded
+                pace.look()
+                folder, recipe = max(jobs, key=lambda job: (job[0] not in back, *pace.of(job[1])))
+                jobs.remove((folder, recipe))
             before, now = taken.pop(folder, None), Run(folder).info
             if before is not None:
                 if now.get("status") == "failed" and now != before:  # there, and noted there
@@ -127,6 +131,30 @@ def _train_all(
 
     _side_by_side(threads, labour)
     return len(failed)
+
+
+class _Pace:
+    """How long the runs of a row take, from those that are finished."""
+
+    def __init__(self, study: Study) -> None:
+        self.open = dict(study.jobs())
+        self.seconds: dict[str, float] = {}
+
+    def look(self) -> None:
+        """What has been finished since, here or by others."""
+        for folder in list(self.open):
+            info = Run(folder).info
+            if info.get("status") == "finished":
+                self.seconds[_row(self.open.pop(folder))] = info.get("seconds", 0.0)
+
+    def of(self, recipe: Recipe) -> tuple[bool, float]:
+        """The larger, the sooner it should begin; a row of which nothing is known comes first."""
+        known = self.seconds.get(_row(recipe))
+        return (True, total_epochs(recipe)) if known is None else (False, known)
+
+
+def _row(recipe: Recipe) -> str:
+    return repr({**recipe.to_dict(), "seed": None})
 
 
 def _through(folder: Path) -> bool:
