@@ -80,6 +80,15 @@ def test_the_answer_has_all_that_was_promised(
     assert [len(runs) for runs in study.groups.values()] == [2, 2]
     said = (done / "answer.txt").read_text()
     assert all(name in said for name in ("triplet-sh", "nt-xent", "95%", "4 of 30 epochs"))
+    gaps = {}
+    for tuning in study.tunings:
+        assert tuning.record is not None
+        first, second = (one["score"] for one in tuning.record["tried"])
+        gaps[tuning.name] = abs(first - second)
+    luck = (
+        f"2 settings were tried for each objective, and the best is up to {max(gaps.values()):.1f}"
+    )
+    assert luck in said
     assert not check_study(study).problems
     assert "<html" in (done / "report.html").read_text()
     choose(str(done))  # nothing is left to do, and it says the same again

@@ -67,15 +67,15 @@ def test_cores_are_shared_out_and_a_resumed_study_keeps_its_share(
 ) -> None:
     machine(8, 8)
     study = Study.create(plan(seeds=4), tmp_path / "study")
-    crew = crew_here(study, None, None)
+    crew = crew_here(study, None)
     assert (crew.processes, crew.cores) == (4, 2)
     machine(8, 4)
-    assert crew_here(study, None, None).cores == 1
+    assert crew_here(study, None).cores == 1
     study = study.with_threads(2)
     left = Study.create(plan(), tmp_path / "study")  # one run alone is left to do
-    crew = crew_here(left, None, None)
+    crew = crew_here(left, None)
     assert (crew.processes, crew.cores) == (1, 2)
-    assert crew_for(left, None, None, cores=1, gpus=0).processes == 1  # a smaller machine
+    assert crew_for(left, None, cores=1, gpus=0).processes == 1  # a smaller machine
 
 
 def test_a_chosen_number_of_threads_is_every_runs(
@@ -84,10 +84,10 @@ def test_a_chosen_number_of_threads_is_every_runs(
     machine(8, 8)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     study = Study.create(plan(seeds=4), tmp_path / "a")
-    crew = crew_here(study, None, None)
+    crew = crew_here(study, None)
     assert (crew.processes, crew.cores) == (2, 4)
     asked = Study.create(adapt(plan(seeds=4), threads=8), tmp_path / "b")
-    crew = crew_here(asked, None, None)
+    crew = crew_here(asked, None)
     assert (crew.processes, crew.cores) == (1, 8)
 
 

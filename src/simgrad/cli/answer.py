@@ -22,7 +22,7 @@ _STEADY = 0.9  # of the best seed's validation score: below that a seed has fail
 def answer(choice: Choice, study: Study) -> None:
     """The sentence, and what to do with it."""
     found = verdict(study)
-    lines = [found.sentence, found.sureness, *_caveats(choice, study)]
+    lines = [found.sentence, found.sureness, _luck(study), *_caveats(choice, study)]
     lines.append(_more(choice, study, found))
     with atomic_write(study.path / "answer.txt") as file:
         file.write("\n".join(line for line in lines if line) + "\n")
@@ -34,6 +34,25 @@ def answer(choice: Choice, study: Study) -> None:
         f"report:       {study.path / REPORT}",
         f"full length:  simgrad train {study.path / FULL}",
         f'search:       simgrad search {best} "a sentence"',
+    )
+
+
+def _luck(study: Study) -> str:
+    """What no interval shows: how much one trial more or less may change."""
+    labels = {row.name: row.label for row in study.plan.rows}
+    gaps: dict[str, float] = {}
+    for tuning in study.tunings:
+        tried = (tuning.record or {}).get("tried", ())
+        scores = sorted((one["score"] for one in tried if one["score"] is not None), reverse=True)
+        if len(scores) > 1:
+            gaps[labels[tuning.name]] = scores[0] - scores[1]
+    if not gaps:
+        return ""
+    widest = max(gaps, key=lambda label: gaps[label])
+    return (
+        f"The intervals leave out the luck of the search: {study.tunings[0].tune.trials} settings "
+        f"were tried for each objective, and the best is up to {gaps[widest]:.1f} above the second "
+        f"best on validation ({widest})."
     )
 
 

@@ -52,7 +52,6 @@ def study(
     dry_run: bool = False,
     engine: Literal["local", "ray"] = "local",
     processes: int | None = None,
-    side_by_side: int | None = None,
     device: str | None = None,
     threads: int | None = None,
     schema: bool = False,
@@ -78,7 +77,6 @@ def study(
         dry_run: open the data and model of every row and print what each reads, without training
         engine: local processes, or a Ray cluster (needs the extra `ray`)
         processes: number of worker processes; by default as many as help
-        side_by_side: runs that share one GPU in each process
         device: auto, cpu, cuda, cuda:N or mps
         threads: computing threads of each run on a CPU; by default the cores are shared out when
             the study begins, and it keeps the number
@@ -124,9 +122,9 @@ def study(
         first = f"{len(chosen.rows) * chosen.tune.trials} trials, then " if chosen.tune else ""
         say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
         if engine == "ray":
-            run_ray(made, processes, side_by_side)
+            run_ray(made, processes)
         else:
-            run_local(made, processes, side_by_side)
+            run_local(made, processes)
         conclude(made, device or "auto")
 
 

@@ -4,7 +4,7 @@ Sixteen workers that each import torch, read the data and split the captions int
 with that for twenty seconds. One process does it, touches no GPU, and forks the others, which share
 its memory. Linux alone forks safely; elsewhere workers are started one by one.
 
-    python -m simgrad.studies.crew STUDY THREADS WORKERS
+    python -m simgrad.studies.crew STUDY WORKERS
 
 WORKERS is JSON: for each worker the file for its output, and what it adds to the environment.
 """
@@ -46,7 +46,7 @@ def read_for(study: Study) -> dict[Any, Any]:
 def main() -> None:
     """Entry point of the process that forks the workers, and waits for them."""
     import_extras()
-    path, threads, workers = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+    path, workers = sys.argv[1], json.loads(sys.argv[2])
     cores = torch.get_num_threads()
     torch.set_num_threads(1)  # threads that compute would not be there after a fork
     study = Study.open(path)
@@ -67,7 +67,7 @@ def main() -> None:
             os.environ.update(environment)
             torch.set_num_threads(cores)
             attend()
-            failed = work(study, threads, shared=shared)
+            failed = work(study, shared=shared)
             _end(bool(failed))
         children.append(child)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the workers too

@@ -33,23 +33,21 @@ class Crew:
     """How a study is worked on."""
 
     processes: int
-    threads: int  # runs side by side within a process, on one GPU
     cores: int  # for each process: its runs compute with so many threads
     gpus: int
 
 
-def crew_here(study: Study, processes: int | None, threads: int | None) -> Crew:
+def crew_here(study: Study, processes: int | None) -> Crew:
     """As many workers as help on this machine."""
     import torch
 
     gpus = torch.cuda.device_count() if study.plan.base.device != "cpu" else 0
-    return crew_for(study, processes, threads, available(), gpus, free())
+    return crew_for(study, processes, available(), gpus, free())
 
 
 def crew_for(
     study: Study,
     processes: int | None,
-    threads: int | None,
     cores: int,
     gpus: int,
     free: int | None = None,
@@ -64,18 +62,16 @@ def crew_for(
         processes = processes or max(1, min(left, cores, 16 * gpus))
     else:
         processes = processes or max(1, min(left, cores // (each or 1)))
-    return Crew(processes, threads or 1, each or max(1, (free or cores) // processes), gpus)
+    return Crew(processes, each or max(1, (free or cores) // processes), gpus)
 
 
-def run_local(
-    study: Study, processes: int | None = None, threads: int | None = None, quiet: bool = False
-) -> None:
+def run_local(study: Study, processes: int | None = None, quiet: bool = False) -> None:
     """Train every run of a study that is not finished."""
     if study.complete:
         return
     if study.tunings:
         optuna_or_say()  # before workers are started
-    crew = crew_here(study, processes, threads)
+    crew = crew_here(study, processes)
     if not crew.gpus:
         study = study.with_threads(crew.cores)
         crew = replace(crew, cores=study.plan.base.threads or crew.cores)
@@ -100,15 +96,14 @@ def _start(study: Study, crew: Crew, service: dict[str, str]) -> list[subprocess
     settle(environment, crew.cores)
     logs = study.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    given = str(study.path), str(crew.threads)
     own = [
         (str(logs / f"worker-{os.getpid()}-{number}.txt"), _one_gpu(number, crew.gpus))
         for number in range(crew.processes)
     ]
     if CAN_FORK and crew.processes > 1:
-        words = ["simgrad.studies.crew", *given, json.dumps(own)]
+        words = ["simgrad.studies.crew", str(study.path), json.dumps(own)]
         return [_popen(words, str(logs / f"workers-{os.getpid()}.txt"), environment)]
-    words = ["simgrad.studies.worker", *given, "attended"]
+    words = ["simgrad.studies.worker", str(study.path), "attended"]
     return [_popen(words, log, {**environment, **more}) for log, more in own]
 
 
@@ -138,9 +133,7 @@ def _one_gpu(number: int, gpus: int) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus > 1 else {}
 
 
-def run_ray(
-    study: Study, processes: int | None = None, threads: int | None = None, quiet: bool = False
-) -> None:
+def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> None:
     """Train a study on a Ray cluster: the workers are those of one machine, on all of them.
 
     Folders must be on a disk that all machines share, as the files of `--with` must.
@@ -158,17 +151,17 @@ def run_ray(
     there = ray.cluster_resources()
     on_gpus = study.plan.base.device != "cpu"
     gpus, cores = int(there.get("GPU", 0)) if on_gpus else 0, int(there.get("CPU", 1))
-    crew = crew_for(study, processes, threads, cores, gpus)
+    crew = crew_for(study, processes, cores, gpus)
     share = gpus / crew.processes if gpus < crew.processes else 1.0  # several runs on one GPU
 
     @ray.remote(num_cpus=crew.cores, num_gpus=share, max_retries=3)  # type: ignore[untyped-decorator]
-    def worker(path: str, threads: int, files: list[str]) -> int:
+    def worker(path: str, files: list[str]) -> int:
         for file in files:
             import_file(Path(file))
-        return work(Study.open(path), threads)
+        return work(Study.open(path))
 
     files = [file["path"] for file in imported()]
-    given = str(study.path.resolve()), crew.threads, files
+    given = str(study.path.resolve()), files
     every = waiting = [worker.remote(*given) for _ in range(crew.processes)]
 
     def busy() -> bool:

@@ -4,7 +4,6 @@ Trials of one process share what they read: imports, data and vocabulary are the
 A trial that was begun by a worker that is gone is finished before a new one is asked for.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,8 +31,6 @@ class Trials:
     ) -> None:
         self.tunings, self.train = tunings, train
         self.meanwhile = meanwhile  # something else to do while others finish; whether it was done
-        self.asking = threading.Lock()
-        self.mine: set[tuple[str, int]] = set()  # in work here
         self.given_up: set[tuple[str, int]] = set()  # failed here
         self.crowded: set[tuple[str, int]] = set()  # found no room on the GPU once
 
@@ -61,45 +58,38 @@ class Trials:
 
     def _take(self) -> tuple[Tuning, Trial] | None:
         """A trial that was left behind, or a new one: of the row with most left to do."""
-        with self.asking:
-            left: list[tuple[int, int, Tuning]] = []
-            for tuning in self._open():
-                trials = tuning.search.trials()
-                for trial in trials:
-                    if trial.state == "running" and self._free(tuning, trial):
-                        self.mine.add((tuning.name, trial.number))
-                        return tuning, trial
-                missing = tuning.search.count - len(trials)
-                left.append((-missing * total_epochs(tuning.recipe), len(left), tuning))
-            for missing, _, tuning in sorted(left, key=lambda one: one[:2]):
-                asked = tuning.search.ask() if missing else None
-                if asked is not None:
-                    self.mine.add((tuning.name, asked.number))
-                    return tuning, asked
+        left: list[tuple[int, int, Tuning]] = []
+        for tuning in self._open():
+            trials = tuning.search.trials()
+            for trial in trials:
+                if trial.state == "running" and self._free(tuning, trial):
+                    return tuning, trial
+            missing = tuning.search.count - len(trials)
+            left.append((-missing * total_epochs(tuning.recipe), len(left), tuning))
+        for missing, _, tuning in sorted(left, key=lambda one: one[:2]):
+            asked = tuning.search.ask() if missing else None
+            if asked is not None:
+                return tuning, asked
         return None
 
     def _free(self, tuning: Tuning, trial: Trial) -> bool:
         key = (tuning.name, trial.number)
-        if key in self.mine or key in self.given_up:
+        if key in self.given_up:
             return False
         return not any(held(tuning.run_of(trial, r)[0] / LOCK) for r in ("short", "full"))
 
     def _do(self, tuning: Tuning, trial: Trial, log: Callable[[str], Any] | None) -> None:
-        key = (tuning.name, trial.number)
-        try:
-            while (rung := tuning.search.next_rung(trial.number)) is not None:
-                folder, recipe = tuning.run_of(trial, rung)
-                problem = self.train(folder, recipe)
-                if problem is not None:
-                    self._trouble(tuning, trial, problem)
-                    if log is not None:
-                        log(f"{folder.name}: {problem}")
-                    return
-                if not Run(folder).finished:  # somebody asked us to stop
-                    return
-                tuning.search.tell(trial.number, rung, score_of(Run(folder)))
-        finally:
-            self.mine.discard(key)
+        while (rung := tuning.search.next_rung(trial.number)) is not None:
+            folder, recipe = tuning.run_of(trial, rung)
+            problem = self.train(folder, recipe)
+            if problem is not None:
+                self._trouble(tuning, trial, problem)
+                if log is not None:
+                    log(f"{folder.name}: {problem}")
+                return
+            if not Run(folder).finished:  # somebody asked us to stop
+                return
+            tuning.search.tell(trial.number, rung, score_of(Run(folder)))
 
     def _trouble(self, tuning: Tuning, trial: Trial, problem: Exception) -> None:
         key = (tuning.name, trial.number)

@@ -2,9 +2,9 @@
 
 Several workers, started by one command or by many, on one machine or on several with a shared
 disk, take turns by locking run folders; a lock dies with its holder, so nothing is lost or done
-twice. With several threads, runs share one process and one GPU, each on a stream of its own.
+twice.
 
-    python -m simgrad.studies.worker STUDY [THREADS] [attended]
+    python -m simgrad.studies.worker STUDY [attended]
 
 `attended`: stop, as for a signal, when standard input ends; that is, when the command that started
 the worker is gone, however it ended.
@@ -16,7 +16,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ _PATIENCE = 0.5  # seconds between two looks at a run that another process works
 
 def work(
     study: Study,
-    threads: int = 1,
     log: Callable[[str], None] | None = None,
     shared: dict[Any, Any] | None = None,
 ) -> int:
@@ -50,13 +48,11 @@ def work(
     """
     shared = {} if shared is None else shared
     with politely():
-        failed = _search(study, threads, shared, log)
-        return failed if stop_asked() else failed + _train_all(study, threads, shared, log)
+        failed = _search(study, shared, log)
+        return failed if stop_asked() else failed + _train_all(study, shared, log)
 
 
-def _search(
-    study: Study, threads: int, shared: dict[Any, Any], log: Callable[[str], None] | None
-) -> int:
+def _search(study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None) -> int:
     """Try settings until every row has one; how many rows have none."""
     if not study.tunings:
         return 0
@@ -72,64 +68,46 @@ def _search(
         return False
 
     trials = Trials(study.tunings, one, ready)
-    _side_by_side(threads, lambda: trials.work(log))
+    trials.work(log)
     return sum(tuning.record is None for tuning in study.tunings)
 
 
-def _side_by_side(threads: int, labour: Callable[[], None]) -> None:
-    with ThreadPoolExecutor(threads) as crew:
-        for done in [crew.submit(labour) for _ in range(threads)]:
-            done.result()  # an error of ours is no run's: it is told
-
-
-def _train_all(
-    study: Study, threads: int, shared: dict[Any, Any], log: Callable[[str], None] | None
-) -> int:
+def _train_all(study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None) -> int:
     """Train the runs of the table; how many failed."""
     jobs = [job for job in study.jobs() if not _through(job[0])]
     pace = _Pace(study)
-    taking = threading.Lock()
     failed: list[str] = []
     # Runs that waited for another process, their own or the first of two rounds: as they were then.
     taken: dict[Path, dict[str, Any]] = {}
     crowded: set[Path] = set()  # runs that found no room on the GPU
-
-    def labour() -> None:
-        while True:
-            with taking:
-                if not jobs or stop_asked():
-                    return
-                # Nobody waits for a long run at the end; what could not be had waits for all else.
-                back = taken.keys() | crowded
-                pace.look()
-                folder, recipe = max(jobs, key=lambda job: (job[0] not in back, *pace.of(job[1])))
-                jobs.remove((folder, recipe))
-            before, now = taken.pop(folder, None), Run(folder).info
-            if before is not None:
-                if now.get("status") == "failed" and now != before:  # there, and noted there
-                    continue
-                if _through(folder):  # there: no reason to wait
-                    continue
-                time.sleep(_PATIENCE)
-            problem = _train(folder, recipe, shared, study.round_one(recipe))
-            if isinstance(problem, Busy):
-                # Come back when all else is done: whoever has it may be killed.
-                taken[folder] = now
-                with taking:
-                    jobs.append((folder, recipe))
+    while jobs and not stop_asked():
+        # Nobody waits for a long run at the end; what could not be had waits for all else.
+        pace.look()
+        back = taken.keys() | crowded
+        folder, recipe = max(jobs, key=lambda job: (job[0] not in back, *pace.of(job[1])))
+        jobs.remove((folder, recipe))
+        before, now = taken.pop(folder, None), Run(folder).info
+        if before is not None:
+            if now.get("status") == "failed" and now != before:  # there, and noted there
                 continue
-            if isinstance(problem, OutOfMemory) and folder not in crowded:
-                # Others may have held it: once more, when they are through with theirs.
-                crowded.add(folder)
-                with taking:
-                    jobs.append((folder, recipe))
+            if _through(folder):  # there: no reason to wait
                 continue
-            if problem is not None:
-                failed.append(folder.name)
-            if log is not None:
-                log(f"{folder.name}: {problem or Run(folder).info.get('status')}")
-
-    _side_by_side(threads, labour)
+            time.sleep(_PATIENCE)
+        problem = _train(folder, recipe, shared, study.round_one(recipe))
+        if isinstance(problem, Busy):
+            # Come back when all else is done: whoever has it may be killed.
+            taken[folder] = now
+            jobs.append((folder, recipe))
+            continue
+        if isinstance(problem, OutOfMemory) and folder not in crowded:
+            # Others may have held it: once more, when they are through with theirs.
+            crowded.add(folder)
+            jobs.append((folder, recipe))
+            continue
+        if problem is not None:
+            failed.append(folder.name)
+        if log is not None:
+            log(f"{folder.name}: {problem or Run(folder).info.get('status')}")
     return len(failed)
 
 
@@ -214,10 +192,9 @@ def main() -> None:
     """Entry point of a worker process."""
 
     import_extras()
-    threads = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    if "attended" in sys.argv[3:]:
+    if "attended" in sys.argv[2:]:
         attend()
-    sys.exit(1 if work(Study.open(sys.argv[1]), threads) else 0)
+    sys.exit(1 if work(Study.open(sys.argv[1])) else 0)
 
 
 if __name__ == "__main__":
