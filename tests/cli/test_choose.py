@@ -51,6 +51,7 @@ def small(folder: Path, **changes: Any) -> Path:
         "minutes": 1.0,
         "expected": 1.0,
         "clip": 0.01,
+        "start": 2e-3,
         "first_epochs": (0, 1),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +170,7 @@ def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:
 
 def test_a_plan_of_an_earlier_version_keeps_what_it_meant(tmp_path: Path) -> None:
     told = json.loads((small(tmp_path) / CHOICE).read_text())
-    new = ("rates", "clip", "reduction", "precision", "first_epochs", "sha256")
+    new = ("rates", "start", "clip", "reduction", "precision", "first_epochs", "sha256")
     write_checked(tmp_path / CHOICE, {key: told[key] for key in told if key not in new})
     choice = Choice.read(tmp_path)
     assert choice is not None
@@ -178,6 +179,7 @@ def test_a_plan_of_an_earlier_version_keeps_what_it_meant(tmp_path: Path) -> Non
     assert plan.base.first_objective is None
     assert plan.tune is not None
     assert plan.tune.reduction == "mean"
+    assert not plan.tune.start
     assert "first_epochs" not in plan.tune.space
     assert plan.tune.space["lr"].high == 3e-3
 

@@ -256,6 +256,35 @@ def test_two_processes_share_the_trials(tmp_path: Path) -> None:
     assert len(list((study.path / "trials").iterdir())) == 4
 
 
+def test_a_search_can_start_from_a_rows_own_values(tmp_path: Path) -> None:
+    """And what is drawn is the same for all rows, as far as they search the same."""
+    tuned = plan(
+        grid={"objective": ["nt-xent", "goal(triplet=cir, pair=sig)"]},
+        recipe={**SMALL["recipe"], "lr": 7e-4, "first_objective": "triplet", "first_epochs": 1},
+        seeds=1,
+        baseline=None,
+        tune={
+            "trials": 6,
+            "search": "quasi-random",
+            "start": True,
+            "space": {"lr": {"low": 1e-3, "high": 1e-2}, "clip": None, "first_epochs": [0, 1]},
+        },
+    )
+    study = Study.create(tuned, tmp_path / "study")
+    asked = []
+    for tuning in study.tunings:
+        asked.append([tuning.search.ask() for _ in range(6)])
+        assert tuning.search.ask() is None
+    first = [trials[0].setting for trials in asked if trials[0] is not None]
+    own = {"first_epochs": 1, "lr": 1e-3}  # 7e-4 is outside
+    assert first[0] == {**own, "objective.tau": 0.1}
+    assert first[1] == {**own, "objective.tau": 1.0, "objective.lambda": 0.5}
+    drawn = [[t.setting["first_epochs"] for t in trials if t is not None] for trials in asked]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 2
+    assert [t.how for t in asked[0] if t is not None] == ["start"] + ["quasi-random"] * 5
+
+
 @pytest.mark.slow
 def test_kills_leave_the_journal_whole_and_nothing_is_done_twice(tmp_path: Path) -> None:
     """Two workers at once, killed again and again wherever they are."""

@@ -45,6 +45,7 @@ class Choice:
     rates: tuple[float, float] = (2e-4, 3e-3)
     clip: float = 2.0
     reduction: Literal["mean", "sum"] = "mean"
+    start: float | None = None  # the rate of each objective's first trial; None: all are drawn
     precision: Literal["float32", "bf16"] = "float32"
     first_epochs: tuple[int, ...] = (0,)  # of _FIRST
 
@@ -61,10 +62,11 @@ class Choice:
             epochs=epochs,
             decay_every=max(1, math.ceil(2 * epochs / 3)),
             evaluate_every=every(epochs, self.steps),
-            lr=math.sqrt(self.rates[0] * self.rates[1]),
+            lr=self.start or math.sqrt(self.rates[0] * self.rates[1]),
             clip=self.clip,
             precision=self.precision,
             first_objective=_FIRST if any(self.first_epochs) else None,
+            first_epochs=max(self.first_epochs) if self.start else 0,
         )
 
     def plan(self, name: str) -> Plan:
@@ -85,6 +87,7 @@ class Choice:
                 # several processes, a search that learns would depend on when each was stopped.
                 "search": "quasi-random",
                 "reduction": self.reduction,
+                "start": self.start is not None,
                 "space": {
                     "lr": {"low": low, "high": high},
                     "clip": None,

@@ -35,7 +35,7 @@ class Trial:
 
     number: int
     setting: Setting
-    how: str  # quasi-random, tpe, random or grid
+    how: str  # quasi-random, tpe, random, grid or start
     state: State
     score: float | None = None  # on validation, of the full schedule
     short: float | None = None  # of the short one
@@ -47,9 +47,16 @@ class Search:
     """The trials of one row; `whole` names what takes whole numbers."""
 
     def __init__(
-        self, folder: Path, name: str, space: Space, tune: Tune, whole: frozenset[str] = frozenset()
+        self,
+        folder: Path,
+        name: str,
+        space: Space,
+        tune: Tune,
+        whole: frozenset[str] = frozenset(),
+        start: Setting | None = None,
     ) -> None:
         self.folder, self.name, self.tune, self.whole = folder, name, tune, whole
+        self.start = start  # the setting of the first trial, if it is not drawn
         self.space = dict(sorted(space.items()))
         self.grid = _grid(self.space, tune.trials) if tune.search == "grid" else {}
         self._journal: Any = None
@@ -73,9 +80,11 @@ class Search:
             trials = self._read(study)
             if len(trials) >= self.count:
                 return None
-            how = self.tune.search
+            how: str = self.tune.search
             if how == "tpe" and len(trials) < self.tune.quasi_random:
                 how = "quasi-random"
+            if self.start is not None and not trials:
+                how = "start"
             study.sampler = self._sampler(how, len(trials))
             asked = study.ask(self._distributions())
             if self.tune.halving is not None:
@@ -215,8 +224,11 @@ class Search:
         samplers = optuna_or_say().samplers
         # The same quasi-random points for all rows, as far as they search the same.
         own = int(sha256(f"{self.tune.seed} {self.name} {number}")[:8], 16)
+        if how == "start":
+            return samplers.PartialFixedSampler(self.start, samplers.RandomSampler(seed=own))
         if how == "quasi-random":
-            return _quasi_random(self._distributions(), self.tune.seed, own, number)
+            choices = int(sha256(f"{self.tune.seed} {number}")[:8], 16)
+            return _quasi_random(self._distributions(), self.tune.seed, choices, number)
         if how == "tpe":
             return samplers.TPESampler(
                 n_startup_trials=0, multivariate=True, constant_liar=True, seed=own
@@ -264,7 +276,7 @@ def _grid(space: Space, trials: int) -> dict[str, list[Any]]:
     return found
 
 
-def _quasi_random(distributions: dict[str, Any], seed: int, own: int, number: int) -> Any:
+def _quasi_random(distributions: dict[str, Any], seed: int, choices: int, number: int) -> Any:
     samplers = optuna_or_say().samplers
 
     class QuasiRandom(samplers.QMCSampler):  # type: ignore[name-defined, misc, unused-ignore]
@@ -283,7 +295,7 @@ def _quasi_random(distributions: dict[str, Any], seed: int, own: int, number: in
         qmc_type="sobol",
         scramble=True,
         seed=seed,
-        independent_sampler=samplers.RandomSampler(seed=own),
+        independent_sampler=samplers.RandomSampler(seed=choices),
         warn_independent_sampling=False,
     )
 

@@ -81,6 +81,11 @@ class Tune(Typed):
     search: Literal["tpe", "quasi-random", "random", "grid"] = Field(
         default="tpe", description="tpe: the first half quasi-random, then by Optuna's TPE"
     )
+    start: bool = Field(
+        default=False,
+        description="The first trial of every row has the recipe's own values and the objective's "
+        "defaults, so that no row is judged by poor settings alone",
+    )
     select: Text | None = Field(
         default=None, description="Validation metric that decides; by default the recipe's"
     )
@@ -172,15 +177,29 @@ def known_to(recipe: Recipe, key: str) -> bool:
 
 def is_whole(recipe: Recipe, key: str) -> bool:
     """Whether a field or parameter takes whole numbers."""
+    example = _own(recipe, key)
+    return isinstance(example, int) and not isinstance(example, bool)
+
+
+def start_of(space: Space, recipe: Recipe) -> Setting:
+    """A row's own values of what is searched, as near as its space allows."""
+    return {key: _nearest(where, _own(recipe, key)) for key, where in space.items()}
+
+
+def _nearest(where: Where, value: Any) -> Any:
+    if isinstance(where, Range):
+        return min(max(float(value), where.low), where.high)
+    return value if value in where else where[0]
+
+
+def _own(recipe: Recipe, key: str) -> Any:
+    """A field's value, or the default of a parameter that the spec leaves open."""
     kind, dot, name = key.partition(".")
     if not dot:
-        example: Any = getattr(_tuned_round(recipe), key)
-    else:
-        registry: Any = objectives if kind == "objective" else models
-        spec = getattr(_tuned_round(recipe), kind)
-        declared = registry[split_spec(spec, kind)[0]].parameters
-        example = next(p.default for p in declared if p.name == name)
-    return isinstance(example, int) and not isinstance(example, bool)
+        return getattr(_tuned_round(recipe), key)
+    registry: Any = objectives if kind == "objective" else models
+    declared = registry[split_spec(getattr(_tuned_round(recipe), kind), kind)[0]].parameters
+    return next(p.default for p in declared if p.name == name)
 
 
 def apply(recipe: Recipe, setting: Setting) -> Recipe:

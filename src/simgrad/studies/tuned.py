@@ -27,6 +27,7 @@ from simgrad.studies.space import (
     plain,
     shortened,
     space_of,
+    start_of,
     trial_of,
 )
 from simgrad.training.schedule import total_epochs
@@ -48,7 +49,8 @@ class Tuning:
     def search(self) -> Search:
         space = space_of(self.tune, self.recipe, self.fixed)
         whole = frozenset(key for key in space if is_whole(self.recipe, key))
-        return Search(self.folder, self.name, space, self.tune, whole)
+        start = start_of(space, self.recipe) if self.tune.start else None
+        return Search(self.folder, self.name, space, self.tune, whole, start)
 
     def run_of(self, trial: Trial, rung: Rung) -> tuple[Path, Recipe]:
         """Where a trial's run is, and what it does."""
