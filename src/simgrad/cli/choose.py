@@ -37,8 +37,8 @@ from simgrad.studies.study import PLAN, Study
 
 # What is compared if nobody names anything; where time is short, the last are left out first.
 OBJECTIVES = (
-    "triplet-sh", "nt-xent", "siglip", "goal(triplet=con, pair=sig)",
-    "goal(triplet=cir, pair=sig-ms)",
+    "nt-xent", "goal(triplet=cir, pair=sig-ms)", "triplet-sh", "siglip",
+    "goal(triplet=con, pair=sig)",
 )  # fmt: skip
 _KEPT = 3  # of these, in any case
 _ON_GPU, _ON_CPU = "vse++", "vse++(dimension=256, word_dimension=128)"
@@ -89,8 +89,8 @@ def choose(
         data: a folder or file in a known layout, or a spec such as 'scenes(train=1000)'; or the
             output folder of an earlier `simgrad choose`, to resume it
         minutes: about how long it may take, computing features included
-        objectives: two or more objectives to compare; by default triplet-sh, nt-xent, siglip and
-            two cells of goal, as many as the time allows
+        objectives: two or more objectives to compare; by default nt-xent, two cells of goal,
+            triplet-sh and siglip, as many as the time allows
         model: the model to train; by default vse++, or a narrow vse++ on a machine without a GPU
         features: a folder written by `simgrad features`; by default features of pictures are
             computed into the output folder
