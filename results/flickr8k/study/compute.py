@@ -1,7 +1,7 @@
-"""The numbers of this study that stand on the page, from the kept ranks.
+"""The numbers of this study on the page: `python results/flickr8k/study/compute.py`.
 
-python results/flickr8k/study/compute.py            # differences.md, against.csv, people.md
-python results/flickr8k/study/compute.py --check    # computes everything again, and compares
+It writes differences.md and against.csv from the kept ranks, and people.md from judgments.csv. With
+`--check` it computes everything again, runs.csv and table.csv too, and compares.
 """
 
 import csv
