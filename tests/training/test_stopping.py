@@ -11,6 +11,7 @@ import torch
 from simgrad.runs.recipe import Recipe
 from simgrad.training import Run, distributed, train
 from simgrad.training.step import Step
+from simgrad.training.stopping import politely, stop_asked
 from tests.processes import free_port, started
 from tests.training.conftest import DATA
 
@@ -54,3 +55,15 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(tmp_path: Path, weig
     assert parts.info["steps"] == whole.info["steps"] == 20
     one, other = weights(whole.path), weights(parts.path)
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_what_was_asked_between_two_runs_stays_asked() -> None:
+    """A worker is polite around its runs, and each run is polite too."""
+    with politely():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop_asked()
+        with politely():
+            assert stop_asked()
+        assert stop_asked()
+    with politely():  # another command of the same process
+        assert not stop_asked()

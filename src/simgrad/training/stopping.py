@@ -13,8 +13,9 @@ from typing import Any
 
 from simgrad.training import distributed
 
-# One for the process: runs side by side in threads stop together.
+# One for the process.
 _asked = threading.Event()
+_polite = threading.Lock()  # held while signals are turned into it
 
 
 def stop_asked() -> bool:
@@ -41,8 +42,13 @@ class Stopping:
 
 @contextmanager
 def politely() -> Iterator[None]:
-    """In the main thread signals are turned into `stop_asked`. A second one insists."""
-    if threading.current_thread() is not threading.main_thread():
+    """In the main thread signals are turned into `stop_asked`. A second one insists.
+
+    Within another `politely`, a worker's around its runs, nothing changes: what was asked between
+    two runs stays asked.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not _polite.acquire(blocking=False):
         yield
         return
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -60,3 +66,4 @@ def politely() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _polite.release()
