@@ -166,6 +166,9 @@ def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:
         choose("scenes", output=done)
     with pytest.raises(InputError, match="model"):
         choose(DATA, model="vse++", output=done)
+    with pytest.raises(InputError, match="epochs"):
+        choose(DATA, epochs=12, output=done)
+    choose(DATA, epochs=30, output=done, dry_run=True)
 
 
 def test_a_plan_of_an_earlier_version_keeps_what_it_meant(tmp_path: Path) -> None:

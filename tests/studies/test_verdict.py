@@ -77,6 +77,12 @@ def test_small_data_get_as_many_updates_as_they_need(steps: int) -> None:
         assert looks <= 60
 
 
+def test_a_full_training_is_as_long_as_somebody_says() -> None:
+    _, size = largest({"a": PACE}, 235, 2, 1e9, keep=1, full=12)
+    assert (size.epochs, size.full_epochs, size.trials, size.seeds) == (12, 12, 24, 10)
+    assert sizes(235, 12)[0].epochs == 1
+
+
 def test_sizes_grow() -> None:
     paces = {"a": PACE}
     known = [seconds_of(size, paces, 235, 2) for size in sizes(235)]

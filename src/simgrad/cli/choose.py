@@ -119,7 +119,7 @@ def choose(
             choice = _decide(data, minutes, asked, model, features, epochs, skip, output, device)
             choice.write(output)
         else:
-            _same(choice, output, data, asked, model)
+            _same(choice, output, data, asked, model, epochs)
         _tell_plan(choice, output)
         if dry_run:
             return
@@ -145,11 +145,20 @@ def _study(choice: Choice, folder: Path) -> Study:
     return Study.create(choice.plan(_name(choice.data)), folder)
 
 
-def _same(choice: Choice, folder: Path, data: str, asked: list[str], model: str | None) -> None:
+def _same(
+    choice: Choice,
+    folder: Path,
+    data: str,
+    asked: list[str],
+    model: str | None,
+    epochs: int | None,
+) -> None:
     """Refuse to go on with something else than was asked for."""
     wanted = _spec(data, choice.model) if data else None
     named = None if model is None else Recipe(model=model).settled().model
     other = choice.differs(data=wanted, objectives=asked or None, model=named)
+    if epochs not in (None, choice.size.full_epochs):
+        other.append("epochs")
     if other:
         raise InputError(
             f"{folder} holds a plan with other {' and '.join(other)}: give another --output."
@@ -172,8 +181,9 @@ def _decide(
 ) -> Choice:
     """Look at the data, time a few steps, and take the largest comparison that fits."""
     begun = time.monotonic()
-    on_gpu = pick_device(device).type != "cpu"
-    half: Literal["float32", "bf16"] = "bf16" if pick_device(device).type == "cuda" else "float32"
+    kind = pick_device(device).type
+    on_gpu = kind != "cpu"
+    precision: Literal["float32", "bf16"] = "bf16" if kind == "cuda" else "float32"
     model = model or (_ON_GPU if on_gpu else _ON_CPU)
     data = _spec(data, model)
     dataset = _look(data, features, skip)
@@ -181,7 +191,7 @@ def _decide(
         features = _features(dataset, data, model, skip, folder, device)
     objectives = asked or list(OBJECTIVES)
     base = Recipe(data=data, features=features, skip=skip, model=model, device=device,
-                  precision=half, reduction=_REDUCTION, clip=_CLIP).settled()  # fmt: skip
+                  precision=precision, reduction=_REDUCTION, clip=_CLIP).settled()  # fmt: skip
     steps = math.ceil(dataset.split("train").num_captions / base.batch)
     processes = _processes(device)
     seconds = min(_LONGEST, max(_SHORTEST, _PROBE * 60 * minutes))
@@ -212,7 +222,7 @@ def _decide(
         start=_START,
         clip=_CLIP,
         reduction=_REDUCTION,
-        precision=half,
+        precision=precision,
         first_epochs=_FIRST_EPOCHS if size.epochs > 1 else (0,),
     )
 

@@ -64,14 +64,14 @@ class FocusedDeviance(Family):
 
     def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
         limits = torch.finfo(totals[0].dtype)
-        hardest = totals[0].clamp(min=limits.min)  # a row without negatives has -inf
+        soft_maximum = totals[0].clamp(min=limits.min)  # a row without negatives has -inf
         far = self.alpha * (self.lambda_ - self.focus * pairs.similarity)  # (pairs,)
-        near = self.beta * (self.focus * hardest - self.lambda_)  # (queries,)
+        near = self.beta * (self.focus * soft_maximum - self.lambda_)  # (queries,)
         values = pairs.per_query(softplus(far) * pairs.share) / self.alpha
         pull = self.focus * torch.sigmoid(far) * pairs.share
         # exp(s - given) is the push: a softmax over negatives, times what is due to h.
         strength = (self.focus * torch.sigmoid(near)).clamp(min=limits.tiny)
-        given = hardest - strength.log()
+        given = soft_maximum - strength.log()
         return Verdict(values + softplus(near) / self.beta, -pull, (given,))
 
     def push(self, s: Tensor, given: Tensor) -> Tensor:  # type: ignore[override]
