@@ -83,6 +83,15 @@ def test_a_full_training_is_as_long_as_somebody_says() -> None:
     assert sizes(235, 12)[0].epochs == 1
 
 
+def test_the_best_settings_of_many_are_repeated_and_their_time_counts() -> None:
+    of = {(size.trials, size.finalists) for size in sizes(235)}
+    assert of == {(2, 1), (3, 1), (4, 1), (6, 1), (8, 2), (12, 3), (16, 3), (24, 3)}
+    size = sizes(235)[-1]
+    single = dataclasses.replace(size, finalists=1)
+    more = seconds_of(size, {"a": PACE}, 235, 1) - seconds_of(single, {"a": PACE}, 235, 1)
+    assert more == pytest.approx(6 * PACE.seconds(30 * 235, 30))
+
+
 def test_sizes_grow() -> None:
     paces = {"a": PACE}
     known = [seconds_of(size, paces, 235, 2) for size in sizes(235)]

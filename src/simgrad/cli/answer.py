@@ -12,7 +12,7 @@ from simgrad.core.files import atomic_write
 from simgrad.runs.run import Run
 from simgrad.studies.choice import Choice
 from simgrad.studies.study import Study
-from simgrad.studies.tuned import score_of
+from simgrad.studies.tuned import compared, score_of, validation_of
 from simgrad.studies.verdict import Verdict, outlook, verdict
 
 FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
@@ -42,17 +42,17 @@ def _luck(study: Study) -> str:
     labels = {row.name: row.label for row in study.plan.rows}
     gaps: dict[str, float] = {}
     for tuning in study.tunings:
-        tried = (tuning.record or {}).get("tried", ())
-        scores = sorted((one["score"] for one in tried if one["score"] is not None), reverse=True)
+        scores = sorted(map(validation_of, compared((tuning.record or {}).get("tried", ()))))
         if len(scores) > 1:
-            gaps[labels[tuning.name]] = scores[0] - scores[1]
+            gaps[labels[tuning.name]] = scores[-1] - scores[-2]
     if not gaps:
         return ""
-    widest = max(gaps, key=lambda label: gaps[label])
+    widest, tune = max(gaps, key=lambda label: gaps[label]), study.tunings[0].tune
+    again = f", the best {tune.finalists} of them with {tune.repeats} more seeds"
     return (
-        f"The intervals leave out the luck of the search: {study.tunings[0].tune.trials} settings "
-        f"were tried for each objective, and the best is up to {gaps[widest]:.1f} above the second "
-        f"best on validation ({widest})."
+        f"The intervals leave out the luck of the search: {tune.trials} settings were tried for "
+        f"each objective{again if tune.further else ''}, and the best is up to "
+        f"{gaps[widest]:.1f} above the second best on validation ({widest})."
     )
 
 

@@ -32,7 +32,7 @@ from simgrad.studies.engine import only_diverged, run_local
 from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.naming import slug
 from simgrad.studies.probe import measure
-from simgrad.studies.sizing import largest, seconds_of
+from simgrad.studies.sizing import REPEATS, largest, seconds_of
 from simgrad.studies.study import PLAN, Study
 
 # What is compared if nobody names anything; where time is short, the last are left out first.
@@ -282,9 +282,11 @@ def _processes(device: str) -> int:
 def _tell_plan(choice: Choice, folder: Path) -> None:
     size = choice.size
     length = f"{size.epochs} of {size.full_epochs} epochs"
+    several = f" (the best {size.finalists} with {REPEATS} more seeds)"
     say(
         f"plan ({folder / CHOICE}): {', '.join(choice.objectives)}",
-        f"  {choice.model}; for each objective {size.trials} settings and {size.seeds} seeds, "
+        f"  {choice.model}; for each objective {size.trials} settings"
+        f"{several if size.finalists > 1 else ''} and {size.seeds} seeds, "
         f"{length} ({size.epochs * choice.steps:,} steps)",
         f"  about {max(1, round(choice.expected))} min here; {choice.minutes:g} were given",
         stderr=True,

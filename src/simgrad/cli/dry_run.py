@@ -244,6 +244,7 @@ def _show_space(plan: Plan) -> None:
         for key, where in space_of(plan.tune.of_row(row.space), recipe, fixed).items():
             among = where if isinstance(where, Range) else ", ".join(map(print_value, where))
             rows.append((row.label, key, str(among)))
-    title = f"{plan.tune.trials} trials for each row ({plan.tune.search}), searched:"
+    further = f", {plan.tune.further} more of finalists" if plan.tune.further else ""
+    title = f"{plan.tune.trials} trials for each row ({plan.tune.search}{further}), searched:"
     print_table(("row", "what", "where"), rows, title=title)
     print()

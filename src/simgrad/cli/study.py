@@ -119,7 +119,7 @@ def study(
             look(chosen)
             continue
         made = Study.create(chosen, folder)
-        first = f"{len(chosen.rows) * chosen.tune.trials} trials, then " if chosen.tune else ""
+        first = f"{len(chosen.rows) * chosen.tune.trainings} trials, then " if chosen.tune else ""
         say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
         if engine == "ray":
             run_ray(made, processes)

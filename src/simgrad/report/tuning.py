@@ -28,6 +28,7 @@ from simgrad.evaluation import metric_of
 from simgrad.report.material import Material, System
 from simgrad.studies.expected_best import best_so_far, expected_best
 from simgrad.studies.search import AGREEMENT
+from simgrad.studies.tuned import validation_of
 
 Record = dict[str, Any]
 
@@ -43,6 +44,11 @@ def tuning(material: Material) -> Section | None:
         f"{{validation}} split by {select}; no trial was tested. Where lines cross, which row is "
         "best depends on how much one searches."
     )
+    if any("repeats" in record["chosen"] for _, record in shown):
+        words += (
+            " The best few settings of each row were trained with more seeds, and the one with the "
+            "best mean was chosen: one trial may be luck."
+        )
     keys = [Key(system.label, material.colour(system)) for system, _ in shown]
     charts = [
         _chart(
@@ -114,10 +120,12 @@ def _chosen(material: Material, shown: Sequence[tuple[System, Record]]) -> Table
             where = record["space"].get(key)
             value = print_value(best["setting"][key]) if key in best["setting"] else "–"
             cells.append(Cell(value, "" if where is None else _printed(where)))
-        cells += [Cell(f"{best['score']:.1f}"), Cell(str(budget["trials"]))]
+        cells += [Cell(f"{validation_of(best):.1f}", _each(best)), Cell(str(budget["trials"]))]
         cells += [Cell(f"{budget['epochs']:,.0f}"), Cell(f"{budget['seconds'] / 60:.1f}")]
         rows.append(Row(cells))
     caption = "Beneath each value: where it was searched. Minutes of all trials together."
+    if any("repeats" in record["chosen"] for _, record in shown):
+        caption += " Beneath the validation score: its seeds, of which it is the mean."
     return Table("Settings that were chosen", columns, rows, caption)
 
 
@@ -169,13 +177,19 @@ def _trials(material: Material, shown: Sequence[tuple[System, Record]]) -> Table
     for system, record in shown:
         for one in record["tried"]:
             score = "diverged" if one["state"] == "failed" else "stopped early"
-            score = score if one["score"] is None else f"{one['score']:.1f}"
+            score = score if one["score"] is None else _each(one) or f"{one['score']:.1f}"
             setting = ", ".join(f"{_bare(k)}={print_value(v)}" for k, v in one["setting"].items())
             best = one["number"] == record["chosen"]["number"]
             first = Cell(system.label, key=True, colour=material.colour(system))
             cells = [first, Cell(str(one["number"])), Cell(one["how"])]
             rows.append(Row([*cells, Cell(setting), Cell(score, strong=best)]))
     return Table("Trials", columns, rows, "In the order in which they were asked for.")
+
+
+def _each(one: Record) -> str:
+    """The scores of a setting that was tried with several seeds."""
+    scores = [one["score"], *one["repeats"]] if "repeats" in one else []
+    return " · ".join(f"{score:.1f}" for score in scores)
 
 
 def _bare(key: str) -> str:

@@ -96,17 +96,26 @@ def _check_search(done: Checked, tuning: Tuning) -> None:
         for score, rung in ((trial.short, "short"), (trial.score, "full")):
             if score is None:
                 continue
-            done.runs += 1
-            folder, _ = tuning.run_of(trial, rung)  # type: ignore[arg-type]
-            run, ranks = Run(folder), Ranks.load(folder / VALIDATED)
-            select = run.recipe.select
-            found = round(metrics_of(ranks)[select], 4)
-            best = metric_of(select).best(entry["val"][select] for entry in run.history)
-            done.same(best, found, f"{folder}: best {select} of metrics.jsonl")
-            done.same(run.info["best"][select], found, f"{folder / 'run.json'}: best {select}")
+            found = _check_trial(done, tuning.run_of(trial, rung)[0])  # type: ignore[arg-type]
             place = f"{tuning.folder / JOURNAL}: {tuning.name}, trial {trial.number}"
             done.same(score, found, place)
+    for runs in tuning.repeats(trials).values():
+        for folder, _ in runs:
+            if Run(folder).finished:
+                _check_trial(done, folder)
     done.same(tuning.record, tuning.summary(trials), str(tuning.path))
+
+
+def _check_trial(done: Checked, folder: Path) -> float:
+    """The score of one trial's run, from its ranks."""
+    done.runs += 1
+    run, ranks = Run(folder), Ranks.load(folder / VALIDATED)
+    select = run.recipe.select
+    found = round(metrics_of(ranks)[select], 4)
+    best = metric_of(select).best(entry["val"][select] for entry in run.history)
+    done.same(best, found, f"{folder}: best {select} of metrics.jsonl")
+    done.same(run.info["best"][select], found, f"{folder / 'run.json'}: best {select}")
+    return found
 
 
 def _check_table(done: Checked, study: Study) -> None:

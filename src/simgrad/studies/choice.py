@@ -16,7 +16,7 @@ from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import Plan, plan_from_dict
-from simgrad.studies.sizing import Size, every
+from simgrad.studies.sizing import REPEATS, Size, every
 from simgrad.studies.space import apply, base_of
 from simgrad.studies.study import Study
 
@@ -83,6 +83,8 @@ class Choice:
             "seeds": self.size.seeds,
             "tune": {
                 "trials": self.size.trials,
+                "finalists": self.size.finalists,
+                "repeats": REPEATS,
                 # Points that do not depend on what other trials found, nor on who was first: with
                 # several processes, a search that learns would depend on when each was stopped.
                 "search": "quasi-random",

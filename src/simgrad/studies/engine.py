@@ -23,7 +23,7 @@ from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.space import printed
 from simgrad.studies.study import Study
-from simgrad.studies.tuned import TRIALS, Tuning
+from simgrad.studies.tuned import TRIALS, Tuning, validation_of
 from simgrad.studies.worker import work
 from simgrad.training.schedule import total_epochs
 
@@ -55,7 +55,7 @@ def crew_for(
     """As many workers as help with these cores and GPUs; `free`: cores that nobody else uses."""
     left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
     if any(tuning.record is None for tuning in study.tunings):
-        left = len(study.tunings) * study.tunings[0].tune.trials
+        left = len(study.tunings) * study.tunings[0].tune.trainings
     each = study.plan.base.threads or pinned()
     if gpus:
         # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.
@@ -220,7 +220,7 @@ def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
 
 def _trials(study: Study) -> str:
     """How many trials are finished, of how many."""
-    planned = sum(tuning.tune.trials for tuning in study.tunings)
+    planned = sum(tuning.tune.trainings for tuning in study.tunings)
     folders = [path.parent for path in (study.path / TRIALS).glob("*/run.json")]
     full = [folder for folder in folders if not folder.name.endswith("-short")]
     return f"{sum(Run(folder).finished for folder in full)}/{planned} trials"
@@ -232,7 +232,7 @@ def _say_chosen(study: Study, said: set[str]) -> set[str]:
         record = None if tuning.name in said else tuning.record
         if record is not None and record["chosen"]:
             best, budget = record["chosen"], record["budget"]
-            told = f"{printed(best['setting'])}  validation {best['score']:.1f}"
+            told = f"{printed(best['setting'])}  validation {validation_of(best):.1f}"
             say(f"{tuning.name}: {budget['trials']} trials, {told}", stderr=True)
             said = {*said, tuning.name}
     return said
@@ -250,9 +250,11 @@ def _unsearched(tuning: Tuning) -> tuple[str, str] | None:
     record = tuning.record
     if record is not None:
         return None if record["chosen"] else (tuning.name, "every trial of it diverged")
-    for trial in tuning.search.trials():
-        info = Run(tuning.run_of(trial, "full")[0]).info
-        if trial.state == "running" and info.get("status") == "failed":
+    trials = tuning.search.trials()
+    running = [tuning.run_of(trial, "full") for trial in trials if trial.state == "running"]
+    for folder, _ in [*running, *tuning.to_repeat(trials)]:
+        info = Run(folder).info
+        if info.get("status") == "failed":
             return tuning.name, f"a trial failed: {str(info.get('error')).strip().splitlines()[-1]}"
     return tuning.name, "its search was stopped"
 

@@ -193,10 +193,11 @@ def check_tuning(plan: Plan, where: str) -> None:
         return
     if any(row.ensemble for row in plan.rows):
         raise InputError(f"{where}: tune: a study with ensembles cannot be tuned; tune their rows.")
-    if plan.tune.seed in plan.seeds:
+    shared = set(plan.tune.seeds) & set(plan.seeds)
+    if shared:
         raise InputError(
-            f"{where}: tune: seed {plan.tune.seed} is among the seeds of the table; trials have "
-            "one of their own."
+            f"{where}: tune: seed {min(shared)} is among the seeds of the table; trials have "
+            "seeds of their own."
         )
     recipes = [plan.recipe(row, 0) for row in plan.rows]
     for key in plan.tune.space:

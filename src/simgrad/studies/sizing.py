@@ -19,6 +19,7 @@ _SIZES: tuple[tuple[float, int, int], ...] = (
     (0.3, 6, 3), (0.5, 6, 3), (0.5, 8, 4), (0.5, 8, 5), (0.5, 12, 5), (0.75, 12, 5), (1, 16, 5),
     (1, 16, 8), (1, 24, 10),
 )  # fmt: skip
+_FINALISTS, REPEATS = 3, 2  # settings that are repeated, at most; each with so many more seeds
 # Below this size rather fewer objectives than shorter runs.
 _MODEST = _SIZES.index((0.1, 3, 3))
 
@@ -32,6 +33,7 @@ class Size:
     trials: int
     seeds: int
     evaluate_every: int | None  # steps; None: every epoch
+    finalists: int = 1  # settings that are trained with more seeds before one is chosen
 
     @property
     def share(self) -> float:
@@ -57,7 +59,9 @@ def sizes(steps_per_epoch: int, full: int | None = None) -> list[Size]:
     found = []
     for share, trials, seeds in _SIZES:
         epochs = max(1, round(share * full))
-        found.append(Size(epochs, full, trials, seeds, every(epochs, steps_per_epoch)))
+        finalists = max(1, min(_FINALISTS, trials // 4))  # of a few, rather try others
+        size = Size(epochs, full, trials, seeds, every(epochs, steps_per_epoch), finalists)
+        found.append(size)
     return found
 
 
@@ -68,7 +72,8 @@ def seconds_of(size: Size, paces: Mapping[str, Pace], steps_per_epoch: int, crew
     start = max(pace.start for pace in paces.values())
     # At the end processes wait for the one that took the last run: half a run each, on average.
     waiting = max(each) / 2 if crew > 1 else 0.0
-    return start + waiting + (size.trials + size.seeds) * sum(each) / crew
+    further = REPEATS * size.finalists if size.finalists > 1 else 0
+    return start + waiting + (size.trials + further + size.seeds) * sum(each) / crew
 
 
 def largest(

@@ -97,6 +97,15 @@ class Tune(Typed):
         "better half of each row's trials continues to full length. Turned off again if the two "
         "lengths disagree",
     )
+    finalists: int = Field(
+        default=1,
+        ge=1,
+        description="So many of a row's best settings are trained with more seeds before one is "
+        "chosen, by its mean; 1: the best single trial is chosen",
+    )
+    repeats: int = Field(
+        default=2, ge=1, le=100, description="With how many more seeds finalists are trained"
+    )
     reduction: Literal["mean", "sum", "published"] = Field(
         default="mean", description="How all rows reduce their loss (see the recipe's field)"
     )
@@ -114,6 +123,21 @@ class Tune(Typed):
             return self.trials
         power: int = 2 ** max(1, round(math.log2(max(1, self.trials / 2))))
         return min(self.trials, power)
+
+    @property
+    def further(self) -> int:
+        """Trainings of a row's finalists with more seeds, at most."""
+        return self.finalists * self.repeats if self.finalists > 1 else 0
+
+    @property
+    def trainings(self) -> int:
+        """Of a row before its setting is chosen, at most."""
+        return self.trials + self.further
+
+    @property
+    def seeds(self) -> range:
+        """Of trials and their repetitions."""
+        return range(self.seed, self.seed + 1 + (self.repeats if self.further else 0))
 
     def of_row(self, space: Mapping[str, Where | None]) -> "Tune":
         """The same search with what one row says of where to look."""

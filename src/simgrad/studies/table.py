@@ -15,7 +15,7 @@ from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside
 from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study
-from simgrad.studies.tuned import Tuning
+from simgrad.studies.tuned import Tuning, validation_of
 
 Published = tuple[float, float | None]  # mean, and standard deviation where it was printed
 _UNKNOWN = Estimate(math.nan)
@@ -140,7 +140,7 @@ def _found(tuning: Tuning) -> Found | None:
         print_setting(best["setting"]),
         budget["trials"],
         int(budget["epochs"]),
-        best["score"],
+        validation_of(best),
         tuple(record["edges"]),
     )
 

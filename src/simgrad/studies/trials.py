@@ -1,11 +1,13 @@
 """Working on trials: take one that nobody works on, train it, tell its score, take the next.
 
 Trials of one process share what they read: imports, data and vocabulary are there after the first.
-A trial that was begun by a worker that is gone is finished before a new one is asked for.
+A trial that was begun by a worker that is gone is finished before a new one is asked for. When the
+trials of a row are over, its finalists are trained with more seeds.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from simgrad.training.stopping import stop_asked
 from simgrad.training.trouble import TrainingError
 
 Train = Callable[[Path, Recipe], Exception | None]
+Log = Callable[[str], Any]
 _PATIENCE = 0.5  # seconds between two looks at trials that others work on
 
 
@@ -31,15 +34,16 @@ class Trials:
     ) -> None:
         self.tunings, self.train = tunings, train
         self.meanwhile = meanwhile  # something else to do while others finish; whether it was done
-        self.given_up: set[tuple[str, int]] = set()  # failed here
-        self.crowded: set[tuple[str, int]] = set()  # found no room on the GPU once
+        # Runs, by their folders' names: a trial's, or a finalist's with another seed.
+        self.given_up: set[str] = set()  # failed here
+        self.crowded: set[str] = set()  # found no room on the GPU once
 
-    def work(self, log: Callable[[str], Any] | None = None) -> None:
+    def work(self, log: Log | None = None) -> None:
         """Until every row is searched, or nothing is left that can be done here."""
         while not stop_asked():
-            taken = self._take()
-            if taken is not None:
-                self._do(*taken, log)
+            job = self._take()
+            if job is not None:
+                job(log)
             elif not self._waiting():
                 return
             elif not self.meanwhile():
@@ -49,41 +53,54 @@ class Trials:
         return [t for t in self.tunings if not t.conclude()]
 
     def _waiting(self) -> bool:
-        """Whether a trial that others work on, or that may be left to us, is not over."""
+        """Whether a run that others work on, or that may be left to us, is not over."""
         for tuning in self._open():
-            running = [t for t in tuning.search.trials() if t.state == "running"]
-            if any((tuning.name, t.number) not in self.given_up for t in running):
+            trials = tuning.search.trials()
+            left = [tuning.run_of(t, "full") for t in trials if t.state == "running"]
+            left += tuning.to_repeat(trials)
+            if any(folder.name not in self.given_up for folder, _ in left):
                 return True
         return False
 
-    def _take(self) -> tuple[Tuning, Trial] | None:
-        """A trial that was left behind, or a new one: of the row with most left to do."""
+    def _take(self) -> Callable[[Log | None], None] | None:
+        """A trial that was left behind, or a new one, of the row with most left to do; or a
+        finalist of a row whose trials are over."""
         left: list[tuple[int, int, Tuning]] = []
+        further: list[tuple[Path, Recipe]] = []
         for tuning in self._open():
             trials = tuning.search.trials()
             for trial in trials:
-                if trial.state == "running" and self._free(tuning, trial):
-                    return tuning, trial
+                if trial.state == "running" and self._free(*self._runs_of(tuning, trial)):
+                    return partial(self._try, tuning, trial)
             missing = tuning.search.count - len(trials)
             left.append((-missing * total_epochs(tuning.recipe), len(left), tuning))
+            further += tuning.to_repeat(trials)
         for missing, _, tuning in sorted(left, key=lambda one: one[:2]):
             asked = tuning.search.ask() if missing else None
             if asked is not None:
-                return tuning, asked
+                return partial(self._try, tuning, asked)
+        for folder, recipe in further:
+            if self._free(folder):
+                return partial(self._repeat, folder, recipe)
         return None
 
-    def _free(self, tuning: Tuning, trial: Trial) -> bool:
-        key = (tuning.name, trial.number)
-        if key in self.given_up:
-            return False
-        return not any(held(tuning.run_of(trial, r)[0] / LOCK) for r in ("short", "full"))
+    def _runs_of(self, tuning: Tuning, trial: Trial) -> list[Path]:
+        return [tuning.run_of(trial, "full")[0], tuning.run_of(trial, "short")[0]]
 
-    def _do(self, tuning: Tuning, trial: Trial, log: Callable[[str], Any] | None) -> None:
+    def _free(self, *folders: Path) -> bool:
+        """Whether nobody works on it, and it did not fail here."""
+        return not any(f.name in self.given_up or held(f / LOCK) for f in folders)
+
+    def _try(self, tuning: Tuning, trial: Trial, log: Log | None) -> None:
+        """Train a trial and tell its score."""
         while (rung := tuning.search.next_rung(trial.number)) is not None:
             folder, recipe = tuning.run_of(trial, rung)
             problem = self.train(folder, recipe)
             if problem is not None:
-                self._trouble(tuning, trial, problem)
+                if isinstance(problem, TrainingError):
+                    tuning.search.fail(trial.number)  # it diverged, and would again
+                else:
+                    self._trouble(tuning.run_of(trial, "full")[0], problem)
                 if log is not None:
                     log(f"{folder.name}: {problem}")
                 return
@@ -91,13 +108,19 @@ class Trials:
                 return
             tuning.search.tell(trial.number, rung, score_of(Run(folder)))
 
-    def _trouble(self, tuning: Tuning, trial: Trial, problem: Exception) -> None:
-        key = (tuning.name, trial.number)
+    def _repeat(self, folder: Path, recipe: Recipe, log: Log | None) -> None:
+        """Train a finalist with another seed; its folder has the score."""
+        problem = self.train(folder, recipe)
+        if problem is not None:
+            if not isinstance(problem, TrainingError):  # its folder says that it diverged
+                self._trouble(folder, problem)
+            if log is not None:
+                log(f"{folder.name}: {problem}")
+
+    def _trouble(self, folder: Path, problem: Exception) -> None:
         if isinstance(problem, Busy):
             time.sleep(_PATIENCE)  # another was faster
-        elif isinstance(problem, OutOfMemory) and key not in self.crowded:
-            self.crowded.add(key)  # others may have held it: once more
-        elif isinstance(problem, TrainingError):
-            tuning.search.fail(trial.number)  # it diverged, and would again
+        elif isinstance(problem, OutOfMemory) and folder.name not in self.crowded:
+            self.crowded.add(folder.name)  # others may have held it: once more
         else:
-            self.given_up.add(key)  # its run says why; the same command tries it again
+            self.given_up.add(folder.name)  # its run says why; the same command tries it again

@@ -7,9 +7,11 @@ and can be made from them again.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from simgrad.core.derived import read_checked, write_checked
@@ -52,10 +54,11 @@ class Tuning:
         start = start_of(space, self.recipe) if self.tune.start else None
         return Search(self.folder, self.name, space, self.tune, whole, start)
 
-    def run_of(self, trial: Trial, rung: Rung) -> tuple[Path, Recipe]:
-        """Where a trial's run is, and what it does."""
-        recipe = trial_of(apply(base_of(self.tune, self.recipe), trial.setting), self.tune.seed)
-        name = f"{self.name}-t{trial.number:03d}"
+    def run_of(self, trial: Trial, rung: Rung, repeat: int = 0) -> tuple[Path, Recipe]:
+        """Where a trial's run is, and what it does; repeated, with another seed."""
+        setting = apply(base_of(self.tune, self.recipe), trial.setting)
+        recipe = trial_of(setting, self.tune.seed + repeat)
+        name = f"{self.name}-t{trial.number:03d}" + (f"-r{repeat}" if repeat else "")
         if rung == "short":
             name, recipe = f"{name}-short", shortened(recipe, self.tune.halving or 1.0)
         return self.folder / TRIALS / name, recipe
@@ -82,16 +85,44 @@ class Tuning:
         if self.path.is_file():
             return True
         trials = self.search.trials()
-        if len(trials) < self.search.count or any(t.state == "running" for t in trials):
+        if not self._over(trials) or self.to_repeat(trials):
             return False
         write_checked(self.path, self.summary(trials))
         return True
 
+    def _over(self, trials: list[Trial]) -> bool:
+        return len(trials) >= self.search.count and all(t.state != "running" for t in trials)
+
+    def repeats(self, trials: list[Trial]) -> dict[int, list[tuple[Path, Recipe]]]:
+        """Of each finalist, by its number, the runs with further seeds: one trial may be luck.
+
+        None before every trial is over, and none where there is nothing to choose between.
+        """
+        if not self.tune.further or not self._over(trials):
+            return {}
+        scored = [trial for trial in trials if trial.score is not None]
+        best = sorted(scored, key=lambda t: (-(t.score or 0.0), t.number))[: self.tune.finalists]
+        if len(best) < 2:
+            return {}
+        further = range(1, self.tune.repeats + 1)
+        return {t.number: [self.run_of(t, "full", one) for one in further] for t in best}
+
+    def to_repeat(self, trials: list[Trial]) -> list[tuple[Path, Recipe]]:
+        """The runs of finalists that are not over."""
+        runs = (run for several in self.repeats(trials).values() for run in several)
+        return [run for run in runs if repeated_score(run[0]) is None]
+
     def summary(self, trials: list[Trial]) -> dict[str, Any]:
         """Everything about trials that are over."""
-        space = self.search.space
-        tried = [{**asdict(trial), **self._cost(trial)} for trial in trials]
-        best = chosen(trials)
+        space, repeats = self.search.space, self.repeats(trials)
+        tried = []
+        for trial in trials:
+            further = repeats.get(trial.number, [])
+            one = {**asdict(trial), **self._cost(trial, further)}
+            if further:
+                one["repeats"] = [repeated_score(folder) for folder, _ in further]
+            tried.append(one)
+        best = chosen(tried)
         costs = {key: sum(one[key] for one in tried) for key in ("epochs", "seconds")}
         return {
             "row": self.name,
@@ -99,18 +130,18 @@ class Tuning:
             "search": self.tune.search,
             "space": {key: plain(where) for key, where in space.items()},
             "tried": tried,
-            "chosen": None if best is None else asdict(best),
-            "edges": [] if best is None else at_edges(space, best.setting),
+            "chosen": best and {k: v for k, v in best.items() if k not in ("epochs", "seconds")},
+            "edges": [] if best is None else at_edges(space, best["setting"]),
             "importance": self.search.importance(),
             "halving": self._halving(trials),
             "budget": {"trials": len(trials), **{k: round(v, 1) for k, v in costs.items()}},
         }
 
-    def _cost(self, trial: Trial) -> dict[str, float]:
-        """Epochs and seconds of both lengths."""
+    def _cost(self, trial: Trial, further: list[tuple[Path, Recipe]]) -> dict[str, float]:
+        """Epochs and seconds of both lengths, and of further seeds."""
         epochs, seconds = 0, 0.0
-        for rung in ("short", "full"):
-            folder, recipe = self.run_of(trial, rung)  # type: ignore[arg-type]
+        own = [self.run_of(trial, "short"), self.run_of(trial, "full")]
+        for folder, recipe in [*own, *further]:
             if folder.is_dir():
                 epochs += total_epochs(
                     recipe if recipe.second_round is None else recipe.round_two()
@@ -132,10 +163,28 @@ class Tuning:
         }
 
 
-def chosen(trials: list[Trial]) -> Trial | None:
-    """The best on validation; of equal ones the first."""
-    scored = [trial for trial in trials if trial.score is not None]
-    return max(scored, key=lambda t: (t.score or 0.0, -t.number)) if scored else None
+def chosen(tried: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The best on validation, of finalists where there are any; of equal ones the first."""
+    return max(compared(tried), key=lambda one: (validation_of(one), -one["number"]), default=None)
+
+
+def compared(tried: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The trials between which validation decides: finalists where there are any, else all."""
+    scored = [one for one in tried if one["score"] is not None]
+    return [one for one in scored if "repeats" in one] or scored
+
+
+def validation_of(tried: dict[str, Any]) -> float:
+    """A setting's score on validation: the mean over its seeds, if it was tried with several."""
+    return float(fmean([tried["score"], *tried.get("repeats", ())]))
+
+
+def repeated_score(folder: Path) -> float | None:
+    """Of a finalist's run with a further seed; None before it is over. Diverged, it has 0."""
+    run = Run(folder)
+    if run.finished:
+        return score_of(run)
+    return 0.0 if run.info.get("status") == "failed" and run.info.get("diverged") else None
 
 
 def score_of(run: Run) -> float:
