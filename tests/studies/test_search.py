@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ def searched(
 @pytest.mark.parametrize("kind", ["tpe", "quasi-random", "random", "grid"])
 def test_every_kind_of_search_finds_the_best_of_an_easy_case(kind: str, tmp_path: Path) -> None:
     _, trials = searched(tmp_path, search=kind, trials=25)
-    best = chosen(trials)
+    best = chosen([asdict(trial) for trial in trials])
     assert best is not None
-    assert abs(math.log10(best.setting["lr"] / 3e-3)) < 0.5
-    assert abs(math.log10(best.setting["objective.tau"] / 0.1)) < 0.5
+    assert abs(math.log10(best["setting"]["lr"] / 3e-3)) < 0.5
+    assert abs(math.log10(best["setting"]["objective.tau"] / 0.1)) < 0.5
     assert len(trials) == 25
-    assert best.score == max(t.score for t in trials if t.score is not None)
+    assert best["score"] == max(t.score for t in trials if t.score is not None)
 
 
 def test_what_learns_is_better_than_chance_when_it_has_learned(tmp_path: Path) -> None:
@@ -63,9 +64,9 @@ def test_what_learns_is_better_than_chance_when_it_has_learned(tmp_path: Path) -
 
 def test_the_end_of_a_range_is_told(tmp_path: Path) -> None:
     _, trials = searched(tmp_path, lambda setting: -math.log(setting["lr"]), trials=32)
-    best = chosen(trials)
+    best = chosen([asdict(trial) for trial in trials])
     assert best is not None
-    told = at_edges(BOWL, best.setting)
+    told = at_edges(BOWL, best["setting"])
     assert any("lr" in line and "lower end" in line for line in told)
     assert not at_edges(BOWL, {"lr": 3e-3, "objective.tau": 0.1})
     # A list of numbers has ends too; of two one is always at an end, which says nothing.
@@ -184,9 +185,9 @@ def test_halving_stops_the_worse_half_where_lengths_agree(tmp_path: Path) -> Non
     assert len(stopped) >= 3
     assert all(t.short is not None and t.score is None for t in stopped)
     assert all(t.state == "complete" for t in trials[:5])  # what shows whether they agree
-    best = chosen(trials)
+    best = chosen([asdict(trial) for trial in trials])
     assert best is not None
-    assert best.state == "complete"
+    assert best["state"] == "complete"
 
 
 def test_halving_is_off_where_lengths_disagree(tmp_path: Path) -> None:
