@@ -1,10 +1,10 @@
-"""Table E's figures: python results/flickr8k/judge.py FLICKR8K OUTPUT.csv STUDY [STUDY ...]
+"""People beside runs: python results/flickr8k/judge.py FLICKR8K OUTPUT.csv STUDY [STUDY ...]
 
 For every finished run of the studies: how its similarities agree with people's judgments (`simgrad
 evaluate RUN --judgments FLICKR8K`), and, among the captions of other images that it finds most
 similar to a test image, the share that people call correct. FLICKR8K holds the pictures' judgments.
-Runs need their weights; `--processes` judges several at once. Lines of other studies in OUTPUT.csv
-stay, and those of runs whose weights are gone.
+Runs need their weights. `--processes` judges several at once, `--seeds` the first few of each row.
+Lines of other studies in OUTPUT.csv stay, and those of runs whose weights are gone.
 """
 
 import argparse
@@ -40,12 +40,13 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("studies", type=Path, nargs="+")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seeds", type=int, help="judge so many runs of each row")
     given = parser.parse_args()
     runs = [
         (study.path.name, label, run)
         for study in map(Study.open, given.studies)
         for label, found in study.groups.items()
-        for run in found
+        for run in found[: given.seeds]
     ]
     # A GPU cannot be used in a process that was forked from one that has used it.
     with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
