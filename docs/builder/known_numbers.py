@@ -8,7 +8,8 @@ from pathlib import Path
 
 from repository import ROOT
 
-from simgrad.objectives import Objective, objective
+from simgrad.core.spec import split_spec
+from simgrad.objectives import Objective, objective, objectives
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import Plan, offers_of, read_plan
@@ -83,6 +84,8 @@ def _studies() -> Iterator[Line]:
         budget = ", same budget" if any(path.parent.rglob("*.json")) else ""
         link = f"[{path.parent.name}{budget}](../{_page(path.parent)})"
         for label, metrics in rows.items():
+            if split_spec(used.get(label, label), "objective")[0] not in objectives:
+                continue  # one of a file of its own, as in results/flickr8k/negatives
             rsum = metrics["rsum"]
             cells = {
                 name: _with_spread(float(metrics[name]["mean"]), _number(metrics[name]["std"]))

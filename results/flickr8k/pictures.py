@@ -1,4 +1,4 @@
-"""The pictures of README.md, from the files of study/ beside it.
+"""The pictures of README.md, from the files of study/, sizes/ and negatives/ beside it.
 
 `python results/flickr8k/pictures.py` draws them.
 """
@@ -7,6 +7,7 @@ import csv
 import json
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
 import matplotlib
 
@@ -15,12 +16,21 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).resolve().parent
 STUDY = HERE / "study"
-LEADER = "goal(triplet=cir, pair=sig-ms)"
-CURVES = {
-    "goal(triplet=cir, pair=sig-ms)": "C3",
-    "nt-xent": "C0",
-    "goal(triplet=con, pair=sig-ms)": "C1",
-    "triplet-sh": "C4",
+BASELINE = "triplet-sh"
+# (row, trial): the best single trial of each, and the one that was chosen.
+SHOWN = {
+    ("triplet-sh", "2"),
+    ("triplet-sh", "20"),
+    ("goal-triplet=con-pair=lin", "14"),
+    ("goal-triplet=con-pair=lin", "20"),
+}
+SIZES = {"1,000": 1000, "2,000": 2000, "4,000": 4000}
+AT_SIZES = {
+    "triplet-sh": ("triplet-sh", "C4"),
+    "goal cir, sig-ms": ("goal(triplet=cir, pair=sig-ms)", "C3"),
+    "focused-deviance": ("focused-deviance", "C2"),
+    "nt-xent": ("nt-xent", "C0"),
+    "siglip": ("siglip", "C1"),
 }
 
 
@@ -36,12 +46,18 @@ def short(label: str) -> str:
     return name if ")" in name or "(" not in name else f"{name})"
 
 
+def rsums(folder: Path) -> dict[str, list[float]]:
+    """The test rsum of each run, by row."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for run in read(folder / "runs.csv"):
+        found[run["row"]].append(float(run["rsum"]))
+    return found
+
+
 def forest() -> None:
-    """Every seed's test rsum; and how far each is behind the leader, with 95 % intervals."""
-    seeds: dict[str, list[float]] = defaultdict(list)
-    for run in read(STUDY / "runs.csv"):
-        seeds[run["row"]].append(float(run["rsum"]))
-    gaps = {line["label"]: line for line in read(STUDY / "against.csv") if line["base"] == LEADER}
+    """Every seed's test rsum; and the difference from triplet-sh, with 95 % intervals."""
+    seeds = rsums(STUDY)
+    gaps = {line["label"]: line for line in read(STUDY / "against.csv") if line["base"] == BASELINE}
     order = sorted(seeds, key=lambda label: sum(seeds[label]) / len(seeds[label]))
     figure, (left, right) = plt.subplots(
         1, 2, sharey=True, figsize=(9.5, 5), layout="constrained", width_ratios=(3, 2)
@@ -52,7 +68,7 @@ def forest() -> None:
         left.plot(
             sum(values) / len(values), place, "|", color="C3", markersize=16, markeredgewidth=3
         )
-        if label == LEADER:
+        if label == BASELINE:
             right.plot(0, place, "o", color="0.3")
             continue
         gap, low, high = (float(gaps[label][key]) for key in ("difference", "low", "high"))
@@ -60,8 +76,9 @@ def forest() -> None:
         right.plot([low, high], [place, place], color="C3" if sure else "0.6", linewidth=2)
         right.plot(gap, place, "o", color="C3" if sure else "0.3")
     left.set_yticks(range(len(order)), [short(label) for label in order])
-    left.set_title("test rsum of ten seeds, and their mean", loc="left", fontsize=10)
-    right.set_title("behind the leader, 95 %\n(red: told apart, Holm)", loc="left", fontsize=10)
+    left.set_title("test rsum of ten seeds (siglip nine), and their mean", loc="left", fontsize=10)
+    title = "difference from triplet-sh, 95 %\n(red: told apart from it, Holm)"
+    right.set_title(title, loc="left", fontsize=10)
     right.axvline(0, color="0.3", linewidth=1)
     for side in (left, right):
         side.grid(axis="x", alpha=0.3)
@@ -71,46 +88,94 @@ def forest() -> None:
 
 
 def plateau() -> None:
-    """Ten seeds of four objectives over steps; all trials, with and without a first epoch."""
-    rows = {run["run"]: run["row"] for run in read(STUDY / "runs.csv")}
-    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for entry in read(STUDY / "curves.csv"):
-        lines[entry["run"]].append((float(entry["step"]), float(entry["validation_rsum"])))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.6), layout="constrained")
-    seen: set[str] = set()
-    for run, line in lines.items():
-        label = rows[run]
-        if label in CURVES:
-            name = None if label in seen else short(label)
-            seen.add(label)
-            left.plot(
-                *zip(*line, strict=True), color=CURVES[label], label=name, linewidth=1, alpha=0.8
-            )
-    left.set_title("validation rsum, ten seeds each, settings as chosen", loc="left", fontsize=10)
-    left.set(xlabel="steps", ylim=(0, 290))
-    left.legend(frameon=False, loc="lower right", fontsize=9)
+    """Two settings of two objectives, three seeds each; all trials, with a first epoch or none."""
     tried = {}
     for file in (STUDY / "tuned").glob("*.json"):
         told = json.loads(file.read_text())
         tried[told["row"]] = told["tried"]
+    first = {
+        (row, str(one["number"])): one["setting"]["first_epochs"]
+        for row, trials in tried.items()
+        for one in trials
+    }
+    lines: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+    for entry in read(STUDY / "finalists.csv"):
+        key = (entry["row"], entry["trial"], entry["seed"])
+        lines[key].append((float(entry["step"]), float(entry["validation_rsum"])))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.6), layout="constrained")
+    for (row, trial, seed), line in lines.items():
+        if (row, trial) in SHOWN:
+            colour = "C2" if first[row, trial] else "C7"
+            name = f"{short(row)}, {'one epoch first' if first[row, trial] else 'none first'}"
+            left.plot(
+                *zip(*line, strict=True),
+                color=colour,
+                linestyle="-" if row == BASELINE else "--",
+                label=name if seed == "1000" else None,
+            )
+    left.set_title(
+        "validation: best single trial and chosen setting, three seeds", loc="left", fontsize=10
+    )
+    left.set(xlabel="steps", ylim=(0, 290))
+    left.legend(frameon=False, loc="upper left", fontsize=9, bbox_to_anchor=(0, -0.11), ncols=2)
     order = sorted(tried, key=lambda row: max(one["score"] or 0 for one in tried[row]))
     for place, row in enumerate(order):
         for one in tried[row]:
             if one["score"] is None:
                 continue
-            first = one["setting"]["first_epochs"]
-            up = place + (0.18 if first else -0.18)
-            right.plot(one["score"], up, "o", color="C2" if first else "C7", markersize=3.5)
+            begun = one["setting"]["first_epochs"]
+            up = place + (0.18 if begun else -0.18)
+            right.plot(one["score"], up, "o", color="C2" if begun else "C7", markersize=3.5)
     right.set_yticks(range(len(order)), [short(row) for row in order], fontsize=9)
     for colour, text in (("C2", "after one epoch of all negatives"), ("C7", "without")):
         right.plot([], [], "o", color=colour, markersize=4, label=text)
     right.set_title("validation rsum of all 24 trials", loc="left", fontsize=10)
-    right.legend(loc="lower left", fontsize=9, frameon=False)
+    right.legend(loc="upper left", fontsize=9, frameon=False, bbox_to_anchor=(0, -0.08), ncols=2)
     for side in (left, right):
         side.grid(alpha=0.3)
     figure.savefig(HERE / "plateau.png", dpi=110)
 
 
+def sizes() -> None:
+    """Test rsum over the size of the training set, and over the number of negatives."""
+    some, whole, several = rsums(HERE / "sizes"), rsums(STUDY), rsums(HERE / "negatives")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    middle = {}
+    for photos, name in [(count, name) for name, count in SIZES.items()] + [(6000, "")]:
+        groups = [some[f"{row}, {name}"] if name else whole[AT_SIZES[row][0]] for row in AT_SIZES]
+        middle[photos] = sum(mean(values) for values in groups) / len(groups)
+    for row, (label, colour) in AT_SIZES.items():
+        line = [(count, some[f"{row}, {name}"]) for name, count in SIZES.items()]
+        line.append((6000, whole[label]))
+        places = [count for count, _ in line]
+        above = [mean(values) - middle[count] for count, values in line]
+        left.plot(places, above, "-", color=colour, label=short(label), linewidth=1.5)
+        for count, values in line:
+            each = [value - middle[count] for value in values]
+            left.plot([count] * len(each), each, "o", color=colour, markersize=3, alpha=0.6)
+    left.axhline(0, color="0.3", linewidth=1)
+    named = [f"{count:,}\n(mean {value:.0f})" for count, value in middle.items()]
+    left.set_xscale("log", base=2)
+    left.set_xticks(list(middle), named, fontsize=8)
+    left.minorticks_off()
+    left.set_title("test rsum above the mean of the five, by photos", loc="left", fontsize=10)
+    left.legend(frameon=False, fontsize=9)
+    kept = {int(row.removeprefix("k=")): values for row, values in several.items()}
+    right.plot(list(kept), [mean(values) for values in kept.values()], "-", color="0.3")
+    for count, values in kept.items():
+        right.plot([count] * len(values), values, "o", color="0.3", markersize=4, alpha=0.7)
+    right.set_xscale("log", base=2)
+    right.set_xticks(list(kept), [str(count) for count in kept])
+    right.minorticks_off()
+    title = "test rsum of the triplet loss over the k hardest negatives"
+    right.set_title(title, loc="left", fontsize=10)
+    right.set_xlabel("k")
+    for side in (left, right):
+        side.grid(alpha=0.3)
+    figure.savefig(HERE / "sizes.png", dpi=110)
+
+
 if __name__ == "__main__":
     forest()
     plateau()
+    sizes()

@@ -142,6 +142,11 @@ def test_a_run_that_diverged_is_left_out_of_the_answer(
     write_info(run.path, {**run.info, "status": "failed", "error": "nan", "diverged": True})
     choose(str(folder))
     assert "diverged: nt-xent-s1" in (folder / "answer.txt").read_text()
+    checked = check_study(Study.open(folder))
+    assert not checked.problems
+    assert (
+        checked.runs == 2 * (2 + 2 * 2) + 3
+    )  # trials, repeated ones, and what is left of the table
 
 
 def test_an_objective_whose_seeds_differ_widely_is_named(done: Path, tmp_path: Path) -> None:

@@ -143,6 +143,35 @@ def test_both_ways_at_once_in_half_precision() -> None:
         assert (found - exact).norm() < 0.02 * exact.norm()
 
 
+def exploding() -> nn.GRU:
+    """A GRU whose states grow fivefold with each step, near zero."""
+    rnn = nn.GRU(4, 4, batch_first=True)
+    with torch.no_grad():
+        for weight in rnn.parameters():
+            weight.zero_()
+        rnn.weight_hh_l0[8:] = 20 * torch.eye(4)
+        rnn.weight_ih_l0[8:] = torch.eye(4)
+    return rnn
+
+
+def test_gradients_that_explode_are_cut_off_in_half_precision() -> None:
+    """And stay finite, so that a clip can do the rest."""
+    rnn, x = exploding(), torch.full((3, 12, 4), 1e-12, requires_grad=True)
+    exact = gradients(rnn(x)[0], rnn, x, 1.0)
+    assert exact[0].abs().max() > 1e6  # in float32
+    for found in gradients(scaled_states([rnn], x, kind=torch.float16), rnn, x, 1.0):
+        assert found.isfinite().all()
+    of_x = gradients(scaled_states([rnn], x, kind=torch.float16), rnn, x, 1.0)[0]
+    assert torch.allclose(of_x[:, -4:], exact[0][:, -4:], rtol=0.01)  # where nothing overflowed
+
+
+def test_a_gradient_that_is_not_a_number_stays_one() -> None:
+    rnn, x = nn.GRU(3, 3, batch_first=True), torch.randn(2, 4, 3, requires_grad=True)
+    states = scaled_states([rnn], x, kind=torch.float16)
+    for gradient in gradients(states, rnn, x, float("nan")):
+        assert gradient.isnan().all()
+
+
 def test_what_leaves_half_precision_is_not_rounded_to_zero() -> None:
     """The scale of tiny gradients is itself too small for a float16."""
     torch.manual_seed(0)

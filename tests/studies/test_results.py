@@ -68,17 +68,19 @@ def test_lines_of_runs_without_weights_stay(
 
 @pytest.mark.slow
 def test_every_number_of_the_study_follows_from_its_ranks() -> None:
-    done = script(RESULTS / "study" / "compute.py", "--check")
+    done = script(RESULTS / "compute.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all the same" in done.stdout
 
 
 @pytest.mark.slow
 def test_a_changed_number_of_the_study_is_noticed(tmp_path: Path) -> None:
-    here = tmp_path / "study"
-    shutil.copytree(RESULTS / "study", here)
-    runs = (here / "runs.csv").read_text()
-    (here / "runs.csv").write_text(runs.replace("253.04", "254.04", 1))
+    here = tmp_path / "flickr8k"
+    shutil.copytree(RESULTS, here)
+    runs, page = here / "study" / "runs.csv", here / "README.md"
+    runs.write_text(runs.read_text().replace("253.18", "254.18", 1))
+    page.write_text(page.read_text().replace("276.7", "279.7", 1))
     done = script(here / "compute.py", "--check")
     assert done.returncode == 1
-    assert "triplet-sh-s0: rsum is 254.04" in done.stdout
+    assert "triplet-sh-s0: rsum is 254.18" in done.stdout
+    assert "README.md: 279.7 is nowhere" in done.stdout

@@ -29,6 +29,11 @@ def test_a_clear_leader_is_called_so() -> None:
     assert "triplet is behind by" in found.sentence
 
 
+def test_how_many_seeds_there_are_is_said() -> None:
+    assert "over 9 seeds of each" in Verdict("nt-xent", 250.0, (CLOSE,), 9, 500).sureness
+    assert "over 9 to 10 seeds of each" in Verdict("nt-xent", 250.0, (CLOSE,), 9, 500, 10).sureness
+
+
 def test_seeds_that_would_decide() -> None:
     # One seed of each: a variance of 100. Without an error of the images, 16 seeds bring 1.96
     # standard errors to 4.9, just below a gap of 5.

@@ -34,8 +34,8 @@ HEAD = """\
 # a smaller set are among those of a larger one, the same for all; the vocabulary comes from them.
 #
 # Published: nothing; these are ours
-# Ours: results/flickr8k/sizes
-# Time: 45 runs in about 100 s on an H200
+# Ours: results/flickr8k/sizes: with few photos the order is not certain
+# Time: 45 runs in 118 s on an H200
 title: "Five objectives over the size of the training set, VSE++, Flickr8k"
 claim: ""
 recipe:

@@ -51,7 +51,7 @@ _REPORT = 0.1  # share of the time for table and report
 # short training (triplet-sh on Flickr8k: 83 to 105, with it 248 to 262); as means with a clip as
 # much smaller they lose to the constant in Adam's denominator. They also learn sooner after an
 # epoch of all negatives, though not always better: each objective is tried with and without. The
-# first trial of each is with it, near the rates that ten of thirteen objectives chose
+# first trial of each is with it, near the rates that twelve of thirteen objectives chose
 # (results/flickr8k/study): with few trials, one may else be judged by poor settings alone.
 _RATES, _START, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 2e-3, 2.0, (0, 1)
 _REDUCTION: Literal["sum"] = "sum"

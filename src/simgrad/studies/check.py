@@ -18,6 +18,7 @@ from simgrad.core.files import read_json
 from simgrad.evaluation import Ranks, metric_of
 from simgrad.evaluation.metrics import metrics_of
 from simgrad.runs.run import RANKS, VALIDATED, Run
+from simgrad.studies.engine import only_diverged
 from simgrad.studies.journal import JOURNAL
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
@@ -58,8 +59,9 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def check_study(study: Study) -> Checked:
-    """Compute everything again; an unfinished study is refused."""
-    if not study.complete:
+    """Compute everything again; an unfinished study is refused, unless all that is missing
+    diverged."""
+    if not study.complete and not only_diverged(study):
         raise InputError(
             f"{study.path}: the study is not finished; run its command again to resume."
         )
@@ -67,7 +69,8 @@ def check_study(study: Study) -> Checked:
     for tuning in study.tunings:
         _guarded(done, _check_search, tuning)
     for path, _ in study.jobs():
-        _guarded(done, _check_run, Run(path))
+        if Run(path).finished:
+            _guarded(done, _check_run, Run(path))
     if not done.problems:  # else the table is wrong because of them, or cannot be made
         _guarded(done, _check_table, study)
     return done

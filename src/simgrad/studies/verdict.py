@@ -47,8 +47,9 @@ class Verdict:
     leader: str
     score: float  # its mean on the test split
     rivals: tuple[Rival, ...]  # the closest first
-    seeds: int
+    seeds: int  # of the one with fewest
     images: int  # of the test split
+    most_seeds: int = 0  # of the one with most, where they differ
 
     @property
     def tied(self) -> tuple[Rival, ...]:
@@ -70,9 +71,10 @@ class Verdict:
     @property
     def sureness(self) -> str:
         """What the intervals mean."""
+        seeds = f"{self.seeds} to {self.most_seeds}" if self.most_seeds else str(self.seeds)
         return (
             f"In brackets: 95% intervals of the difference on {self.images:,} test images, over "
-            f"{self.seeds} seeds of each. Told apart: p < {SURE} after Holm's correction."
+            f"{seeds} seeds of each. Told apart: p < {SURE} after Holm's correction."
         )
 
 
@@ -91,7 +93,10 @@ def verdict(study: Study) -> Verdict:
     found = compare_many(ranks, leader, _METRIC)
     rivals = sorted((_rival(label, one) for label, one in found.items()), key=lambda r: r.behind)
     images = len(ranks[leader][0].i2t)
-    return Verdict(leader, scores[leader], tuple(rivals), fewest, images)
+    most = max(map(len, runs.values()))
+    return Verdict(
+        leader, scores[leader], tuple(rivals), fewest, images, most if most > fewest else 0
+    )
 
 
 def _rival(label: str, one: Difference) -> Rival:
