@@ -47,25 +47,12 @@ def compare(
         >>> result["i2t_r1"].difference, result["i2t_r1"].p < 0.001
         (-100.0, True)
     """
-    return _compare(first, second, names, level, resamples, seed)
-
-
-def _compare(
-    first: Runs,
-    second: Runs,
-    names: tuple[str, str],
-    level: float,
-    resamples: int | None,
-    seed: int,
-    only: str | None = None,
-) -> Comparison:
-    """`only`: one metric of several systems, which takes a fraction of the time of all."""
     a, b = _ranks(first), _ranks(second)
     tails_of(level)
     if len(a) == len(b) == 1:
         found = _compare_runs(a[0], b[0], level, resamples or 10_000, seed)
     else:
-        found = _compare_seeds(a, b, level, resamples or 4000, seed, only)
+        found = compare_seeds(a, b, level=level, resamples=resamples or 4000, seed=seed)
     return Comparison(found, names, level=level, seeds=(len(a), len(b)))
 
 
@@ -124,25 +111,12 @@ def compare_seeds(
         >>> found.low < found.difference < found.high
         True
     """
-    return _compare_seeds(first, second, level, resamples, seed)
-
-
-def _compare_seeds(
-    first: Sequence[Ranks],
-    second: Sequence[Ranks],
-    level: float,
-    resamples: int,
-    seed: int,
-    only: str | None = None,
-) -> dict[str, Difference]:
     from scipy.special import stdtr, stdtrit  # scipy.stats takes two seconds to import
 
     if min(len(first), len(second)) < 2:
         raise InputError("to tell seeds from systems, each system needs runs of two seeds or more.")
     check_same_queries([*first, *second])
     groups = [[shares(run, linear=True) for run in runs] for runs in (first, second)]
-    if only in groups[0][0].names:
-        groups = [[run.of(only) for run in group] for group in groups]
     names = groups[0][0].names
     means = [np.mean([run.totals for run in group], axis=0) for group in groups]
     # Variance of a mean over seeds, by system; the rest of the variance is due to images.
@@ -176,16 +150,10 @@ def compare_with(
         >>> [name for name, one in found.items() if one["rsum"].p < 0.05]
         []
     """
-    return _compare_with(systems, baseline, level, seed)
-
-
-def _compare_with(
-    systems: Mapping[str, Runs], baseline: str, level: float, seed: int, only: str | None = None
-) -> dict[str, Comparison]:
     if baseline not in systems or len(systems) < 2:
         raise InputError(f"there is nothing to compare with '{baseline}'.")
     found = {
-        name: _compare(systems[baseline], runs, (baseline, name), level, None, seed, only)
+        name: compare(systems[baseline], runs, names=(baseline, name), level=level, seed=seed)
         for name, runs in systems.items()
         if name != baseline
     }
@@ -210,7 +178,7 @@ def compare_many(
         >>> list(found)
         ['b', 'c']
     """
-    found = _compare_with(systems, baseline, LEVEL, seed, metric)
+    found = compare_with(systems, baseline, seed=seed)
     table = next(iter(found.values()))
     if metric not in table:
         raise InputError(f"there is no metric '{metric}' to compare; there are: {', '.join(table)}")

@@ -24,10 +24,6 @@ class Shares:
         """(metrics,) the metrics themselves."""
         return np.asarray(self.values.sum(axis=0), dtype=np.float64)
 
-    def of(self, name: str) -> "Shares":
-        """Those in one metric."""
-        return Shares((name,), self.values[:, [self.names.index(name)]])
-
 
 def shares(ranks: Ranks, *, linear: bool = False) -> Shares:
     """Split every metric that is a mean over queries into images.
