@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from plain_models import VsePlusPlus
 from synthetic import split as make_split
 from synthetic import write_precomputed
 
-from simgrad.runs.run import Run
+from simgrad.runs.run import INFO, RECIPE, Run
 from simgrad.studies.study import Study
 from training import BATCH, Plain
 
@@ -57,7 +58,7 @@ SMALL = Size(600, 256, 256, 64, objectives=OBJECTIVES[:2])
 def rows(device: str, size: Size, runs: int, epochs: int) -> list[Row]:
     """Runs of full length, and the plain loop."""
     with written(size) as folder:
-        whole, _ = study_of(folder, device, size, runs, epochs)
+        whole = study_of(folder, device, size, runs, epochs).whole
     steps = -(-5 * size.images // BATCH)
     model = VsePlusPlus(size.width, size.dimension, size.each)
     plain = Plain(model, make_split(size.images, (size.width,)), device)
@@ -84,10 +85,20 @@ def written(size: Size) -> Iterator[Path]:
         yield Path(name)
 
 
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of a study's command."""
+
+    whole: float
+    training: float  # of them, in which a process trained
+    before: float  # until the first run began
+    after: float  # since the last run was over
+
+
 def study_of(
     folder: Path, device: str, size: Size, runs: int, epochs: int, processes: int | None = None
-) -> tuple[float, float]:
-    """Seconds of the command, and those of them in which a process trained."""
+) -> Spent:
+    """What a study's command takes."""
     plan: dict[str, Any] = {
         "title": "packed",
         "recipe": {
@@ -103,11 +114,15 @@ def study_of(
     file.write_text(json.dumps(plan))  # which is YAML
     words = [sys.executable, "-m", "simgrad.cli", "study", str(file), "--output", str(study)]
     words += [] if processes is None else ["--processes", str(processes)]
+    begun = time.time()
     wall = timed(lambda: subprocess.run(words, check=True, stdout=sys.stderr))
     done = [Run(path) for path, _ in Study.open(study).jobs()]
     if len(done) != runs or not all(run.finished for run in done):
         raise RuntimeError(f"{study}: runs that did not finish")
-    return wall, sum(run.info["seconds"] for run in done) / (processes or 1)
+    first = min((run.path / RECIPE).stat().st_mtime for run in done)
+    last = max((run.path / INFO).stat().st_mtime for run in done)
+    training = sum(run.info["seconds"] for run in done) / (processes or 1)
+    return Spent(wall, training, first - begun, begun + wall - last)
 
 
 def _plain_step(plain: Plain, count: int) -> float:

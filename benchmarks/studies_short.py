@@ -22,10 +22,13 @@ RUNS, EPOCHS, PROCESSES = 45, 15, 15
 def rows(device: str, size: Size, runs: int, epochs: int, processes: int) -> list[Row]:
     """The study, and what of it was not training."""
     with written(size) as folder:
-        wall, training = study_of(folder, device, size, runs, epochs, processes)
-    setting, beyond = size.setting(device), wall - training
+        spent = study_of(folder, device, size, runs, epochs, processes)
+    setting, beyond = size.setting(device), spent.whole - spent.training
+    name = f"study of {runs} runs, {epochs} epochs, {processes} processes"
     return [
-        row(f"study of {runs} runs, {epochs} epochs, {processes} processes", setting, seconds=wall),
+        row(name, setting, seconds=spent.whole),
+        row("until the first run begins", setting, seconds=spent.before),
+        row("since the last run is over", setting, seconds=spent.after),
         row("beyond training", setting, seconds=beyond,
             **(goal("< 20 s", beyond < 20) if size is FULL else {})),
     ]  # fmt: skip
