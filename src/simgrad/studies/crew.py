@@ -52,6 +52,11 @@ def main() -> None:
     study = Study.open(path)
     # The first optimizer of a process imports it, which takes seconds.
     importlib.import_module("torch._dynamo")
+    if study.tunings:
+        # Who draws a first setting imports these while the others wait for the search's lock:
+        # sixteen workers were idle for up to 8 s each.
+        for name in ("optuna", "scipy.stats.qmc"):
+            importlib.import_module(name)
     shared = read_for(study)
     # What is there now is nobody's garbage: a worker that looks through it after each run takes
     # long over it, and makes copies of memory that all share.
