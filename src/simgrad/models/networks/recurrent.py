@@ -128,5 +128,5 @@ class _Leave(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         # One dimension, or a tensor in half precision would make the product one as well.
-        gradient = gradient.nan_to_num()  # a nan from above stays: the size is one then
+        gradient = gradient.nan_to_num()  # a nan from above stays one: it is in the size
         return (gradient * context.size[0].view(1)).to(context.kind), None, None
