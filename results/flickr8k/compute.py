@@ -3,7 +3,7 @@
 It writes the pages that only hold numbers: differences.md and against.csv of each study from the
 kept ranks, people.md from judgments.csv, settings.md and plateau.md from every trial, cocos.md from
 the counts. With `--check` it computes them again, runs.csv and table.csv too, compares, and looks
-for every decimal number of README.md among what it computed.
+for every decimal number and every `N of M` of README.md among what it computed.
 """
 
 import csv
@@ -58,6 +58,9 @@ HARDEST = ("triplet-sh", "goal-")  # rows that learn from the hardest negative a
 LOW = 200  # on validation: a trial below that has hardly left the plateau
 # Numbers of README.md that are no results of these: levels of p, and of the study before.
 GIVEN = {"0.05", "0.01", "275.8", "268.5", "248.5", "228.8", "6.5", "7.8", "259.4", "256.1"}
+
+
+SHARES = {"8 of 12"}  # epochs
 
 
 def read(name: str) -> list[dict[str, str]]:
@@ -212,6 +215,7 @@ def plateau() -> str:
         kinds["mild"] += [one for one in told["tried"] if one not in sharp]
     sorts: dict[str, Callable[[dict], bool]] = {
         "one epoch first": lambda s: s["first_epochs"] == 1,
+        "none first": lambda s: not s["first_epochs"],
         "none first, lr of 1e-3 and more": lambda s: not s["first_epochs"] and s["lr"] >= 1e-3,
         "none first, lr below 1e-3": lambda s: not s["first_epochs"] and s["lr"] < 1e-3,
     }
@@ -277,7 +281,9 @@ def sizes() -> str:
     lines = ["# Differences by the size of the training set", ""]
     lines += ["Three seeds each; 6,000 photos are the study's ten seeds (siglip nine). Test rsum."]
     head = "| | " + " | ".join(f"{size} photos" for size in groups) + " |"
-    rows = ([row, *(spread(rsums(group[row])) for group in groups.values())] for row in AT_SIZES)
+    rows = [[row, *(spread(rsums(group[row])) for group in groups.values())] for row in AT_SIZES]
+    means = (mean(mean(rsums(some)) for some in group.values()) for group in groups.values())
+    rows.append(["mean of the five", *(f"{value:.1f}" for value in means)])
     lines += ["", *table(head, rows)]
     for base in (BASELINE, LEADER):
         lines += ["", f"## Against {base}, Holm's p within a size", ""]
@@ -437,10 +443,11 @@ def check() -> None:
     for folder in ("study", "sizes", "negatives"):
         some, bad = check_runs(folder)
         compared, wrong = compared + some, wrong + bad
-    numbers: set[str] = set(GIVEN)
+    numbers, shares = set(GIVEN), set(SHARES)
     for name, page in PAGES.items():
         text = page()
         numbers |= set(re.findall(r"\d+\.\d+", text))
+        shares |= set(re.findall(r"\d+ of \d+", text))
         compared += len(re.findall(r"\d+\.?\d*", text))
         if (HERE / name).read_text() != text:
             wrong.append(f"{name}: is not what the files give")
@@ -450,6 +457,10 @@ def check() -> None:
         compared += 1
         if number not in numbers:
             wrong.append(f"README.md: {number} is nowhere in what was computed")
+    for share in re.findall(r"(?<![\d.])\d+ of \d+", " ".join(page.split())):
+        compared += 1
+        if share not in shares:
+            wrong.append(f"README.md: {share} is nowhere in what was computed")
     print("\n".join(wrong) or f"{compared:,} numbers computed again: all the same.")
     sys.exit(bool(wrong))
 
