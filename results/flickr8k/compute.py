@@ -171,25 +171,19 @@ def settings() -> str:
     for name in order:
         told, test = trials_of("study")[name], rsums(ranks[by_name[name]])
         finalists = [one for one in told["tried"] if "repeats" in one]
-        for one in sorted(finalists, key=lambda one: -one["score"]):
+        for place, one in enumerate(sorted(finalists, key=lambda one: -one["score"])):
             scores = [one["score"], *one["repeats"]]
             best = one["number"] == told["chosen"]["number"]
             mark = "**" if best else ""
             cells = [_setting(one["setting"]), " ".join(f"{score:.1f}" for score in scores)]
             cells += [f"{mark}{mean(scores):.1f}{mark}"]
             cells += [spread(test), f"{max(test):.1f} to {min(test):.1f}"] if best else ["", ""]
-            rows.append([short(name) if one is finalists[0] or best else "", *cells])
+            rows.append(["" if place else short(name), *cells])
     head = "| | setting | validation, three seeds | mean | test rsum | best to worst seed |"
-    lines += ["", *table(head, _named_once(rows, order))]
+    lines += ["", *table(head, rows)]
+    falls = ", ".join(f"{short(label)} {mean(some):.1f}" for label, some in _falls("study").items())
+    lines += ["", f"From its best to the end, validation falls by (mean over seeds): {falls}."]
     return "\n".join(lines) + "\n"
-
-
-def _named_once(rows: list[list[str]], order: list[str]) -> list[list[str]]:
-    """Three rows each; the first has the name."""
-    return [
-        [short(order[place // 3]) if place % 3 == 0 else "", *row[1:]]
-        for place, row in enumerate(rows)
-    ]
 
 
 def _setting(setting: dict) -> str:

@@ -3,20 +3,15 @@
 `python results/flickr8k/pictures.py` draws them.
 """
 
-import csv
-import json
 from collections import defaultdict
-from pathlib import Path
 from statistics import mean
 
 import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+from compute import AT_SIZES, BASELINE, HERE, SIZES, read, short, trials_of
 
-HERE = Path(__file__).resolve().parent
-STUDY = HERE / "study"
-BASELINE = "triplet-sh"
 # (row, trial): the best single trial of each, and the one that was chosen.
 SHOWN = {
     ("triplet-sh", "2"),
@@ -24,40 +19,27 @@ SHOWN = {
     ("goal-triplet=con-pair=lin", "14"),
     ("goal-triplet=con-pair=lin", "20"),
 }
-SIZES = {"1,000": 1000, "2,000": 2000, "4,000": 4000}
-AT_SIZES = {
-    "triplet-sh": ("triplet-sh", "C4"),
-    "goal cir, sig-ms": ("goal(triplet=cir, pair=sig-ms)", "C3"),
-    "focused-deviance": ("focused-deviance", "C2"),
-    "nt-xent": ("nt-xent", "C0"),
-    "siglip": ("siglip", "C1"),
+COLOURS = {
+    "triplet-sh": "C4",
+    "goal cir, sig-ms": "C3",
+    "focused-deviance": "C2",
+    "nt-xent": "C0",
+    "siglip": "C1",
 }
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def short(label: str) -> str:
-    """goal (cir, sig-ms), also of a row's name, goal-triplet=cir-pair=sig-ms."""
-    name = label.replace("goal-triplet=", "goal(triplet=").replace("-pair=", ", pair=")
-    name = name.replace("goal(triplet=", "goal (").replace("pair=", "")
-    return name if ")" in name or "(" not in name else f"{name})"
-
-
-def rsums(folder: Path) -> dict[str, list[float]]:
+def rsums(folder: str) -> dict[str, list[float]]:
     """The test rsum of each run, by row."""
     found: dict[str, list[float]] = defaultdict(list)
-    for run in read(folder / "runs.csv"):
+    for run in read(f"{folder}/runs.csv"):
         found[run["row"]].append(float(run["rsum"]))
     return found
 
 
 def forest() -> None:
     """Every seed's test rsum; and the difference from triplet-sh, with 95 % intervals."""
-    seeds = rsums(STUDY)
-    gaps = {line["label"]: line for line in read(STUDY / "against.csv") if line["base"] == BASELINE}
+    seeds = rsums("study")
+    gaps = {line["label"]: line for line in read("study/against.csv") if line["base"] == BASELINE}
     order = sorted(seeds, key=lambda label: sum(seeds[label]) / len(seeds[label]))
     figure, (left, right) = plt.subplots(
         1, 2, sharey=True, figsize=(9.5, 5), layout="constrained", width_ratios=(3, 2)
@@ -89,17 +71,14 @@ def forest() -> None:
 
 def plateau() -> None:
     """Two settings of two objectives, three seeds each; all trials, with a first epoch or none."""
-    tried = {}
-    for file in (STUDY / "tuned").glob("*.json"):
-        told = json.loads(file.read_text())
-        tried[told["row"]] = told["tried"]
+    tried = {row: told["tried"] for row, told in trials_of("study").items()}
     first = {
         (row, str(one["number"])): one["setting"]["first_epochs"]
         for row, trials in tried.items()
         for one in trials
     }
     lines: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-    for entry in read(STUDY / "finalists.csv"):
+    for entry in read("study/finalists.csv"):
         key = (entry["row"], entry["trial"], entry["seed"])
         lines[key].append((float(entry["step"]), float(entry["validation_rsum"])))
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.6), layout="constrained")
@@ -138,14 +117,16 @@ def plateau() -> None:
 
 def sizes() -> None:
     """Test rsum over the size of the training set, and over the number of negatives."""
-    some, whole, several = rsums(HERE / "sizes"), rsums(STUDY), rsums(HERE / "negatives")
+    some, whole, several = rsums("sizes"), rsums("study"), rsums("negatives")
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     middle = {}
-    for photos, name in [(count, name) for name, count in SIZES.items()] + [(6000, "")]:
-        groups = [some[f"{row}, {name}"] if name else whole[AT_SIZES[row][0]] for row in AT_SIZES]
+    photos_of = {size: int(size.replace(",", "")) for size in SIZES}
+    for photos, name in [(count, name) for name, count in photos_of.items()] + [(6000, "")]:
+        groups = [some[f"{row}, {name}"] if name else whole[AT_SIZES[row]] for row in AT_SIZES]
         middle[photos] = sum(mean(values) for values in groups) / len(groups)
-    for row, (label, colour) in AT_SIZES.items():
-        line = [(count, some[f"{row}, {name}"]) for name, count in SIZES.items()]
+    for row, label in AT_SIZES.items():
+        colour = COLOURS[row]
+        line = [(count, some[f"{row}, {name}"]) for name, count in photos_of.items()]
         line.append((6000, whole[label]))
         places = [count for count, _ in line]
         above = [mean(values) - middle[count] for count, values in line]
