@@ -252,6 +252,16 @@ def test_estimates_know_what_they_do_not_know():
     assert estimates([]) == {}
 
 
+def test_estimates_of_some_metrics_are_those_of_all():
+    random = np.random.default_rng(0)
+    runs = [ranks_of(hardness(random), random) for _ in range(3)]
+    tables = [metrics_of(run).to_dict() for run in runs]
+    every = estimates(tables, runs)
+    for names in (("rsum", "t2i_medr"), ("i2t_r5",)):
+        some = estimates([{name: table[name] for name in names} for table in tables], runs)
+        assert some == {name: every[name] for name in names}
+
+
 def test_other_queries_are_refused():
     random = np.random.default_rng(0)
     one = ranks_of(hardness(random), random)

@@ -174,6 +174,35 @@ def test_the_row_that_takes_longest_begins_first(
     assert begun[2:] == [f"slow-s{n}" for n in (1, 2, 3)] + [f"quick-s{n}" for n in (1, 2, 3)]
 
 
+def test_workers_that_begin_together_begin_with_different_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.create(plan(), tmp_path)
+    names = [path.name for path, _ in study.jobs()]
+    begun: list[str] = []
+    monkeypatch.setattr(worker, "_train", lambda folder, *_: begun.append(folder.name))
+    for number in range(2 * len(names)):  # some find nothing left for them
+        begun.clear()
+        assert work(study, number=number) == 0
+        assert begun[0] == names[number % len(names)]
+        assert sorted(begun) == sorted(names)
+
+
+def test_a_run_that_another_process_has_is_tried_last_and_after_a_kill_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.create(plan(), tmp_path)
+    names = [path.name for path, _ in study.jobs()]
+    taken, killed = (path / LOCK for path, _ in study.jobs()[:2])
+    killed.parent.mkdir(parents=True, exist_ok=True)
+    killed.write_text("\n1234 on a machine that is off\n")
+    begun: list[str] = []
+    monkeypatch.setattr(worker, "_train", lambda folder, *_: begun.append(folder.name))
+    with lock(taken, wait=False, what="the run"):
+        assert work(study) == 0
+    assert begun == names[2:] + names[:2]
+
+
 def test_a_run_that_failed_before_waits_for_its_first_round_and_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from simgrad.core.disk import writing as writing
 from simgrad.core.errors import InputError
 from simgrad.core.locks import held as held
 from simgrad.core.locks import lock as lock
+from simgrad.core.locks import seems_held as seems_held
 
 # There an open file can be neither renamed nor removed, and a lock keeps others from its bytes.
 _WINDOWS = os.name == "nt"

@@ -86,6 +86,14 @@ def _holder(handle: int) -> str:
     return f", held by process {told}" if told else ""
 
 
+def seems_held(path: str | Path) -> bool:
+    """Whether a holder has put its name there: asked at once, but wrong after a kill."""
+    try:
+        return os.path.getsize(path) > 0
+    except OSError:  # no such file
+        return False
+
+
 def held(path: str | Path) -> bool:
     """Whether some process holds this lock."""
     for patience in (0.01, 0.01, 0):  # somebody else may only be looking, too

@@ -1,6 +1,6 @@
 """What resampling needs: the share of each image in each metric, and draws of images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,14 +73,23 @@ def draw_images(ranks: Ranks, resamples: int, seed: int) -> Iterator[Floats]:
         yield weights
 
 
-def draw_medians(ranks: Ranks, resamples: int, seed: int) -> dict[str, Floats]:
-    """(resamples,) of every metric that is a median, averaged over folds."""
-    medians = [
-        (f"{way}_{one.name}", _folds_of_medians(ranks, way, one))
+def draw_medians(
+    ranks: Ranks, resamples: int, seed: int, among: Container[str] | None = None
+) -> dict[str, Floats]:
+    """(resamples,) of every metric (`among` these) that is a median, averaged over folds."""
+    named = {
+        f"{way}_{one.name}": (way, one)
         for one in always()
         for way in DIRECTIONS
         if one.combine == "median"
+    }
+    medians = [
+        (name, _folds_of_medians(ranks, *median))
+        for name, median in named.items()
+        if among is None or name in among
     ]
+    if not medians:
+        return {}
     drawn: dict[str, list[Floats]] = {name: [] for name, _ in medians}
     for weights in draw_images(ranks, resamples, seed):
         for name, folds in medians:

@@ -12,7 +12,7 @@ to treat five captions as five independent queries would claim more certainty th
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -99,9 +99,10 @@ def estimates(
             low, high = bounds.get(name, (None, None))
             found[name] = Estimate(float(value), low, high, (float(value),))
         return found
-    images = _image_variances(ranks)
+    names = dict.fromkeys(name for table in tables for name in table)
+    images = _image_variances(ranks, names)
     found = {}
-    for name in dict.fromkeys(name for table in tables for name in table):
+    for name in names:
         values = tuple(float(table[name]) for table in tables if name in table)
         mean, reach = fmean(values), _reach(values, images.get(name), level)
         if reach is None or math.isnan(mean):
@@ -117,8 +118,11 @@ def _within(name: str, low: float, high: float) -> tuple[float, float]:
     return max(least, low), min(most, high)
 
 
-def _image_variances(ranks: Sequence[Ranks]) -> dict[str, tuple[float, int]]:
-    """metric -> variance of its mean over seeds that is due to the choice of images, images."""
+def _image_variances(ranks: Sequence[Ranks], names: Container[str]) -> dict[str, tuple[float, int]]:
+    """metric -> variance of its mean over seeds that is due to the choice of images, images.
+
+    Medians take longest: only those among `names`.
+    """
     if not ranks or any(len(run.i2t) != len(ranks[0].i2t) for run in ranks):
         return {}
     parts = [shares(run, linear=True) for run in ranks]
@@ -131,7 +135,7 @@ def _image_variances(ranks: Sequence[Ranks]) -> dict[str, tuple[float, int]]:
         variance += len(rows) * rows.var(axis=0, ddof=1)
     found = dict(zip(parts[0].names, map(float, variance), strict=True))
     # A median has no shares: the same images are drawn for all seeds.
-    medians = [draw_medians(run, _RESAMPLES // 4, 0) for run in ranks]
+    medians = [draw_medians(run, _RESAMPLES // 4, 0, names) for run in ranks]
     for name in medians[0]:
         drawn = np.mean([run[name] for run in medians], axis=0)
         found[name] = float(drawn.var(ddof=1))

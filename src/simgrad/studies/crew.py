@@ -64,7 +64,7 @@ def main() -> None:
     children: list[int] = []
     # A signal that comes now waits until all are there to be told; else some would work on.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    for log, environment in workers:
+    for number, (log, environment) in enumerate(workers):
         child = os.fork()
         if not child:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -72,7 +72,7 @@ def main() -> None:
             os.environ.update(environment)
             torch.set_num_threads(cores)
             attend()
-            failed = work(study, shared=shared)
+            failed = work(study, shared=shared, number=number)
             _end(bool(failed))
         children.append(child)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the workers too

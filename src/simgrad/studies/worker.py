@@ -22,7 +22,7 @@ from typing import Any
 from simgrad.core.console import say
 from simgrad.core.errors import Busy, InputError, OutOfMemory
 from simgrad.core.extras import import_extras
-from simgrad.core.files import held
+from simgrad.core.files import held, seems_held
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LAST, LOCK, Run, write_info
 from simgrad.studies.study import Study
@@ -41,15 +41,17 @@ def work(
     study: Study,
     log: Callable[[str], None] | None = None,
     shared: dict[Any, Any] | None = None,
+    number: int = 0,
 ) -> int:
     """Train what is left of a study; how many runs failed. Of a tuned one the trials come first.
 
-    `shared`: what was read before, for all runs.
+    `shared`: what was read before, for all runs. `number`: of workers that begin together, which
+    one this is; each begins with another run.
     """
     shared = {} if shared is None else shared
     with politely():
         failed = _search(study, shared, log)
-        return failed if stop_asked() else failed + _train_all(study, shared, log)
+        return failed if stop_asked() else failed + _train_all(study, shared, log, number)
 
 
 def _search(study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None) -> int:
@@ -72,9 +74,13 @@ def _search(study: Study, shared: dict[Any, Any], log: Callable[[str], None] | N
     return sum(tuning.record is None for tuning in study.tunings)
 
 
-def _train_all(study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None) -> int:
+def _train_all(
+    study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None, number: int
+) -> int:
     """Train the runs of the table; how many failed."""
     jobs = [job for job in study.jobs() if not _through(job[0])]
+    first = number % max(1, len(jobs))
+    jobs = jobs[first:] + jobs[:first]
     pace = _Pace(study)
     failed: list[str] = []
     # Runs that waited for another process, their own or the first of two rounds: as they were then.
@@ -84,7 +90,15 @@ def _train_all(study: Study, shared: dict[Any, Any], log: Callable[[str], None] 
         # Nobody waits for a long run at the end; what could not be had waits for all else.
         pace.look()
         back = taken.keys() | crowded
-        folder, recipe = max(jobs, key=lambda job: (job[0] not in back, *pace.of(job[1])))
+        folder, recipe = max(
+            jobs,
+            key=lambda job: (
+                job[0] not in back,
+                # To try a run that another process has takes 40 ms, and there may be many.
+                not seems_held(job[0] / LOCK),
+                *pace.of(job[1]),
+            ),
+        )
         jobs.remove((folder, recipe))
         before, now = taken.pop(folder, None), Run(folder).info
         if before is not None:
