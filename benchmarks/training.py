@@ -208,7 +208,11 @@ def step_rows(device: str, quick: bool) -> list[Row]:
 
 
 def round_rows(device: str, quick: bool = False) -> list[Row]:
-    """What a batch of AOQ's second round costs beside one of the first."""
+    """What a batch of AOQ's second round costs, beside one of the first and beside a plain loop.
+
+    The first ratio has no goal: two and three times the images and captions are encoded, and the
+    quicker both rounds are, the nearer it comes to that.
+    """
     small = device == "cpu"
     split = make_split(1000 if small else 3000, (36, 128 if small else 2048))
     count = 3 if small else 20 if quick else 40
@@ -222,12 +226,9 @@ def round_rows(device: str, quick: bool = False) -> list[Row]:
         for objective in ("off-tri", "adap-off-quin"):
             seconds = _round(spec, objective, split, device).seconds(count)
             _forget()
-            cost = seconds / first
-            # Two cores are busy with arithmetic alone, and two to three times as much is encoded.
-            wanted = {} if small else goal("< 1.46 x (aim 1.2)", cost < 1.46, _MORE)
             rows.append(
-                row(f"{name} batch, round two, {objective}", setting, seconds=seconds, figure=cost,
-                    unit="{:.2f} x round one", **wanted)
+                row(f"{name} batch, round two, {objective}", setting, seconds=seconds,
+                    figure=seconds / first, unit="{:.2f} x round one")
             )  # fmt: skip
     return rows if small else rows + _launched_rounds(split) + _plain_rounds(split, count, seconds)
 
@@ -235,8 +236,7 @@ def round_rows(device: str, quick: bool = False) -> list[Row]:
 def _launched_rounds(split: Split) -> list[Row]:
     """Without captured graphs: where a GPU waits for launches, which is why it costs little.
 
-    No goal is met by being slower. These depend on a host that others may share, so the rounds are
-    timed in turn.
+    These depend on a host that others may share, so the rounds are timed in turn.
     """
     name, spec = next(iter(_ROUNDS.items()))
     objectives = ("triplet-sh", "off-tri", "adap-off-quin")
@@ -264,17 +264,12 @@ def _plain_rounds(split: Split, count: int, ours: float) -> list[Row]:
     return [
         row(f"{name} one, plain loop", setting, seconds=one),
         row(f"{name} two, adap-off-quin / plain loop", setting, seconds=two, figure=two / one,
-            unit="{:.2f} x its round one", ratio=two / ours),
+            unit="{:.2f} x its round one", ratio=two / ours, **goal(">= 4x", two / ours >= 4)),
     ]  # fmt: skip
 
 
 _SMALL = "vsrn(dimension=128)"
 _ROUNDS = {"VSRN with captioner": "vsrn(captioner=true)", "VSRN": "vsrn"}
-_MORE = (
-    "two and three times the images and captions are encoded. Launched one by one, that fits into "
-    "the time in which a GPU waits for launches (with captioner: rows beside); captured steps take "
-    "less time and leave no such gaps, so that the ratio is nearer to that of the arithmetic"
-)
 
 
 def _round(spec: str, objective: str, split: Split, device: str, *, graphs: bool = True) -> Ours:
