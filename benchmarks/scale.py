@@ -6,7 +6,8 @@
     python benchmarks/scale.py --costs 262144 0.57   # docs/scale.md's table, of a measured step
 
 Forward and backward, in bfloat16 on a GPU, in float32 on a CPU. All go on to the next size until
-memory ends, or until a step would take too long. The floor is three bare matrix products.
+memory ends, or until a step would take too long. The floor is three bare matrix products. At 65,536
+pairs every declared objective is measured.
 """
 
 import sys
@@ -18,14 +19,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 from common import MIB, Row, best_time, command, cuda_peak_above, goal, installed, row, timed
-from objectives_gpu import NAMES, embeddings, floor_of
+from objectives_gpu import embeddings, floor_of
 
 from objectives import measure, step
+from simgrad.objectives import objectives
 
 WIDTH = 512
 SIZES = (8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 LONGEST = 15.0  # seconds of a step, beyond which a larger batch is not tried
 OURS = ("nt-xent", "triplet-sh")
+EVERY = tuple(entry.name for entry in objectives)
 # Those that compute what nt-xent does, and their packages.
 PEERS = {
     "plain nt-xent": "torch",
@@ -64,7 +67,7 @@ def run_cuda(quick: bool = False) -> list[Row]:
     there = [name for name, package in PEERS.items() if installed(package, name)]
     for name in (*OURS, *there):
         rows += _up_to_the_end(name, sizes, floors, ours)
-    for name in () if quick else NAMES:
+    for name in () if quick else EVERY:
         if name not in OURS:
             rows += _up_to_the_end(name, (_MANY,), floors, ours)
     return rows
@@ -81,11 +84,11 @@ def _up_to_the_end(
         except Exception as error:  # others' code, and memory that ends in many ways
             what = str(error).strip().splitlines()[0][:120] if str(error).strip() else ""
             print(f"{name} ends at B={batch}: {type(error).__name__} {what}", file=sys.stderr)
-            if name in NAMES:
+            if name in EVERY:
                 rows.append(row(name, _setting(batch), **goal("runs", False, type(error).__name__)))
             break
         told: dict[str, Any] = {"seconds": seconds, "peak_mib": peak}
-        if name in NAMES:
+        if name in EVERY:
             ours[name, batch] = seconds
             told |= {"floor": floors[batch], "ratio": floors[batch] / seconds}
             if batch == _MANY:
@@ -191,7 +194,7 @@ def _lines(machine: Any) -> dict[str, dict[int, Any]]:
 
     found: dict[str, dict[int, Any]] = {}
     for told in results.rows_of(machine):
-        if told["benchmark"] == "scale" and told["name"] not in set(NAMES) - set(OURS):
+        if told["benchmark"] == "scale" and told["name"] not in set(EVERY) - set(OURS):
             batch = int(told["setting"].split()[0].removeprefix("B="))
             found.setdefault(told["name"].removeprefix(f"{OURS[0]} / "), {})[batch] = told
     return found
