@@ -21,7 +21,7 @@ PYTEST := $(BYTECODE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --
 test: .venv/ready-all
 	$(PYTEST) -m "not slow and not long"
 
-# Kills, several processes, exports: nearly half of the processor time of all, in 190 tests.
+# Kills, several processes, exports: nearly half of the processor time of all, in few tests.
 test-long: .venv/ready-all
 	$(PYTEST) -m "long and not slow"
 

@@ -66,7 +66,9 @@ class Ours:
         self.step = Step(model, recipe, self.device)
         self.source = Source(split, vocabulary, device=self.device, resident=True)
         self.draw = draw_of(recipe, split, _candidates(split)) if recipe.candidates else None
-        self.captures = Captures(model, self.step.update, recipe, self.device)
+        self.captures = Captures(
+            model, self.step.update, recipe, self.device, self.step.objectives.values()
+        )
 
     def steps(self, count: int) -> Iterator[Tensor]:
         """The losses of an epoch's first steps."""

@@ -5,6 +5,7 @@ import torch
 
 import simgrad
 from simgrad.analysis import check, compare
+from simgrad.core.errors import InputError
 from simgrad.objectives import Offline, objectives
 
 torch.manual_seed(0)
@@ -46,7 +47,8 @@ def failed(found):
 def test_a_wrong_derivative_is_found():
     def half(similarities, positives, batch):
         sign = 1.0 - 2.0 * positives.to(similarities.dtype)
-        return (sign * similarities.square()).sum(1), sign * similarities  # the factor 2 is lost
+        s = similarities.masked_fill(similarities == -torch.inf, 0)
+        return (sign * s.square()).sum(1), sign * s  # the factor 2 is lost
 
     found = wrong("lost-factor", half)
     assert failed(found) == {"value"}
@@ -54,6 +56,30 @@ def test_a_wrong_derivative_is_found():
     assert "NOT the derivative" in str(found)
     assert "right" not in str(found).splitlines()[0].split(".")[0]
     assert found.to_dict()["is_loss"] is False
+
+
+def test_a_rule_that_cannot_ignore_is_found_and_refused_where_it_must():
+    def times_nothing(similarities, positives, batch):
+        own = (similarities * positives).sum(1)  # -inf times 0
+        return 1 - own, -1.0 * positives
+
+    found = wrong("times-nothing", times_nothing)
+    assert failed(found) == {"form"}
+    objective = simgrad.objective("times-nothing")
+    objective(X, Y, OWNER)
+    with pytest.raises(InputError, match=r"times-nothing: its rule cannot ignore a pair.*-inf"):
+        objective(X, Y, OWNER, ignore=torch.tensor([[0, len(Y) - 1]]))
+    with pytest.raises(InputError, match="cannot ignore"):
+        objective.weigh(X @ Y.T, OWNER, ignore=torch.tensor([[0, len(Y) - 1]]))
+
+
+def test_a_rule_that_needs_many_candidates_is_left_alone():
+    def five(similarities, positives, batch):
+        hard = similarities.masked_fill(positives, -torch.inf).topk(5, 1)
+        weights = torch.zeros_like(similarities).scatter_(1, hard.indices, 1.0)
+        return hard.values.sum(1), weights
+
+    assert not failed(wrong("five-hardest", five)) - {"form"}
 
 
 def test_dependence_on_the_order_is_found():

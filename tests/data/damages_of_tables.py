@@ -178,7 +178,9 @@ def candidates_point_outside(folder: Path) -> object:
     i2t[1, 2] = 20
     np.save(folder / "i2t_coco.npy", i2t)
     np.save(folder / "t2i_coco.npy", np.zeros((20, 3), np.int32))
-    return read_candidates(folder, "coco", split)
+    found = read_candidates(folder, "coco")
+    found.check(split)
+    return found
 
 
 @damage("ExpertAnnotations.txt", "line 2")

@@ -14,7 +14,6 @@ from simgrad.data.candidates import (
     Candidates,
     open_candidates,
     read_candidates,
-    tag_of,
     write_candidates,
 )
 from simgrad.runs.mining import mine_run
@@ -117,16 +116,17 @@ def test_aoq_s_layout(tmp_path: Path) -> None:
     train_split = open_dataset(write.precomp(tmp_path / "coco_precomp")).split("train")
     i2t = np.array([[5, 6, 19], [0, 1, 2], [0, 3, 4], [1, 2, 3]], np.int32)
     t2i = np.array([[(i // 5 + 1 + k) % 4 for k in range(2)] for i in range(20)], np.int32)
-    tag, folder = tag_of("coco_precomp"), tmp_path / "offlinecandidates"
+    tag, folder = "coco", tmp_path / "offlinecandidates"
     write_candidates(folder, tag, Candidates(i2t, t2i, {}), train_split.image_of_caption)
     assert sorted(file.name for file in folder.iterdir()) == ["i2t_coco.npy", "t2i_coco.npy"]
     assert np.load(folder / "i2t_coco.npy").dtype == np.int32
-    found = read_candidates(folder, tag, train_split)
+    found = read_candidates(folder, tag)
+    found.check(train_split)
     np.testing.assert_array_equal(found.i2t, i2t)
     np.testing.assert_array_equal(found.t2i, t2i)
     assert isinstance(found.i2t, np.memmap)
     with pytest.raises(InputError, match=r"i2t_coco\.npy: lists for 4 images"):
-        read_candidates(folder, "coco", split())
+        read_candidates(folder, "coco").check(split())
     with pytest.raises(InputError, match="no such file"):
         read_candidates(folder, "f30k")
 
@@ -139,7 +139,8 @@ def test_what_filters_left_of_a_list_is_repeated_for_aoq(tmp_path: Path) -> None
     made.t2i[7, 1:] = -1
     made.t2i[8] = -1
     write_candidates(tmp_path, "own", made, of.image_of_caption)
-    found = read_candidates(tmp_path, "own", of)
+    found = read_candidates(tmp_path, "own")
+    found.check(of)
     assert found.i2t.min() >= 0
     assert found.t2i.min() >= 0
     assert found.i2t[0].tolist() == [5, 6, 5, 6]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simgrad.runs.recipe import read_recipe
-from simgrad.studies.papers import published_for
+from simgrad.studies.papers import beside
 from simgrad.studies.plan import read_plan
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
@@ -27,12 +27,12 @@ def test_study_files(name: str, tmp_path: Path) -> None:
     if name == "rows":
         assert names[:2] == ["as-it-is", "warmed"]
     if name == "datasets":
-        assert published_for(plan.published, plan.rows[1])
+        assert beside(plan.published, plan.rows[1]).cells
         assert plan.recipe(plan.rows[0], 0).decay_every == 10
         assert read_plan(tmp_path / "s.yaml", "coco").recipe(plan.rows[1], 0).protocol == "coco-1k"
     assert (plan.tune is not None) == (name == "tuned")
     if name == "published":
-        assert all(published_for(plan.published, row) for row in plan.rows)
+        assert all(beside(plan.published, row).cells for row in plan.rows)
 
 
 def test_recipes(tmp_path: Path) -> None:

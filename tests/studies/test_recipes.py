@@ -14,7 +14,7 @@ from simgrad.models import models
 from simgrad.objectives import objective, objectives
 from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.papers import published_for
+from simgrad.studies.papers import beside
 from simgrad.studies.plan import read_plan
 from simgrad.studies.study_file import Row
 from simgrad.training.schedule import moment, total_epochs
@@ -55,7 +55,7 @@ def test_published_rows_are_found(path: Path) -> None:
     plan = read_plan(path)
     for row in plan.rows:
         if row.published:
-            assert published_for(plan.published, row), row.label
+            assert beside(plan.published, row).cells, row.label
     for group in {row.group for row in plan.rows}:
         assert sum(row.baseline for row in plan.rows if row.group == group) == 1, group
 
@@ -137,4 +137,4 @@ def test_the_published_sum_is_the_papers_own() -> None:
     """Its rounded recalls add up to 353.7."""
     plan = read_plan(next(p for p in RECIPES if p.stem == "bleeker-table1"), "f30k")
     row = next(row for row in plan.rows if row.label == "VSE++ triplet-sh")
-    assert published_for(plan.published, row)["rsum"] == (353.8, 1.6)
+    assert beside(plan.published, row).cells["rsum"] == (353.8, 1.6)

@@ -84,10 +84,12 @@ def test_what_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither batches that are worked in blocks, nor those that several processes share."""
     resident = SimpleNamespace(resident=True)
 
-    def possible(norms: bool = False, **settings: Any) -> bool:
+    def possible(norms: bool = False, copes: bool = True, **settings: Any) -> bool:
         model: Any = SimpleNamespace(has_batch_norms=lambda: norms, can_capture=lambda: True)
         source: Any = resident
-        return Captured.possible(model, source, Recipe(**settings), torch.device("cuda"))
+        rule: Any = SimpleNamespace(copes_with_gaps=lambda: copes)
+        recipe, device = Recipe(**settings), torch.device("cuda")
+        return Captured.possible(model, source, recipe, device, [rule])
 
     assert possible()
     assert not possible(batch=5000)
@@ -96,6 +98,8 @@ def test_what_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert possible(norms=True, positives="pairs")
     assert possible(norms=True, positives="images", sampler="images")
     assert not possible(norms=True, positives="images")  # these would count the padding
+    assert not possible(copes=False, positives="images")
+    assert possible(copes=False, positives="pairs")
     monkeypatch.setattr("simgrad.training.distributed.size", lambda: 2)
     assert not possible()
 

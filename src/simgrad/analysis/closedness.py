@@ -32,6 +32,7 @@ CURL_TOLERANCE = 1e-3
 LOOP_TOLERANCE = 2e-3
 BATCH_TOLERANCE = 1e-3
 _STEP = 1e-5
+_STEPS = 1024  # along an edge of a loop
 # A field this flat is constant: its derivatives are rounding.
 _FLAT = 1e-6
 
@@ -170,7 +171,7 @@ def _loops(
     ]
     worst, centre = 0.0, (0.0, 0.0)
     for corners, positives in shapes:
-        gain = circulation(rule, corners, positives)
+        gain = _circulation(rule, corners, positives)
         index = int(gain.argmax())
         if float(gain[index]) > worst:
             worst = float(gain[index])
@@ -178,7 +179,7 @@ def _loops(
     return worst, centre
 
 
-def circulation(rule: Objective, corners: Tensor, positives: int = 1, steps: int = 1024) -> Tensor:
+def _circulation(rule: Objective, corners: Tensor, positives: int) -> Tensor:
     """|integral of W dS| round closed polygons, relative to (largest weight x perimeter).
 
     `corners`: (loops, corners, candidates). The midpoint rule errs by at most the jump times half
@@ -186,10 +187,10 @@ def circulation(rule: Objective, corners: Tensor, positives: int = 1, steps: int
     """
     loops, count, candidates = corners.shape
     edge = corners.roll(-1, 1) - corners
-    t = (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
+    t = (torch.arange(_STEPS, dtype=torch.float64) + 0.5) / _STEPS
     points = corners[:, :, None] + t[None, None, :, None] * edge[:, :, None]
     W = _weights(rule, points.reshape(-1, candidates), positives)
-    W = W.view(loops, count, steps, candidates)
+    W = W.view(loops, count, _STEPS, candidates)
     gain = (W.mean(2) * edge).sum((1, 2)).abs()
     perimeter = edge.norm(dim=2).sum(1)
     largest = W.norm(dim=3).amax((1, 2))
@@ -198,12 +199,12 @@ def circulation(rule: Objective, corners: Tensor, positives: int = 1, steps: int
 
 
 def _batches(
-    rule: Objective, low: float, high: float, random: torch.Generator, batches: int = 2
+    rule: Objective, low: float, high: float, random: torch.Generator
 ) -> tuple[float, float]:
     """Asymmetry of d W / d S, and how far W is from the derivative of the value, both relative."""
     asymmetry = value = 0.0
     several = torch.tensor([0, 0, 1, 2])  # image 0 has two captions
-    for image_of_caption in (None, several) * batches:
+    for image_of_caption in (None, several) * 2:
         images = 4 if image_of_caption is None else 3
         S = _uniform((images, 4), max(low, -0.3), high, random)
         offline = None

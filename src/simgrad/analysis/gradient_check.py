@@ -8,7 +8,7 @@ For somebody who writes an objective. Each check compares two computations that 
     upstream     what comes from above (loss scaling) multiplies the gradient
     order        permuting the batch permutes the weights
     directions   swapping images and captions swaps the two directions
-    form         what is no negative (a family's s = -inf) adds nothing and gets no weight
+    form         what is no negative or is ignored (s = -inf) adds nothing and gets no weight
     extremes     weights stay finite with ties, duplicates and the ends of what a cosine can be
 
 An objective may write weights down that are the gradient of nothing (most cells of GOAL): then
@@ -236,6 +236,9 @@ def _form(rule: Objective) -> Finding:
         rule.check_form()
     except InputError as error:
         return Finding("form", float("inf"), 0.0, str(error))
+    if not rule.copes_with_gaps():
+        where = "similarity -inf, an ignored pair, is not as if it were not there"
+        return Finding("form", float("inf"), 0.0, where)
     return Finding("form", 0.0, 0.0)
 
 

@@ -15,7 +15,7 @@ from simgrad.evaluation.evaluator import evaluate_scores
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.evaluation.rerank import evaluate_reranked
-from simgrad.evaluation.scores import Average, Scores
+from simgrad.evaluation.scores import Average
 from simgrad.runs.judging import evaluate_judgments, evaluate_truth
 from simgrad.runs.systems import System, model_system, open_pair, open_system
 from simgrad.runs.trained import open_pretrained
@@ -168,21 +168,13 @@ def _letter(i: int) -> str:
 
 
 def _average(systems: Sequence[System]) -> System:
-    members = [_scores(system) for system in systems]
+    members = [system.similarities for system in systems]
     first = systems[0]
     if any(s.image_ids != first.image_ids or s.caption_ids != first.caption_ids for s in systems):
         raise InputError("an ensemble needs systems on the same images and captions.")
     return System(
         "ensemble", Average(members), first.pairing, first.image_ids, first.caption_ids, first.split
     )
-
-
-def _scores(system: System) -> Scores:
-    if system.scores is None:
-        raise InputError(
-            f"{system.name}: a file of ranks has no similarities; give the run or its embeddings."
-        )
-    return system.scores
 
 
 def _measure(
@@ -193,7 +185,7 @@ def _measure(
             raise InputError(f"{system.name}: stored ranks cannot be ranked again by a protocol.")
         number = f"{len(system.ranks.i2t):,} images, {len(system.ranks.t2i):,} captions"
         return metrics_of(system.ranks, recalls, f"ranks kept by the run: {number}.")
-    scores = _scores(system)
+    scores = system.similarities
     if rerank is not None:
         if system.reranking is None:
             raise InputError(f"{system.name}: this model has no second scorer to re-rank with.")
@@ -229,19 +221,19 @@ def _graded(
     if judgments is not None:
         if system.split is None:
             raise InputError("--judgments needs a run: its data names images and captions.")
-        values |= evaluate_judgments(_scores(system), system.split, judgments, recalls=recalls)
+        values |= evaluate_judgments(system.similarities, system.split, judgments, recalls=recalls)
     if truth:
         if system.split is None:
             raise InputError("--truth needs a run: its data knows what is true.")
         found = None
         if isinstance(truth, str):
             found = rows_of(read_found(truth), system.split, sure, place=truth)
-        values |= evaluate_truth(_scores(system), system.split, recalls=recalls, found=found)
+        values |= evaluate_truth(system.similarities, system.split, recalls=recalls, found=found)
     if coco:
         if system.image_ids is None or system.caption_ids is None:
             raise InputError("--coco needs COCO's image and caption ids beside the embeddings.")
         values |= evaluate_coco(
-            _scores(system),
+            system.similarities,
             [_number(i) for i in system.image_ids],
             [_number(i) for i in system.caption_ids],
             recalls=recalls,

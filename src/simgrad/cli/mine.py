@@ -20,7 +20,6 @@ from simgrad.runs.mining import (
     mine_systems,
     mine_trained,
     pairing_of,
-    similarities,
     without_found,
 )
 from simgrad.runs.systems import System, model_system, open_pair, open_system
@@ -211,7 +210,7 @@ def _names(split: Split) -> tuple[list[str], list[str]]:
 
 def _ids(asked: System) -> tuple[list[str], list[str]]:
     """Ids beside the embeddings, or the numbers of their rows."""
-    scores = similarities(asked)
+    scores = asked.similarities
     images = asked.image_ids or map(str, range(scores.num_images))
     return list(images), list(asked.caption_ids or map(str, range(scores.num_captions)))
 

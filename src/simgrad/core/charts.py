@@ -14,6 +14,7 @@ Points = Sequence[tuple[float, float]]
 Place = Callable[[float, float], tuple[float, float]]
 Scale = Callable[[float], float]
 WIDTH = 340.0
+_HEIGHT = 214.0  # of lines
 LETTER = 6.8  # pixels of an average letter
 _BOLD = 8.2  # of a bold one, in the widest of the fonts that readers have
 _MOST_LETTERS = 17  # of a label at the end of a line
@@ -102,8 +103,6 @@ def line_chart(
     title: str,
     x_label: str = "epoch",
     *,
-    width: float = WIDTH,
-    height: float = 214,
     values: bool = False,
     from_zero: bool = True,
 ) -> str:
@@ -121,7 +120,7 @@ def line_chart(
     y_low -= 0.0 if from_zero else 0.1 * (y_high - y_low)
     y_high += 0.04 * (y_high - y_low) or 1.0
     x_high = max((x for x, _ in points), default=1.0) or 1.0
-    box = _Box(40, width - 10 - _BOLD * letters, 26, height - 34, x_high, y_low, y_high)
+    box = _Box(40, WIDTH - 10 - _BOLD * letters, 26, _HEIGHT - 34, x_high, y_low, y_high)
     parts = [_frame(title, x_label, box)]
     for curve in sorted(curves, key=lambda c: c.colour is not None):  # the rest lies underneath
         kind = f"s{colour_class(curve.colour)}"
@@ -137,9 +136,9 @@ def line_chart(
         parts.append(element("circle", cx=x, cy=y, r=2.6, class_=kind))
         parts.append(element("text", text, x=box.right + 8, y=label_y + 4, class_=kind))
     if not values:
-        return drawing(width, height, parts)
+        return drawing(WIDTH, _HEIGHT, parts)
     lines = _values(curves, box.place)
-    return drawing(width, height, parts, data_x=x_label, data_lines=lines)
+    return drawing(WIDTH, _HEIGHT, parts, data_x=x_label, data_lines=lines)
 
 
 def _values(curves: Sequence[Curve], place: Place) -> str:

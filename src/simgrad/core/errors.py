@@ -1,4 +1,4 @@
-"""What a user can mend, as exceptions: one for all, and kinds of it for who wants to know which."""
+"""Errors that a user can mend: `InputError`, and its kinds for callers that tell them apart."""
 
 
 class InputError(ValueError):

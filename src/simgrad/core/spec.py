@@ -227,13 +227,16 @@ def print_spec(thing: Any) -> str:
     return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
 
 
-def check_limits(thing: Any) -> None:
-    """Refuse a dataclass with a number that its declaration does not allow."""
+def check_settings(thing: Any) -> None:
+    """Refuse a dataclass with a value that its declaration does not allow; functions may pass."""
     for field in dataclasses.fields(thing):
         limits, value = field.metadata.get("limits", Limits()), getattr(thing, field.name)
+        choices = field.metadata.get("choices")
+        where = f"{thing.name or type(thing).__name__}: {field.name.rstrip('_')}"
         if not limits.hold(value):
-            where = f"{thing.name or type(thing).__name__}: {field.name.rstrip('_')}"
             raise InputError(f"{where} must be {limits}, not {print_value(value)}.")
+        if choices and value not in choices and not callable(value):
+            raise InputError(f"{where} is one of {', '.join(choices)}, not {value!r:.80}.")
 
 
 def refuse_given(thing: Any, names: tuple[str, ...], of: str) -> None:

@@ -136,11 +136,6 @@ def write_lists(path: Path, table: Lists | Similarities) -> str:
     return sha256(path)
 
 
-def tag_of(name: str) -> str:
-    """The tag of a data set: its name before the first underscore (coco_precomp -> coco)."""
-    return name.split("_")[0]
-
-
 def open_candidates(place: str | Path) -> Candidates:
     """Lists that `simgrad mine` wrote, or AOQ's: a folder, or one of its files i2t_TAG.npy."""
     path = Path(place).expanduser()
@@ -155,14 +150,12 @@ def open_candidates(place: str | Path) -> Candidates:
     return read_candidates(path, tags[0])
 
 
-def read_candidates(folder: str | Path, tag: str, split: Split | None = None) -> Candidates:
-    """Candidate lists as AOQ's code writes them, memory-mapped; with a split, checked."""
+def read_candidates(folder: str | Path, tag: str) -> Candidates:
+    """Candidate lists as AOQ's code writes them, memory-mapped."""
     folder = Path(folder)
     i2t, t2i = (open_array(folder / f"{way}_{tag}.npy") for way in ("i2t", "t2i"))
     found = Candidates(i2t, t2i, {"layout": "aoq", "tag": tag}, str(folder / f"i2t_{tag}.npy"))
     found.require_tables()
-    if split is not None:
-        found.check(split)
     return found
 
 

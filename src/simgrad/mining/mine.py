@@ -92,7 +92,7 @@ def mine_scores(
     Vectors are normalised, as in `mine`.
 
     `rescore`: other similarities, e.g. the mean of several models. The first `range_max` candidates
-    (by default twice the depth) are found by `scores`; these say which of them are kept.
+    (by default `range_min` plus twice the depth) are found by `scores`; these say which are kept.
     """
     filters = filters or Filters()
     scores, rescore = _cosine(scores), None if rescore is None else _cosine(rescore)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Registry, print_spec
+from simgrad.core.spec import Registry, check_settings, print_spec
 from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.encoded import Encoded, tokens_of, vectors_of
 from simgrad.models.inputs import ImageKind, Inputs, Scale, TokenizerNeeds
@@ -78,6 +78,10 @@ class ModelConfig:
     name: ClassVar[str]
     # Settings of a version that a laptop can train, where the model has them.
     small: ClassVar[dict[str, Any]] = {"dimension": 128, "word_dimension": 64}
+
+    def __post_init__(self) -> None:
+        """Every value is one that its declaration allows."""
+        check_settings(self)
 
     def __str__(self) -> str:
         return print_spec(self)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Range, Registry, check_limits, print_spec, searched
+from simgrad.core.spec import Range, Registry, check_settings, print_spec, searched
 from simgrad.objectives.engine.compiled import name_of
 from simgrad.objectives.engine.embeddings import weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
@@ -80,6 +80,7 @@ class Objective(nn.Module):
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
     sparse: ClassVar[bool] = False  # weighs positives and one negative of each query, no others
     handle: str  # what a compiled program calls it
+    _copes: bool | None = None  # with gaps; None: not tried yet
     replays = True  # small batches on a GPU are recorded and replayed (`engine/recorded.py`)
 
     def __new__(cls, *arguments: object, **named: object) -> "Objective":
@@ -90,9 +91,9 @@ class Objective(nn.Module):
         return self
 
     def __post_init__(self) -> None:
-        """Every declared number is within its limits. Who adds to this calls it first."""
+        """Every value is one that its declaration allows. Who adds to this calls it first."""
         if dataclasses.is_dataclass(self):
-            check_limits(self)
+            check_settings(self)
 
     @classmethod
     def known_cases(cls) -> dict[str, str]:
@@ -149,6 +150,32 @@ class Objective(nn.Module):
         `relative`: how the triplet stands among the batch's others; None: as if it were alone.
         """
         return None
+
+    def copes_with_gaps(self) -> bool:
+        """Whether a candidate with the similarity -inf is to it as if it were not there.
+
+        So are pairs that are ignored, and places that a batch leaves empty. A rule is tried once.
+        """
+        if self._copes is None:
+            self._copes = self._tried_with_a_gap()
+        return self._copes
+
+    @torch.no_grad()
+    def _tried_with_a_gap(self) -> bool:
+        device = next((parameter.device for parameter in self.parameters()), None)
+        S = 0.5 + 0.2 * torch.arange(20, device=device).cos().view(4, 5)
+        each, there = torch.arange(4, device=device), torch.eye(4, 5, device=device).bool()
+        own = S[each, each]
+        outside = S.new_zeros(4, 2) if self.needs_offline else None
+        pairs = Pairs(each, each, own, 4, True, own, outside)
+        gap = S.index_fill(1, torch.tensor([4], device=device), -torch.inf)
+        try:
+            values, weights = self.rule(S[:, :4].clone(), there[:, :4], pairs)[:2]
+            others, with_gap = self.rule(gap, there, pairs)[:2]
+        except (RuntimeError, IndexError, ValueError):  # it may want more than four candidates
+            return False
+        same = torch.allclose(others, values) and torch.allclose(with_gap[:, :4], weights)
+        return same and not bool(with_gap[:, 4].any())
 
     def check_form(self) -> None:
         """Refuse what is written in a way that the frame cannot work with; asked when its name is

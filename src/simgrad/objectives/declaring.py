@@ -3,12 +3,15 @@
 It returns its values and their weights: `declare` has an example, README.md another.
 
 Rows are queries, one direction at a time. `positives` is the mask of positive pairs; `pairs` lists
-them with their similarities (`query`, `candidate`, `similarity`). `values` (queries,) are summed
-over queries and both directions, or, declared with `mean=True`, half the sum of the two directions'
-means. `weights` (queries, candidates) are their derivative. A rule may return its values alone:
-then the weights come from autograd, which takes longer. Further parameters with defaults become
-parameters of the spec: `mine(power=3)`. The objective is then trained, counted, drawn, blocked and
-tested like any other.
+them with their similarities (`query`, `candidate`, `similarity`). Where `similarities` is -inf,
+there is nothing: an ignored pair, or a place of a batch that is not filled. A rule gives it no
+weight and no share in its values; -inf times 0 is NaN, so sum positives with `pairs.per_query`.
+
+`values` (queries,) are summed over queries and both directions, or, declared with `mean=True`, half
+the sum of the two directions' means. `weights` (queries, candidates) are their derivative. A rule
+may return its values alone: then the weights come from autograd, which takes longer. Further
+parameters with defaults become parameters of the spec: `mine(power=3)`. The objective is then
+trained, counted, drawn, blocked and tested like any other.
 """
 
 import dataclasses
@@ -44,11 +47,11 @@ def declare(
     Examples:
         >>> @simgrad.objectives.declare("example-hinge", description="a margin for every negative")
         ... def hinge(similarities, positives, pairs, margin: float = 0.2):
-        ...     count = positives.sum(1, keepdim=True)
-        ...     own = (similarities * positives).sum(1, keepdim=True) / count
-        ...     cost = (margin + similarities - own).clamp(min=0).masked_fill(positives, 0)
+        ...     count = positives.sum(1)
+        ...     own = pairs.per_query(pairs.similarity) / count
+        ...     cost = (margin + similarities - own[:, None]).clamp(min=0).masked_fill(positives, 0)
         ...     push = (cost > 0).to(cost)
-        ...     return cost.sum(1), push - push.sum(1, keepdim=True) / count * positives
+        ...     return cost.sum(1), push - (push.sum(1) / count)[:, None] * positives
         ...
         >>> S = torch.tensor([[0.9, 0.8], [0.1, 0.7]])
         >>> simgrad.objective("example-hinge").weigh(S).i2t.tolist()

@@ -29,7 +29,7 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.objectives.base import Objective
 from simgrad.objectives.engine.forms import KINDS, RuleResult, Vectors, Verdict
-from simgrad.objectives.engine.totals import beside, reduce, reduce_terms
+from simgrad.objectives.engine.totals import NEUTRAL, beside, reduce, reduce_terms
 from simgrad.objectives.pairs import Pairs
 
 __all__ = ["Family", "Vectors", "Verdict"]
@@ -45,14 +45,13 @@ class Family(Objective):
         ... class Soft(simgrad.objectives.Family):
         ...     totals = ("sum", "sum")  # over a query's negatives: the cost, and the weight
         ...     per_pair = immediate = True
+        ...     pushing = 1  # the second of its terms is the weight on a negative
         ...     def known(self, pairs):
         ...         return (pairs.similarity,)
         ...     def terms(self, s, own):
-        ...         return torch.nn.functional.softplus(s - own), self.push(s, own)
+        ...         return torch.nn.functional.softplus(s - own), (s - own).sigmoid()
         ...     def judge(self, totals, pairs):
         ...         return simgrad.objectives.Verdict(pairs.per_query(totals[0]), -totals[1])
-        ...     def push(self, s, own):
-        ...         return (s - own).sigmoid()
         ...
         >>> simgrad.objective("soft").weigh(torch.tensor([[0.5, 0.5], [0.1, 0.9]])).i2t[0]
         tensor([-0.5000,  0.5000])
@@ -70,7 +69,7 @@ class Family(Objective):
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         if "push" in vars(cls) and "pushing" not in vars(cls):
-            cls.pushing = None  # it says something else than the class it is made from
+            cls.pushing = None  # its own `push` replaces the parent's term
         # Where they depend on parameters, they are a property.
         unknown = set(cls.totals) - set(KINDS) if isinstance(cls.totals, tuple) else set()
         if unknown:
@@ -128,6 +127,10 @@ class Family(Objective):
         return verdict.values, weights, verdict.outside
 
     @torch.no_grad()
+    def copes_with_gaps(self) -> bool:
+        """`check_form` has looked at its pieces; a rule for whole rows is tried."""
+        return self.elementwise() is not None or super().copes_with_gaps()
+
     def check_form(self) -> None:
         """Refuse a family that gives weight to what is not there."""
         if self.elementwise() is None:
@@ -137,9 +140,8 @@ class Family(Objective):
         pairs = Pairs(first, first, own, 1, True, own, outside)
         known, nothing = self.known(pairs), torch.tensor([[-torch.inf]])
         totals, _ = reduce_terms(self, nothing, known, 1)
-        neutral = {"sum": 0.0, "count": 0.0, "logsumexp": -torch.inf, "max": -torch.inf}
         for kind, total in zip(self.totals, totals, strict=True):
-            if float(total) != neutral[kind]:
+            if float(total) != NEUTRAL[kind]:
                 raise InputError(
                     f"{self}: at s = -inf, which stands for what is no negative, a term adds "
                     f"{float(total)} to its {kind}; it must add nothing."

@@ -38,7 +38,6 @@ from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from simgrad.core.devices import widened
-from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import Factors, objectives
 from simgrad.objectives.family import Family, Vectors, Verdict
@@ -136,17 +135,6 @@ class Goal(Family):
             for p in PAIR_WEIGHTS
             for t in TRIPLET_WEIGHTS
         }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for kind, value, known in (
-            ("triplet", self.triplet, TRIPLET_WEIGHTS),
-            ("pair", self.pair, PAIR_WEIGHTS),
-        ):
-            if not callable(value) and value not in known:
-                raise InputError(
-                    f"goal: {kind} is one of {', '.join(known)}, or a function; not {value!r:.80}."
-                )
 
     def searched(self) -> dict[str, Range]:
         """Those that its cell reads."""

@@ -57,13 +57,12 @@ def split_offline(
         for field, similarities in offline._asdict().items():
             check_finite(similarities.detach()[None], f"offline.{field}", True)
     i2t, t2i = values[:, ::2], values[:, 1::2]
-    return (i2t if pairs.order is None else i2t[pairs.order]), t2i
+    return pairs.by_image(i2t), t2i
 
 
 def join_offline(i2t: Tensor | None, t2i: Tensor | None, pairs: Positives) -> Offline | None:
     """The inverse of `split_offline`, for the weights."""
     if i2t is None or t2i is None:
         return None
-    if pairs.order is not None:
-        i2t = torch.empty_like(i2t).index_copy_(0, pairs.order, i2t)
+    i2t = pairs.by_caption(i2t)
     return Offline(i2t[:, 0], t2i[:, 0], i2t[:, 1], t2i[:, 1])

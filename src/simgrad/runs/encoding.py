@@ -39,8 +39,10 @@ def evaluate_model(
     images, captions = encode_split(
         model, split, tokenizer, batch=batch, device=device, transform=transform, workers=workers
     )
-    return evaluate_scores(
-        model_scores(model, images, captions),
+    return evaluate_encoded(
+        model,
+        images,
+        captions,
         split.image_of_caption,
         protocol=protocol,
         recalls=recalls,

@@ -12,7 +12,7 @@ from simgrad.data.base import Rows, Split
 from simgrad.data.found import FOUND, INFO, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.mining.evidence import DEPTH, NAMES, Floats, View, candidates, evidence
 from simgrad.mining.probable import Probable, shipped
-from simgrad.runs.mining import pairing_of, similarities
+from simgrad.runs.mining import pairing_of
 from simgrad.runs.systems import System
 
 
@@ -82,7 +82,7 @@ def views_of(systems: Sequence[System], split: Split, depth: int = DEPTH) -> lis
                 f"{system.name}: its captions do not belong to images as in the {split.name} split "
                 f"of {split.dataset}."
             )
-    return [View.of(similarities(system), split.image_of_caption, depth) for system in systems]
+    return [View.of(system.similarities, split.image_of_caption, depth) for system in systems]
 
 
 def _learned(views: Sequence[View], split: Split, place: str | Path) -> Probable:

@@ -11,7 +11,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sweep
 from simgrad.data.base import Dataset, Rows, Split
 from simgrad.data.candidates import Candidates
-from simgrad.evaluation.scores import Average, Scores
+from simgrad.evaluation.scores import Average
 from simgrad.mining.filters import Filters
 from simgrad.mining.mine import mine_scores, which_are_true, without
 from simgrad.models.base import Encoded, RetrievalModel
@@ -106,9 +106,9 @@ def mine_systems(
     split = split or system.split
     _require_truth(split, use_truth)
     pairing = pairing_of(system)
-    others = [similarities(other) for other in rescore]
+    others = [other.similarities for other in rescore]
     again = None if not others else others[0] if len(others) == 1 else Average(others)
-    found = mine_scores(similarities(system), pairing, depth, filters, rescore=again)
+    found = mine_scores(system.similarities, pairing, depth, filters, rescore=again)
     return found if split is None else _told_of_truth(found, split, use_truth)
 
 
@@ -120,15 +120,6 @@ def without_found(found: Candidates, leave_out: FoundPairs) -> Candidates:
         for way in ("i2t", "t2i")
     }
     return dataclasses.replace(kept, info={**kept.info, "left_out": gone})
-
-
-def similarities(system: System) -> Scores:
-    """The similarities of a system."""
-    if system.scores is None:
-        raise InputError(
-            f"{system.name}: a file of ranks has no similarities; give the run or its embeddings."
-        )
-    return system.scores
 
 
 def pairing_of(system: System) -> Rows:

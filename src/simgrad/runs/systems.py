@@ -56,6 +56,15 @@ class System:
     reranking: Reranking | None = None
     ranks: Ranks | None = None
 
+    @property
+    def similarities(self) -> Scores:
+        """Refused where only ranks were kept."""
+        if self.scores is None:
+            raise InputError(
+                f"{self.name}: a file of ranks has no similarities; give the run or its embeddings."
+            )
+        return self.scores
+
 
 def open_system(
     target: str | Path,

@@ -57,14 +57,14 @@ def decode(data: bytes, settings: dict[str, Any]) -> tuple[dict[str, Any], bytes
 
 
 def _upright(picture: Any) -> Any:
-    """RGB, turned the way the camera was held, on white; as `simgrad.data.transforms` does, but
-    without torch, which would not fit into this process."""
+    """RGB, turned the way the camera was held, on white; as `simgrad.data.pictures` does, but
+    without numpy: this process may open no file, so it could not be imported here."""
     from PIL import Image, ImageOps
 
     picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith("I"):  # 16-bit greyscale: convert() would clip, not scale
+    if picture.mode.startswith(("I", "F")):  # 16-bit greyscale: convert() would clip, not scale
         high = 65535 if picture.getextrema()[1] > 255 else 255
-        picture = picture.convert("I").point(lambda value: value * (255 / high)).convert("L")
+        picture = picture.convert("F").point(lambda value: value * (255 / high)).convert("L")
     if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
         layer = picture.convert("RGBA")
         picture = Image.new("RGBA", layer.size, "white")

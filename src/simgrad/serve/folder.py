@@ -26,6 +26,7 @@ from simgrad.serve.index import INDEX, UNUSABLE, place_of, read_encoded, write_e
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+_BATCH = 64  # pictures encoded together
 _SAVE_EVERY = 30.0  # seconds of work that a kill may cost
 
 
@@ -56,7 +57,6 @@ def folder_embeddings(
     embedder: Embedder,
     root: Path,
     *,
-    batch: int = 64,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> FolderIndex:
     """Every picture below a folder; only what is new or has changed is encoded."""
@@ -73,7 +73,7 @@ def folder_embeddings(
         gone = len(kept.entries) != len(state.entries)
         added = 0
         saved = monotonic()
-        for entries, encoded in _encode_files(embedder, root, missing, batch):
+        for entries, encoded in _encode_files(embedder, root, missing):
             _grow(kept, entries, encoded)
             added += len(entries)
             report(added, len(missing))
@@ -129,13 +129,13 @@ def _content(path: Path) -> str:
 
 
 def _encode_files(
-    embedder: Embedder, root: Path, files: dict[str, os.stat_result], batch: int
+    embedder: Embedder, root: Path, files: dict[str, os.stat_result]
 ) -> Iterator[tuple[dict[str, dict[str, Any]], Encoded | None]]:
     """Batches of entries and their embeddings; a bad picture is an entry with a reason."""
     names = list(files)
     with ThreadPoolExecutor(2) as pool:
-        for start in range(0, len(names), batch):
-            piece = names[start : start + batch]
+        for start in range(0, len(names), _BATCH):
+            piece = names[start : start + _BATCH]
             read = list(pool.map(lambda name: _open_picture(root / name), piece))
             good = [picture for _, picture, _ in read if picture is not None]
             encoded = embedder.pictures(good).to("cpu") if good else None

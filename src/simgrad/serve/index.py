@@ -59,11 +59,9 @@ def read_encoded(folder: Path, name: str, told: dict[str, Any]) -> Encoded:
     return Encoded(**parts)
 
 
-def split_embeddings(
-    embedder: Embedder, split: Split, fingerprint: str, name: str | None = None
-) -> tuple[Encoded, Encoded]:
-    """Images and captions of a split; `name`: of a part of it that goes by another name."""
-    folder = place_of(embedder) / f"{name or split.name}-{fingerprint[:16]}"
+def split_embeddings(embedder: Embedder, split: Split, fingerprint: str) -> tuple[Encoded, Encoded]:
+    """Images and captions of a split."""
+    folder = place_of(embedder) / f"{split.name}-{fingerprint[:16]}"
     made_from = {"weights": embedder.key, "data": fingerprint}
     ready = _ready_split(folder, made_from)
     if ready is not None:

@@ -92,8 +92,3 @@ def beside(published: dict[str, Any], row: Row) -> Beside:
         found["rsum"] = (math.fsum(found[name][0] for name in recalls), None)
     dataset, split = next(iter(kinds), ("", ""))
     return Beside(found, dataset, _PROTOCOLS.get((dataset, split)))
-
-
-def published_for(published: dict[str, Any], row: Row) -> dict[str, tuple[float, float | None]]:
-    """metric -> (mean, std) of the published row that belongs beside one of ours."""
-    return beside(published, row).cells

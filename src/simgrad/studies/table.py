@@ -82,8 +82,8 @@ class StudyTable:
         return tuple(found)
 
 
-def build_table(study: Study, metric: str = "rsum") -> StudyTable:
-    """The table of what is finished; rows of a group are compared with its baseline in `metric`."""
+def build_table(study: Study) -> StudyTable:
+    """The table of what is finished; rows of a group are compared with its baseline in rsum."""
     plan, groups = study.plan, study.groups
     published = {row.label: beside(plan.published, row) for row in plan.rows}
     tested = {label: [run for run in runs if run.test] for label, runs in groups.items()}
@@ -104,7 +104,7 @@ def build_table(study: Study, metric: str = "rsum") -> StudyTable:
             baselines.setdefault(row.group, row.label)
     differences: dict[str, Difference] = {}
     for group, base in baselines.items():
-        differences |= _differences({p: ranks[p] for p in peers[group]}, base, metric)
+        differences |= _differences({p: ranks[p] for p in peers[group]}, base)
     tuned = {tuning.name: _found(tuning) for tuning in study.tunings}
     rows = tuple(
         TableRow(
@@ -162,7 +162,7 @@ def _leads(label: str, peers: list[str], cells: dict[str, dict[str, Estimate]]) 
     return frozenset(found)
 
 
-def _differences(ranks: dict[str, list[Ranks]], base: str, metric: str) -> dict[str, Difference]:
+def _differences(ranks: dict[str, list[Ranks]], base: str) -> dict[str, Difference]:
     """Each row of a group against its baseline, corrected for their number."""
     done = {label: runs for label, runs in ranks.items() if runs}
     if base not in done or len(done) < 2:
@@ -170,7 +170,7 @@ def _differences(ranks: dict[str, list[Ranks]], base: str, metric: str) -> dict[
     if min(map(len, done.values())) == 1:  # too few seeds to tell systems from seeds: single runs
         done = {label: runs[:1] for label, runs in done.items()}
     try:
-        return compare_many(done, base, metric)
+        return compare_many(done, base, "rsum")
     except InputError:  # runs on different queries: nothing to pair
         return {}
 

@@ -6,7 +6,7 @@ numbers. Batches of another size, and the first few, run as plain steps with the
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import IndexBatch
 from simgrad.mining.drawing import Drawn, OfflineIndex, own_size
 from simgrad.models.base import RetrievalModel
+from simgrad.objectives import Objective
 from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed
 
@@ -148,7 +149,11 @@ class Captured:
 
     @staticmethod
     def possible(
-        model: RetrievalModel, source: Source, recipe: Recipe, device: torch.device
+        model: RetrievalModel,
+        source: Source,
+        recipe: Recipe,
+        device: torch.device,
+        objectives: Iterable[Objective],
     ) -> bool:
         """Whether a run's steps can be captured."""
         return (
@@ -160,7 +165,9 @@ class Captured:
             and recipe.found_pairs is None  # a batch may hold any number of them
             and recipe.precision != "fp16"
             and _captions(recipe) <= _LARGEST
-            and not (_padded(recipe) and model.has_batch_norms())  # these would count the padding
+            # These would count the padding.
+            and not (_padded(recipe) and model.has_batch_norms())
+            and not (_padded(recipe) and not all(each.copes_with_gaps() for each in objectives))
             and distributed.size() == 1  # processes tell each other how long their captions are
         )
 
@@ -224,9 +231,15 @@ class Captures:
     """Captured steps of a run, made again when what they captured has changed."""
 
     def __init__(
-        self, model: RetrievalModel, update: Update, recipe: Recipe, device: torch.device
+        self,
+        model: RetrievalModel,
+        update: Update,
+        recipe: Recipe,
+        device: torch.device,
+        objectives: Iterable[Objective],
     ) -> None:
         self.model, self.update, self.recipe, self.device = model, update, recipe, device
+        self.objectives = list(objectives)
         self.made: tuple[tuple[bool, int], Captured | None] | None = None  # what for, and its steps
 
     def of(self, source: Source, *, trained: bool, drawn: int) -> Captured | None:
@@ -238,7 +251,9 @@ class Captures:
         """
         if self.made is None or self.made[0] != (trained, drawn):
             self.made = None
-            possible = Captured.possible(self.model, source, self.recipe, self.device)
+            possible = Captured.possible(
+                self.model, source, self.recipe, self.device, self.objectives
+            )
             steps = Captured(self.update, source, self.recipe, drawn) if possible else None
             self.made = (trained, drawn), steps
         return self.made[1]

@@ -72,7 +72,9 @@ class Training:
         self.draw = draw_of(recipe, self.split, None, prepared.dataset) if wanted else None
         # By whether the pretrained network is trained: until then its features are kept.
         self.sources = {False: prepared.frozen or prepared.train, True: prepared.train}
-        self.captures = Captures(self.model, self.step.update, recipe, self.device)
+        self.captures = Captures(
+            self.model, self.step.update, recipe, self.device, self.step.objectives.values()
+        )
         self.kept = Kept(folder, prepared, self.step.learned, self.step.optimizer)
         self.progress = self.kept.progress
         self.display = Display(recipe, quiet or distributed.rank() > 0)

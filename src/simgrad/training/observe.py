@@ -11,10 +11,12 @@ from simgrad.mining.drawing import own_size
 from simgrad.models import Encoded, RetrievalModel
 from simgrad.objectives import Objective, Positives
 
+_MOST = 2000  # triplets that are kept
+
 
 @torch.no_grad()
 def observe(
-    objective: Objective, model: RetrievalModel, batch: Batch, *, pairs: bool, most: int = 2000
+    objective: Objective, model: RetrievalModel, batch: Batch, *, pairs: bool
 ) -> tuple[dict[str, Any], Tensor]:
     """How an objective spreads its weight over a batch, and the batch's triplets (k, 2).
 
@@ -30,7 +32,7 @@ def observe(
     spread_of_weight: dict[str, Any] = {}
     if not objective.needs_offline:
         spread_of_weight = attention(objective.weigh(S, owner), owner)
-    return spread_of_weight, triplets(S, owner)[:most]
+    return spread_of_weight, triplets(S, owner)[:_MOST]
 
 
 def triplets(S: Tensor, image_of_caption: Tensor) -> Tensor:

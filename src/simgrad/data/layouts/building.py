@@ -163,11 +163,11 @@ class Growth:
         names = [*(n for n in _ORDER if n in self.splits), *(n for n in self.splits)]
         return ((name, self.splits[name]) for name in dict.fromkeys(names))
 
-    def finish(self, folder: Path, published: bool, pictures: bool = True) -> Dataset:
+    def finish(self, folder: Path, published: bool) -> Dataset:
         """The data set, with picture files looked for in and around a folder."""
         files = [name for _, split in self.ordered() for name in split.names[:20]]
-        root = find_root(folder, files) if pictures else None
-        if pictures and root is None:
+        root = find_root(folder, files)
+        if root is None:
             self.notes.append(f"no pictures found in {folder} or its images folder")
         return self.build(
             {name: FilePictures(root, split.names) for name, split in self.splits.items()}

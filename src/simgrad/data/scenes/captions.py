@@ -38,11 +38,11 @@ from simgrad.data.scenes.world import (
 CAPTIONS_PER_SCENE = 5
 
 
-def make_captions(scene: Scene, count: int = CAPTIONS_PER_SCENE) -> tuple[str, ...]:
-    """What `count` people say of a scene; no two of them say it in the same words."""
+def make_captions(scene: Scene) -> tuple[str, ...]:
+    """What five people say of a scene; no two of them say it in the same words."""
     captions: list[str] = []
     rng = random.Random(f"captions/{scene.number}")
-    while len(captions) < count:
+    while len(captions) < CAPTIONS_PER_SCENE:
         caption = _Teller(scene, rng).tell()
         if caption not in captions:
             captions.append(caption)

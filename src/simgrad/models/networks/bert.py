@@ -139,14 +139,14 @@ class Bert(nn.Module):
         return self.fuse(self.text(tokens, mask), mask, None)
 
 
-def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Bert:
+def bert(source: str | None, settings: BertSettings) -> Bert:
     """A BERT: stored in a checkpoint that is being loaded, pretrained, or untrained."""
     kept = stored("bert")
     if kept is not None:
         return Bert(BertSettings(**kept))
     if source is None:
         return Bert(settings)
-    folder = pretrained_folder(source, option, WITH_TOKENIZER)
+    folder = pretrained_folder(source, "bert", WITH_TOKENIZER)
     config = read_json(folder / "config.json")
     try:
         sizes = dataclasses.replace(
@@ -162,7 +162,7 @@ def bert(source: str | None, settings: BertSettings, option: str = "bert") -> Be
         raise InputError(f"{folder}/config.json: not the settings of a BERT.") from None
     if settings.words > sizes.words:
         raise InputError(
-            f"{option}={source} knows {sizes.words:,} word pieces, but captions come in "
+            f"bert={source} knows {sizes.words:,} word pieces, but captions come in "
             f"{settings.words:,}: omit `vocabulary` to use its own."
         )
     model = Bert(sizes)

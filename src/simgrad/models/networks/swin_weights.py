@@ -12,14 +12,14 @@ from simgrad.models.networks.parts import pretrained_folder, read_weights, store
 from simgrad.models.networks.swin import Swin, SwinSettings
 
 
-def swin(source: str | None, settings: SwinSettings, option: str = "swin") -> Swin:
+def swin(source: str | None, settings: SwinSettings) -> Swin:
     """A Swin: stored in a checkpoint that is being loaded, pretrained, or untrained."""
     kept = stored("swin")
     if kept is not None:
         return Swin(_settings(kept))
     if source is None:
         return Swin(settings)
-    folder = pretrained_folder(source, option)
+    folder = pretrained_folder(source, "swin")
     model = Swin(_config(folder, settings.size))
     state = from_transformers(read_weights(folder))
     missing = [name for name in model.state_dict() if name not in state]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Rule
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Side
@@ -40,6 +41,8 @@ def apply_rule(
     outside: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The rule, and what the frame adds to it: what is not there, and who is silent."""
+    if side.candidate_present is not None or side.ignored is not None:
+        _require_coping(objective)
     if side.candidate_present is not None:
         # A candidate that is not there is infinitely dissimilar: no rule gives it weight.
         seen.masked_fill_(~side.candidate_present, -torch.inf)
@@ -59,6 +62,15 @@ def apply_rule(
         values = values.masked_fill(silent, 0)
         weights = weights.masked_fill(silent[:, None], 0)
     return values.sum(), weights, outer
+
+
+def _require_coping(objective: Rule) -> None:
+    if not objective.copes_with_gaps():
+        raise InputError(
+            f"{objective}: its rule cannot ignore a pair. One that is ignored has the similarity "
+            "-inf: the rule must give it no weight, and add nothing for it to its values. Take "
+            "positives from `pairs` (-inf times 0 is NaN); clamp, mask or exponentiate the rest."
+        )
 
 
 def factor_of(objective: Rule, side: Side, kind: torch.dtype) -> "float | Tensor":

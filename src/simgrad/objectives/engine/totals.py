@@ -9,7 +9,8 @@ from torch import Tensor
 
 from simgrad.objectives.engine.forms import Elementwise, Vectors
 
-_NEUTRAL = {"sum": 0.0, "count": 0.0, "logsumexp": -torch.inf, "max": -torch.inf}
+# What no candidate at all adds up to.
+NEUTRAL = {"sum": 0.0, "count": 0.0, "logsumexp": -torch.inf, "max": -torch.inf}
 # Two totals of different candidates as one.
 _MERGED: dict[str, Callable[..., Tensor]] = {
     "sum": torch.add, "count": torch.add, "logsumexp": torch.logaddexp, "max": torch.maximum
@@ -41,7 +42,7 @@ class Totals:
                 self.values, self.where = list(found.totals), where
                 return
             for kind, total in zip(self.kinds, found.totals, strict=True):
-                self.values.append(total.new_full((count,), _NEUTRAL[kind]))
+                self.values.append(total.new_full((count,), NEUTRAL[kind]))
             self.where = None if where is None else where.new_zeros(count)
         if self.where is not None and where is not None:
             k = self.kinds.index("max")
@@ -86,7 +87,7 @@ def reduce(
 def nothing(kinds: tuple[str, ...], like: Tensor) -> Reduced:
     """Totals of lines that have seen no candidate: as many, and of the type, as `like` has."""
     where = torch.zeros_like(like, dtype=torch.long) if "max" in kinds else None
-    return Reduced(tuple(torch.full_like(like, _NEUTRAL[kind]) for kind in kinds), where)
+    return Reduced(tuple(torch.full_like(like, NEUTRAL[kind]) for kind in kinds), where)
 
 
 def _number(terms: Vectors) -> torch.dtype:
