@@ -99,6 +99,17 @@ def test_one_label_tensor_for_both_sides_is_no_different() -> None:
     assert same == loss(images, labels, ref_emb=texts, ref_labels=labels.clone())
 
 
+def test_what_has_no_partner_is_a_negative_and_no_query() -> None:
+    """As in pytorch-metric-learning: means are over the queries that have a positive."""
+    images, texts = _pair()
+    labels, others = torch.arange(6), torch.tensor([0, 1, 2, 3, 4, 9])
+    found = MetricLearningLoss("nt-xent(tau=1)")(images, labels, ref_emb=texts, ref_labels=others)
+    normalize, cross_entropy = torch.nn.functional.normalize, torch.nn.functional.cross_entropy
+    S, first = normalize(images) @ normalize(texts).T, torch.arange(5)
+    expected = (cross_entropy(S[:5], first) + cross_entropy(S.T[:5], first)) / 2
+    torch.testing.assert_close(found, expected)
+
+
 def test_metric_learnings_signature_says_what_is_missing() -> None:
     images, texts = _pair()
     labels, loss = torch.arange(6), MetricLearningLoss("triplet")

@@ -33,7 +33,7 @@ class Shares:
         for rank, count in enumerate(self.images):
             extra = more - (world - 1) * (more // world) if rank == 0 else more // world
             index = torch.tensor([*range(count), *(7 * k % count for k in range(extra))])
-            if orphans:
+            if orphans and rank != 1:  # shares differ in form, too
                 index[-1] = -1 if extra else index[-1]
             self.positives.append(index.to(device))
             pairs = [

@@ -78,8 +78,11 @@ def loops() -> None:
     for loop, gradients, words in (
         ("averages", "mean", ""), ("adds", "sum", ""), ("averages", "sum", "Use gradients='mean'"),
         ("adds", "mean", "Use gradients='sum'"), ("clips", "mean", "cannot be compared"),
+        ("locks", "mean", ""), ("locks", "sum", "Use gradients='mean'"),
     ):  # fmt: skip
-        towers = Towers() if loop == "adds" else DistributedDataParallel(Towers())
+        both = Towers()
+        both.text.requires_grad_(loop != "locks")
+        towers = both if loop == "adds" else DistributedDataParallel(both)
         optimizer = torch.optim.SGD(towers.parameters(), 0.1)
         spread = simgrad.distributed("siglip", gradients=gradients, check=True)  # type: ignore[arg-type]
         torch.manual_seed(rank)

@@ -1,5 +1,10 @@
 """Objectives in a compiled program; second derivatives and vmap are refused in words."""
 
+import copy
+import gc
+import pickle
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -61,6 +66,18 @@ def test_a_compiled_model_is_one_graph(o: Objective) -> None:
 def test_a_compiled_model_on_a_gpu(o: Objective) -> None:
     torch.compiler.reset()
     _compare(o, "cuda", INDEX)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+def test_a_compiled_copy_is_not_the_original(copied: Any) -> None:
+    torch.compiler.reset()
+    original = objective("triplet-sh(margin=0.1)")
+    other = copied(original)
+    other.margin = 0.9
+    _compare(other, "cpu", INDEX)
+    del original
+    gc.collect()
+    _compare(copied(other), "cpu", INDEX)
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from simgrad.core.errors import InputError
 from simgrad.objectives import Goal, NTXent, SigLIP, TripletSH, objective, objectives
 from simgrad.objectives.base import Objective
 
@@ -260,9 +261,26 @@ def test_another_default_device_leaves_no_trace(spec: str) -> None:
 
 
 def test_learned_temperature_does_not_fall_below_a_hundredth() -> None:
-    o = NTXent(tau=0.005, learned=True)
-    fixed = NTXent(tau=0.01)
+    with pytest.raises(InputError, match=r"at least 0\.01.*tau is 0\.005"):
+        NTXent(tau=0.005, learned=True)
+    o, fixed = NTXent(tau=0.02, learned=True), NTXent(tau=0.01)
+    with torch.no_grad():
+        o.log_scale.fill_(6.0)  # where a step may lead
     torch.testing.assert_close(o.weigh(CASES[0].S).i2t, fixed.weigh(CASES[0].S).i2t)
+
+
+def test_learned_temperature_comes_back_from_its_end() -> None:
+    """CLIP's checkpoints stand there: a scale that was cut off had no gradient for ever."""
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 16, 8)
+    o = NTXent(learned=True)
+    assert o.start_at(100.0, 0.0)
+    optimizer = torch.optim.SGD(o.parameters(), 1e-2)
+    for _ in range(20):
+        optimizer.zero_grad()
+        o(x, y).backward()  # hard data: a lower scale is better
+        optimizer.step()
+    assert float(o.log_scale.detach().exp()) < 60
 
 
 def test_siglip_not_learned_gives_its_scale_no_gradient() -> None:

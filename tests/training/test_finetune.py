@@ -14,6 +14,7 @@ from simgrad.models import load
 from simgrad.report.build import build_report
 from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run
 from simgrad.runs.trained import open_pretrained
 from simgrad.training.rounds import train
 from simgrad.training.schedule import moment
@@ -22,7 +23,9 @@ from simgrad.training.wise import best_point
 from tests.evaluation.commands import ask
 from tests.models.test_pretrained import ours, theirs
 from tests.models.tiny import clip_folder, pictures, siglip_folder
+from tests.processes import LOADED, together
 
+LOADED.append(__name__)  # forked processes have it already
 DATA = "scenes(train=40, val=16, test=16)"
 
 
@@ -64,6 +67,19 @@ def test_before_the_first_step(clip: Path, tmp_path: Path, capsys: Any) -> None:
     again = ask(capsys, "evaluate", tmp_path / "zero")
     assert f"{run.test['rsum']:.1f}" in zero
     assert f"{run.test['rsum']:.1f}" in again
+
+
+def _begin(rank: int, world: int, folder: str, chosen: Recipe) -> None:
+    train(chosen, folder, quiet=True)
+
+
+@pytest.mark.long
+def test_the_first_loss_of_two_processes_is_that_of_one(clip: Path, tmp_path: Path) -> None:
+    chosen = recipe(clip, epochs=0)
+    one = train(chosen, tmp_path / "one", quiet=True)
+    together(_begin, 2, str(tmp_path / "two"), chosen)
+    first = Run(tmp_path / "two").history[0]["loss"]
+    assert first == pytest.approx(one.history[0]["loss"], rel=1e-5)
 
 
 def test_a_model_that_nobody_trained_is_refused(tmp_path: Path, capsys: Any) -> None:

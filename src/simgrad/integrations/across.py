@@ -76,8 +76,9 @@ def _mask_of_all(labels: Tensor, text_labels: Tensor, texts: int) -> Tensor:
     return torch.cat([_mask(every, some, int(count)) for some, count in told], 1)
 
 
-def _positives(mask: Tensor) -> "Tensor | Positives":
-    return mask if mask.any(0).all() else Positives.of_mask(mask)
+def _positives(mask: Tensor) -> Positives:
+    """Images and texts without a partner are nobody's: negatives of the others."""
+    return Positives.of_mask(mask)
 
 
 def _world() -> int:

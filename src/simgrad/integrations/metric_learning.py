@@ -20,8 +20,9 @@ class MetricLearningLoss(nn.Module):
     """Any objective, called as pytorch-metric-learning calls its losses.
 
     An image and a caption are a positive pair where their labels are equal; whether the two label
-    tensors are one object makes no difference. `gather_across_devices`: the batch is that of all
-    processes, in place of their DistributedLossWrapper; labels may stand in several of them.
+    tensors are one object makes no difference. What has no partner is a negative of the others.
+    `gather_across_devices`: the batch is that of all processes, in place of their
+    DistributedLossWrapper; labels may stand in several of them.
 
     Examples:
         >>> loss = simgrad.integrations.MetricLearningLoss("nt-xent")

@@ -94,9 +94,10 @@ class Distributed(nn.Module):
         check_shapes(images, texts, spread=True)
         factor = float(transport.size) if self.gradients == "mean" else 1.0
         given = Share(images, texts, positives, offline, ignore)
-        if not self.objective.separable:  # its rule must see all queries at once
-            return weigh_gathered(self.objective, given, transport, factor)
-        loss = weigh_spread(self.objective, *given, transport, factor)
+        if self.objective.separable:
+            loss = weigh_spread(self.objective, *given, transport, factor)
+        else:  # its rule must see all queries at once
+            loss = weigh_gathered(self.objective, given, transport, factor)
         if self.check:
             self.check = False
             _compare(self.objective, given, transport, loss, factor, self.gradients)
@@ -124,16 +125,17 @@ def _compare(
 ) -> None:
     """The same batch on one process: the gradient of the own share now, and that of the weights
     when the loop has done with them what it does."""
-    images, texts = given.images, given.texts
-    if not (images.requires_grad and texts.requires_grad):
+    texts = given.texts
+    both = {"images": given.images, "texts": texts}
+    learned = {what: x for what, x in both.items() if x.requires_grad}  # a tower may be locked
+    if not learned:
         return
     if sum(len(part) for part in transport.gather(texts.new_zeros(len(texts), 1))) > _LARGEST_CHECK:
         return
-    expected = torch.autograd.grad(
-        weigh_gathered(objective, given, transport, factor), [images, texts]
-    )
-    found = torch.autograd.grad(loss, [images, texts], retain_graph=True)
-    for what, ours, wanted in zip(("images", "texts"), found, expected, strict=True):
+    inputs = list(learned.values())
+    expected = torch.autograd.grad(weigh_gathered(objective, given, transport, factor), inputs)
+    found = torch.autograd.grad(loss, inputs, retain_graph=True)
+    for what, ours, wanted in zip(learned, found, expected, strict=True):
         size = float(wanted.abs().max()) if wanted.numel() else 0.0
         if not torch.allclose(ours, wanted, rtol=1e-3, atol=1e-3 * size):
             raise InputError(
@@ -141,4 +143,4 @@ def _compare(
                 "of one process that sees the whole batch. Are these shares of one batch?"
             )
     whole = [g / factor for g in expected]
-    watch_first_step([images, texts], whole, transport, gradients)
+    watch_first_step(inputs, whole, transport, gradients)

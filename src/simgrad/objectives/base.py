@@ -10,7 +10,7 @@ A `Family` (`family.py`) writes its rule elementwise, so that it can be streamed
 """
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +89,11 @@ class Objective(nn.Module):
         nn.Module.__init__(self)
         self.handle = name_of(self)
         return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy has a name of its own: else a compiled program would take the original."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.handle = name_of(self)
 
     def __post_init__(self) -> None:
         """Every value is one that its declaration allows. Who adds to this calls it first."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
 from simgrad.objectives.engine.tensors import constant
@@ -47,11 +48,20 @@ class NTXent(Family):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.learned:
+            if self.tau * _LARGEST_SCALE < 1:
+                raise InputError(
+                    f"{self.name or 'nt-xent'}: a learned temperature is at least "
+                    f"{1 / _LARGEST_SCALE}, as CLIP's; tau is {self.tau}."
+                )
             self.log_scale = nn.Parameter(torch.tensor(math.log(1 / self.tau)))
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         if self.learned:
-            return self.log_scale.exp().clamp(max=_LARGEST_SCALE), None
+            # What the last step moved beyond the end is put back there. Were only the scale cut
+            # off, its derivative would be 0 from then on.
+            with torch.no_grad():
+                self.log_scale.clamp_(max=math.log(_LARGEST_SCALE))
+            return self.log_scale.exp(), None
         return constant(1 / self.tau), None
 
     def start_at(self, scale: float, bias: float) -> bool:

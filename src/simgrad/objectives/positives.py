@@ -188,9 +188,9 @@ class Positives:
         images, captions = mask.shape
         rows, columns = mask.nonzero(as_tuple=True)
         order = torch.argsort(columns, stable=True)
-        i2t = Side(images, captions, rows, columns, False)
-        orphans = bool((~mask.any(0)).any())
-        t2i = Side(captions, images, columns[order], rows[order], False, orphans=orphans)
+        alone = [bool((~mask.any(axis)).any()) for axis in (1, 0)]  # an image, a caption
+        i2t = Side(images, captions, rows, columns, False, orphans=alone[0])
+        t2i = Side(captions, images, columns[order], rows[order], False, orphans=alone[1])
         # order maps t2i pairs to i2t pairs; we keep the inverse, as for captions.
         return Positives(i2t, t2i, torch.argsort(order))
 

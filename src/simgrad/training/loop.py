@@ -120,7 +120,8 @@ class Training:
         if not self.step.objectives[first].needs_offline:
             self.model.eval()
             with torch.no_grad():
-                self.kept.total += self.step.loss(self.sources[True].fetch(plan[0]), first)
+                batch = self.sources[True].fetch(own_share(plan[0]))
+                self.kept.total += self.step.loss(batch, first)
             self.progress.losses += 1
         self._evaluate(plan[0], len(plan))
 

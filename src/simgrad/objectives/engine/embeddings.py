@@ -14,7 +14,7 @@ from simgrad.objectives.engine import fused, recorded
 from simgrad.objectives.engine.compiled import serve, weigh_compiled
 from simgrad.objectives.engine.dense import weigh_dense
 from simgrad.objectives.engine.forms import Rule
-from simgrad.objectives.engine.passes import Alone, Passing, expands, weigh_passes
+from simgrad.objectives.engine.passes import Alone, Passing, weigh_passes
 from simgrad.objectives.engine.ring import Ring, Transport
 from simgrad.objectives.engine.tensors import (
     Readback,
@@ -140,7 +140,7 @@ def weigh_spread(
         pairs = Positives.read(positives, len(images), len(texts), images.device, True, ignore)
         outside = split_offline(rule, offline, pairs, unit.norms)
         family = rule.elementwise()
-        ring = Ring(transport, pairs, family is not None and expands(family, pairs.t2i))
+        ring = Ring(transport, pairs, family is not None and family.per_pair)
         work = Work(
             rule, ring.among(pairs), outside, unit.used, unit.exact, unit.scale,
             None if bias is None else bias.detach(),

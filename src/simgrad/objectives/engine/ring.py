@@ -97,30 +97,39 @@ class Ring:
 
     alone = False
 
-    def __init__(self, transport: Transport, pairs: Positives, expanded: bool) -> None:
+    def __init__(self, transport: Transport, pairs: Positives, per_pair: bool) -> None:
+        """`per_pair`: where a caption may have several images or none, lines are its pairs."""
         self.transport, (i2t, t2i) = transport, (pairs.i2t, pairs.t2i)
-        lines = len(t2i.query) if expanded else t2i.queries
-        # Queries with a share of the mean.
-        counting = len(torch.unique(t2i.query)) if t2i.orphans else t2i.queries
-        numbers = [i2t.queries, t2i.queries, lines, len(t2i.query), counting]
+        counting = [
+            len(torch.unique(side.query)) if side.orphans else side.queries for side in (i2t, t2i)
+        ]
+        numbers = [i2t.queries, t2i.queries, len(t2i.query), int(t2i.one_each), *counting]
         gathered = transport.gather(torch.tensor([numbers], device=i2t.query.device))
-        # Of each process.
-        self.images, self.texts, self.lines, self.pairs, self.counting = torch.cat(
+        # Of each process; last, queries with a share of the mean.
+        self.images, self.texts, self.pairs, one_each, *self.counting = torch.cat(
             gathered
         ).T.tolist()
+        # What travels has one form: that of all processes, not of the own share.
+        self.one_each = all(one_each)
+        self.lines = self.pairs if per_pair and not self.one_each else self.texts
         self.first_image = sum(self.images[: transport.rank])
         self.first_text = sum(self.texts[: transport.rank])
 
     def among(self, pairs: Positives) -> Positives:
         """The pairs here, with the candidates of the other processes."""
         i2t = replace(pairs.i2t, elsewhere=sum(self.texts) - pairs.i2t.candidates)
-        t2i = replace(pairs.t2i, elsewhere=sum(self.images) - pairs.t2i.candidates)
+        t2i = replace(
+            pairs.t2i,
+            elsewhere=sum(self.images) - pairs.t2i.candidates,
+            one_each=self.one_each,
+        )
         return replace(pairs, i2t=i2t, t2i=t2i)
 
     def factors(self, work: Work) -> tuple[Factor, Factor]:
         if not work.rule.mean:
             return 1.0, 1.0
-        return 0.5 / max(1, sum(self.images)), 0.5 / max(1, sum(self.counting))
+        images, texts = (max(1, sum(counting)) for counting in self.counting)
+        return 0.5 / images, 0.5 / texts
 
     def gathered(self, rows: Tensor) -> Tensor:
         return torch.cat(self.transport.gather(rows))
