@@ -45,7 +45,7 @@ BATCHES: dict[str, Callable[[], Tensor]] = {
 EXTREMES = {
     "triplet": ["margin=1e30", "margin=0", "margin=1e-300"],
     "triplet-sh": ["margin=1e30", "margin=0"],
-    "nt-xent": ["tau=1e-30", "tau=1e30", "tau=1e-6, learned=true"],
+    "nt-xent": ["tau=1e-30", "tau=1e30", "tau=0.01, learned=true"],
     "smooth-ap": ["tau=1e-30", "tau=1e30"],
     "siglip": ["scale=1e30", "offset=-1e30", "offset=1e30"],
 }

@@ -148,8 +148,6 @@ def siglip(o: Any, S: np.ndarray, P: list[list[int]]) -> Result:
     value, W = 0.0, np.zeros_like(S)
     scale, bias = float(o.log_scale.detach().exp()), float(o.bias.detach())
     for q in range(len(S)):
-        if not _negatives(S, P[q]):
-            continue
         for c in range(S.shape[1]):
             z = 1 if c in P[q] else -1
             logit = z * (scale * S[q, c] + bias)

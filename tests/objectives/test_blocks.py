@@ -3,8 +3,9 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid, normalize
 
-from simgrad.objectives import Offline, Positives
+from simgrad.objectives import Offline, Positives, objective
 from simgrad.objectives.base import Objective
 
 from .cases import everything, names
@@ -129,10 +130,24 @@ def test_padding_leaves_a_lone_query_alone() -> None:
     present = torch.tensor([True, False, False])
     positives = Positives.of_captions(torch.tensor([0, 0]), 3, present)
     for o in EVERYTHING:
-        if not o.needs_offline and o.name != "test-squares":
+        if not o.needs_offline and not o.pairwise and o.name != "test-squares":
             loss, *gradients = _gradients(o, images, texts, positives)
             assert float(loss) == 0, str(o)
             assert all(not g.any() for g in gradients), str(o)
+
+
+def test_siglip_counts_a_pair_that_is_alone() -> None:
+    """Its formula is a sum over pairs: a positive is pulled though there is no negative."""
+    images, texts = _embeddings(2, 2, torch.float64)
+    o = objective("siglip").double()
+    scale, bias = (x.detach() for x in o.affine() if x is not None)
+    S = scale * (normalize(images, dim=1) * normalize(texts, dim=1)).sum(1) + bias
+    apart = torch.tensor([[0, 1], [1, 0]])
+    for block in (None, 2):
+        alone = o(images[:1], texts[:1], block=block)
+        torch.testing.assert_close(alone, -logsigmoid(S[0]))
+        both = o(images, texts, ignore=apart, block=block)
+        torch.testing.assert_close(both, -logsigmoid(S).mean())
 
 
 @each_objective

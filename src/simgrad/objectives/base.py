@@ -77,6 +77,7 @@ class Objective(nn.Module):
     # object may be told otherwise, so that all are on one scale.
     mean: bool = False
     drawn_for_each: ClassVar[int] = 0  # images, and captions, from outside the batch, for a pair
+    pairwise: ClassVar[bool] = False  # a pair counts whatever others there are: also alone
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
     sparse: ClassVar[bool] = False  # weighs positives and one negative of each query, no others
     handle: str  # what a compiled program calls it

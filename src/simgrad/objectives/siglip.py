@@ -42,7 +42,7 @@ class SigLIP(Family):
     totals = ("sum", "sum")
     immediate = True
     pushing = 1
-    symmetric = True
+    symmetric = pairwise = True
 
     scale: float = setting(
         10.0,

@@ -56,8 +56,9 @@ def apply_rule(
     if side.ignored is not None:
         nothing = weights.new_zeros(())
         weights = weights.index_put((side.ignored[:, 0], side.ignored[:, 1]), nothing)
-    # A query without a negative contributes nothing, unless it has negatives outside the batch.
-    silent = side.absent if objective.needs_offline else side.silent
+    # A query without a negative contributes nothing, unless it has negatives outside the batch, or
+    # its rule asks for none.
+    silent = side.absent if objective.needs_offline or objective.pairwise else side.silent
     if silent is not None:
         values = values.masked_fill(silent, 0)
         weights = weights.masked_fill(silent[:, None], 0)

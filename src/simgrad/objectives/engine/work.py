@@ -81,7 +81,8 @@ class Work:
     def silences(self) -> tuple[Tensor | None, Tensor | None]:
         """(queries,) of either direction: those that contribute nothing; None: all do."""
         i2t, t2i = self.pairs.i2t, self.pairs.t2i
-        return (i2t.absent, t2i.absent) if self.rule.needs_offline else (i2t.silent, t2i.silent)
+        alone = self.rule.needs_offline or self.rule.pairwise
+        return (i2t.absent, t2i.absent) if alone else (i2t.silent, t2i.silent)
 
 
 def add_rows(
