@@ -348,10 +348,16 @@ class Double(Objective):
 
 
 @pytest.mark.long
-def test_a_worker_is_started_as_users_start_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])  # started one by one, and forked
+def test_a_worker_is_started_as_users_start_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    """Its runs note the command that the user typed, not the worker's own."""
+    monkeypatch.setattr(sys, "argv", ["/bin/simgrad", "choose", "my photos/"])
     study = Study.create(plan(grid={"objective": ["triplet"]}, seeds=1), tmp_path / "study")
-    run_local(study, processes=1, quiet=True)
+    run_local(study, processes=processes, quiet=True)
     assert [run.finished for run in study.runs] == [True], failures(study)
+    assert [run.info["command"] for run in study.runs] == ["simgrad choose 'my photos/'"]
 
 
 def test_two_processes_share_the_work(forked_workers: None, tmp_path: Path) -> None:
@@ -456,8 +462,11 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_ray_runs_the_same_workers(cluster: None, own_file: Path, tmp_path: Path) -> None:
+def test_ray_runs_the_same_workers(
+    cluster: None, own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two on one GPU; a first round is shared, and a file of one's own is imported."""
+    monkeypatch.setattr(sys, "argv", ["simgrad", "study", "plan.yaml", "--engine", "ray"])
     second = {"epochs": 1, "depth": 20}
     rows = [
         {"label": "tri", "set": {"second_round": {"objective": "off-tri", **second}}},
@@ -470,4 +479,6 @@ def test_ray_runs_the_same_workers(cluster: None, own_file: Path, tmp_path: Path
     assert [run.finished for run in study.runs] == [True] * 3, failures(study)
     assert not list(study.path.glob("runs/*/round1"))
     assert len(list(study.path.glob("round1/*"))) == 1
+    told = {run.info["command"] for run in study.runs}
+    assert told == {"simgrad study plan.yaml --engine ray"}
     run_ray(study, quiet=True)  # nothing is left to do

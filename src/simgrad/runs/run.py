@@ -37,6 +37,7 @@ VALIDATED = "val-ranks.parquet"  # of a trial's best weights, on the validation 
 TRIPLETS, ATTENTION, WISE = "triplets.npz", "attention.jsonl", "wise.json"
 ALSO = "also.json"
 BEST, LAST = "best", "last"
+COMMAND = "SIMGRAD_COMMAND"  # in a worker's environment: the command that started it
 LOCK = ".lock"  # held by whoever trains it
 FORMAT = 2  # of run.json and of the state to resume from; 1 had none, up to version 0.1.0
 _KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged one would mislead
@@ -306,10 +307,17 @@ def environment() -> dict[str, Any]:
             "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
         },
         "git": _git(),
-        "command": shlex.join(["simgrad", *sys.argv[1:]])
-        if Path(sys.argv[0]).name.startswith("simgrad")
-        else shlex.join(sys.argv),
+        "command": command(),
     }
+
+
+def command() -> str:
+    """What was typed to train; a worker is told it by whoever started the worker."""
+    if told := os.environ.get(COMMAND):
+        return told
+    if Path(sys.argv[0]).name.startswith("simgrad"):
+        return shlex.join(["simgrad", *sys.argv[1:]])
+    return shlex.join(sys.argv)
 
 
 @cache

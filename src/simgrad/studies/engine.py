@@ -17,7 +17,7 @@ from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import free, pinned, settle
-from simgrad.runs.run import Run
+from simgrad.runs.run import COMMAND, Run, command
 from simgrad.studies.crew import CAN_FORK
 from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
@@ -92,7 +92,7 @@ def run_local(study: Study, processes: int | None = None, quiet: bool = False) -
 
 def _start(study: Study, crew: Crew, service: dict[str, str]) -> list[subprocess.Popen[bytes]]:
     """Workers, or the one process that forks them. All stop when this command is gone."""
-    environment = {**os.environ, **service}
+    environment = {**os.environ, **service, COMMAND: command()}
     settle(environment, crew.cores)
     logs = study.path / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -155,13 +155,14 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     share = gpus / crew.processes if gpus < crew.processes else 1.0  # several runs on one GPU
 
     @ray.remote(num_cpus=crew.cores, num_gpus=share, max_retries=3)  # type: ignore[untyped-decorator]
-    def worker(path: str, files: list[str]) -> int:
+    def worker(path: str, files: list[str], told: str) -> int:
+        os.environ[COMMAND] = told
         for file in files:
             import_file(Path(file))
         return work(Study.open(path))
 
     files = [file["path"] for file in imported()]
-    given = str(study.path.resolve()), files
+    given = str(study.path.resolve()), files, command()
     every = waiting = [worker.remote(*given) for _ in range(crew.processes)]
 
     def busy() -> bool:
