@@ -65,6 +65,16 @@ def test_a_wrong_path_is_said_in_plain_words(capsys: pytest.CaptureFixture[str])
     assert "nowhere: there is no such file" in capsys.readouterr().err
 
 
+def test_data_without_captions_are_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "captions.txt").write_text("image,caption\n")
+    (problem,) = problems(tmp_path, capsys)
+    assert problem.startswith(f"{tmp_path}, : recognised as captions, but it has no captions. ")
+    assert run(str(tmp_path)) == 0
+    assert "none" not in capsys.readouterr().out
+
+
 def damaged(folder: Path) -> Path:
     """A Karpathy folder with one of each problem."""
     file = write.karpathy(folder) / "dataset_flickr8k.json"

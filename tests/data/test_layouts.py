@@ -334,3 +334,20 @@ def test_paths_inside_a_spec_become_absolute(
     assert absolute("scenes(train=3)") == "scenes(train=3)"
     with pytest.raises(InputError, match="nowhere: there is no such"):
         open_dataset("captions(path=nowhere)")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("parameter", ["image", "caption"])
+def test_a_column_that_is_not_there_is_named(tmp_path: Path, suffix: str, parameter: str) -> None:
+    write.caption_table(tmp_path, suffix)
+    for path in (tmp_path, tmp_path / f"captions{suffix}"):
+        with pytest.raises(InputError) as told:
+            open_dataset(f"captions(path={path}, {parameter}=foo)")
+        assert f"captions{suffix}: no column 'foo'; it has 'image', 'caption'" in str(told.value)
+
+
+def test_a_split_column_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Images would be spread over splits by their names, without a word."""
+    write.caption_table(tmp_path, ".csv")
+    with pytest.raises(InputError, match=r"captions\.csv: no column 'foo'; it has 'image'"):
+        open_dataset(f"captions(path={tmp_path}, split=foo)")

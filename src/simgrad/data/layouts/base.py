@@ -15,7 +15,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, split_spec
 from simgrad.core.text import did_you_mean
 from simgrad.data.base import Dataset
-from simgrad.data.log import Log
+from simgrad.data.log import Log, Problem
 from simgrad.data.pictures import SUFFIXES
 
 _MOST = 1000  # entries of a folder that are looked at to say what is in it
@@ -77,8 +77,12 @@ def open_place(text: str, log: Log, layout: str | None, published: bool) -> Data
     if layout and not dataset.splits and not log.problems:
         looks = layouts[chosen.name].description
         raise InputError(f"{text}: nothing there is of the layout {chosen.name} ({looks}).")
-    if not any(split.num_captions for split in dataset.splits.values()) and not log.collect:
-        raise InputError(f"{text}: recognised as {chosen.name}, but it has no captions.")
+    if not any(split.num_captions for split in dataset.splits.values()):
+        what = f"recognised as {chosen.name}, but it has no captions. Is its file whole?"
+        if not log.collect:
+            raise InputError(f"{text}: {what}")
+        if not dataset.splits and not log.problems:  # else these say so
+            log.problems.append(Problem(text, "", what))
     return log.apply(dataclasses.replace(dataset, layout=chosen.name))
 
 

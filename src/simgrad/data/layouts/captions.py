@@ -71,12 +71,13 @@ class Captions(Layout):
     def read(self, path: Path, log: Log, published: bool) -> Dataset:
         files = separated.only_or_splits(path, self._files(path))
         if not files:
-            files = {path: None} if path.is_file() else {}
+            files = dict.fromkeys([path] if path.is_file() else _tables(path)[:1])
         if not files:
             raise InputError(f"{path}: no captions.csv, .tsv, .txt, .jsonl or .parquet there.")
         folder = path if path.is_dir() else path.parent
         growth = Growth(folder.resolve().name, files=list(files), pattern="line {}")
         for number, (file, split) in enumerate(files.items()):
+            self._refuse_unknown_columns(file)
             readers = {".jsonl": self._json_lines, ".parquet": self._parquet}
             for place, record in readers.get(file.suffix.lower(), self._separated)(file, log):
                 self._read_record(record, number, place, split, growth, log)
@@ -97,11 +98,23 @@ class Captions(Layout):
     def _looks_right(self, file: Path) -> bool:
         match file.suffix.lower():
             case ".parquet":
-                return self._names().fit(_parquet_columns(file))
+                columns = _columns(file)
+                return not columns or self._names().fit(columns)  # reading says what is wrong
             case ".jsonl":
-                return self._names().fit(_keys(_head(file)))
+                return self._names().fit(_columns(file))
             case _:
                 return self._separator(_head(file)) is not None
+
+    def _refuse_unknown_columns(self, file: Path) -> None:
+        """Columns that were asked for by name must be there."""
+        columns = _columns(file)
+        asked = [self.image, self.caption]
+        if file.suffix.lower() != ".jsonl":  # there a first record may do without
+            asked.append(self.split)
+        lacking = [name for name in asked if name and name.lower() not in map(str.lower, columns)]
+        if columns and lacking:
+            told = ", ".join(f"'{name[:40]}'" for name in columns[:20])
+            raise InputError(f"{file}: no column '{lacking[0]}'; it has {told}.")
 
     def _separator(self, header: str) -> str | None:
         """The character that cuts the header into the columns we need."""
@@ -258,6 +271,19 @@ def _keys(line: str) -> list[str]:
     return [str(key) for key in value] if isinstance(value, dict) else []
 
 
+def _columns(file: Path) -> list[str]:
+    """What a table's columns are called; none where it has none that can be read."""
+    match file.suffix.lower():
+        case ".parquet":
+            return _parquet_columns(file)
+        case ".jsonl":
+            return _keys(_head(file))
+        case _:
+            header = _head(file)
+            separator = max(separated.SEPARATORS, key=header.count)
+            return separated.cells_of(header, separator) if separator in header else []
+
+
 def _parquet_columns(file: Path) -> list[str]:
     import pyarrow
     import pyarrow.parquet
@@ -265,4 +291,4 @@ def _parquet_columns(file: Path) -> list[str]:
     try:
         return list(pyarrow.parquet.read_schema(file).names)
     except (pyarrow.ArrowException, OSError, ValueError):
-        return list(IMAGE_COLUMNS[:1] + CAPTION_COLUMNS[:1])  # reading it says what is wrong
+        return []
