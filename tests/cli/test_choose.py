@@ -215,6 +215,20 @@ def test_what_cannot_be_chosen_from_is_said_at_once(tmp_path: Path) -> None:
         choose("scenes(train=60, val=20, test=0, features=global)", output=tmp_path, device="cpu")
 
 
+def test_what_could_not_begin_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="no such file or folder"):
+        choose("nowhere", device="cpu")
+    assert list(tmp_path.iterdir()) == []
+    own = tmp_path / "mine"  # a folder that was there stays
+    own.mkdir()
+    with pytest.raises(InputError, match="no such file or folder"):
+        choose("nowhere", output=own, device="cpu")
+    assert list(tmp_path.rglob("*")) == [own]
+
+
 def test_a_probe_makes_the_plan(tmp_path: Path) -> None:
     model = "vse++(dimension=16, word_dimension=16)"
     names = ("triplet", "nt-xent")

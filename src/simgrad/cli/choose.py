@@ -7,6 +7,8 @@ to choose.json and done to its end, however often it is stopped: from then on no
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -55,6 +57,7 @@ _REPORT = 0.1  # share of the time for table and report
 # (results/flickr8k/study): with few trials, one may else be judged by poor settings alone.
 _RATES, _START, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 2e-3, 2.0, (0, 1)
 _REDUCTION: Literal["sum"] = "sum"
+_LOCK = ".choose.lock"
 _SPLITS = ("train", "val", "test")
 
 
@@ -113,7 +116,11 @@ def choose(
     if epochs is not None and epochs < 1:
         raise InputError(f"--epochs is 1 or more, not {epochs}.")
     optuna_or_say()  # before any work
-    with lock(output / ".choose.lock", wait=False, what=f"the choice {output}"):
+    new = [folder for folder in (output, *output.parents) if not folder.exists()]
+    with (
+        _withdrawn(output, new),
+        lock(output / _LOCK, wait=False, what=f"the choice {output}"),
+    ):
         choice = Choice.read(output)
         if choice is None:
             choice = _decide(data, minutes, asked, model, features, epochs, skip, output, device)
@@ -131,6 +138,21 @@ def choose(
             if not only_diverged(study):
                 raise
         answer(choice, study)
+
+
+@contextmanager
+def _withdrawn(output: Path, new: list[Path]) -> Iterator[None]:
+    """Leave no lock and no new folder behind for a choice that could not begin."""
+    try:
+        yield
+    except InputError:
+        with suppress(OSError, InputError):  # another process has it, or a folder is not empty
+            if not (output / CHOICE).exists():
+                with lock(output / _LOCK, wait=False):
+                    (output / _LOCK).unlink()
+                for folder in new:
+                    folder.rmdir()
+        raise
 
 
 def _name(data: str) -> str:
