@@ -105,6 +105,28 @@ def test_mistakes(files, capsys, monkeypatch, arguments, message):
     assert message in run(capsys, *arguments, status=2)
 
 
+def test_the_file_that_is_wrong_is_named(files, capsys):
+    with np.load(files / "a.npz") as kept:
+        arrays = dict(kept)
+    arrays["texts"] = arrays["texts"].copy()
+    arrays["texts"][3] = np.nan
+    bad = files / "bad.npz"
+    np.savez(bad, **arrays)
+    for name in ("images", "texts"):
+        np.save(files / f"{name}-3.npy", arrays[name])
+    given = files / "a.npz", bad
+    assert f"simgrad: {bad}: texts, row 3: the vector has NaN" in run(capsys, *given, status=2)
+    pair = files / "images-3.npy", files / "texts-3.npy"
+    both = ("--images", pair[0], "--texts", pair[1])
+    assert f"simgrad: {pair[0]} + {pair[1]}: texts, row 3" in run(capsys, *both, status=2)
+    np.savez(bad, **{**arrays, "texts": arrays["images"][[0]].repeat(2, 0)})
+    assert f"simgrad: {bad}: image_of_caption has " in run(capsys, *given, status=2)
+    scores = np.zeros((2, 2))
+    scores[1, 1] = np.nan
+    np.savez(bad, similarities=scores)
+    assert f"simgrad: {bad}: the similarity of image 1" in run(capsys, *given, status=2)
+
+
 def test_kept_ranks_cannot_be_ranked_anew(files, capsys):
     ranks = files / "r.parquet"
     run(capsys, files / "a.npz", "--ranks", ranks)

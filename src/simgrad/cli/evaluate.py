@@ -17,7 +17,7 @@ from simgrad.evaluation.protocols import find_protocol
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.evaluation.scores import Average
 from simgrad.runs.judging import evaluate_judgments, evaluate_truth
-from simgrad.runs.systems import System, model_system, open_pair, open_system
+from simgrad.runs.systems import System, model_system, naming, open_pair, open_system
 from simgrad.runs.trained import open_pretrained
 
 
@@ -133,10 +133,13 @@ def evaluate(
     labels = _labels(names, len(opened))
     found = []
     for label, group in zip(labels, opened, strict=True):
-        runs = tuple(_measure(system, protocol, recalls, rerank) for system in group)
+        runs = []
+        for system in group:
+            with naming(system.name):
+                runs.append(_measure(system, protocol, recalls, rerank))
         graded = _graded(group[0], judgments, truth, sure, coco, recalls)
         name = label if names else ",".join(system.name for system in group)
-        found.append(Evaluated(label, name, runs, level, graded))
+        found.append(Evaluated(label, name, tuple(runs), level, graded))
     result = Evaluation(tuple(found), level)
     if ranks is not None:
         found[0].runs[0].ranks.save(ranks)

@@ -8,7 +8,8 @@ open_pair("images.npy", "texts.npy", image_of_caption="owner.npy")
 open_system("ranks.parquet")                         ranks that were kept
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,17 @@ class System:
         return self.scores
 
 
+@contextmanager
+def naming(where: str | Path) -> Iterator[None]:
+    """An error of arrays names the file that they come from: of several, one is wrong."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(str(where)):
+            raise
+        raise type(error)(f"{where}: {error}") from None
+
+
 def open_system(
     target: str | Path,
     *,
@@ -101,7 +113,8 @@ def open_system(
     images, texts = (_named(arrays, names) for names in (_IMAGES, _TEXTS))
     scores: Scores
     if images is not None and texts is not None:
-        scores = embedding_scores(images, texts, normalise=normalise, device=_place(device))
+        with naming(path):
+            scores = embedding_scores(images, texts, normalise=normalise, device=_place(device))
     elif images is not None or texts is not None:
         has = ", ".join(arrays)
         raise InputError(f"{path}: needs the arrays 'images' and 'texts' (it has: {has}).")
@@ -112,7 +125,7 @@ def open_system(
                 f"{path}: similarities are (images, captions), not {tuple(matrix.shape)}."
             )
         scores = Matrix(matrix)
-    pairing = _pairing(owner, captions_per_image, scores, str(path))
+    pairing = _pairing(owner, captions_per_image, scores, image_of_caption or path)
     ids = (_ids(arrays, "image_ids"), _ids(arrays, "caption_ids"))
     return System(str(target), scores, pairing, *ids)
 
@@ -134,19 +147,16 @@ def open_pair(
     """
     first, second = Path(images).expanduser(), Path(texts).expanduser()
     left, right = read_arrays(first), read_arrays(second)
-    scores = embedding_scores(
-        pick(left, _IMAGES + _ALONE, first, 2),
-        pick(right, _TEXTS + _ALONE, second, 2),
-        normalise=normalise,
-        device=_place(device),
-    )
+    arrays = pick(left, _IMAGES + _ALONE, first, 2), pick(right, _TEXTS + _ALONE, second, 2)
+    with naming(name := f"{images} + {texts}"):
+        scores = embedding_scores(*arrays, normalise=normalise, device=_place(device))
     image_ids = _ids(left, "image_id") or _ids(left, "id") or _ids(left, "image_ids")
     owner = _owner(right, image_of_caption)
     if owner is None and image_ids is not None and "image_id" in right:
         owner = _by_id(image_ids, right["image_id"], second)
-    pairing = _pairing(owner, captions_per_image, scores, str(second))
+    pairing = _pairing(owner, captions_per_image, scores, image_of_caption or second)
     caption_ids = _ids(right, "caption_id") or _ids(right, "id") or _ids(right, "caption_ids")
-    return System(f"{images} + {texts}", scores, pairing, image_ids, caption_ids)
+    return System(name, scores, pairing, image_ids, caption_ids)
 
 
 def model_system(trained: Trained, split: str | None = None) -> System:
@@ -208,10 +218,13 @@ def _ids(arrays: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     return tuple(str(i) for i in arrays[name].tolist()) if name in arrays else None
 
 
-def _pairing(owner: Any, captions_per_image: int | None, scores: Scores, where: str) -> Integers:
+def _pairing(
+    owner: Any, captions_per_image: int | None, scores: Scores, where: str | Path
+) -> Integers:
     images, captions = scores.num_images, scores.num_captions
     if captions_per_image is None and owner is not None:
-        return check_pairing(owner, images, captions)
+        with naming(where):
+            return check_pairing(owner, images, captions)
     if captions_per_image is None and images == captions:
         captions_per_image = 1
     if captions_per_image is None:
