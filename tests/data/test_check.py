@@ -284,12 +284,24 @@ def test_captions_of_several_images_are_counted(capsys: pytest.CaptureFixture[st
     assert f"stand on more than one image: {number} in train" in out
 
 
+def _split(name: str, images: int) -> Split:
+    owner = np.arange(images)
+    texts, names = [f"thing {i}" for i in owner], [f"{i}" for i in owner]
+    return Split("made", name, texts, owner, names)
+
+
 def test_a_look_at_the_data_says_what_to_expect() -> None:
-    def told(images: int, shared: int) -> str:
-        owner = np.arange(images)
-        texts, names = [f"thing {i}" for i in owner], [f"{i}" for i in owner]
-        return " ".join(portrait(Split("made", "train", texts, owner, names), shared))
+    def told(train: int, shared: int, val: int = 100, test: int = 100) -> str:
+        sizes = {"train": train, "val": val, "test": test}
+        splits = {name: _split(name, size) for name, size in sizes.items()}
+        return " ".join(portrait(splits, shared))
 
     assert told(5000, 10) == ""
     assert told(300, 0).startswith("300 training images are few")
+    assert told(1, 0).startswith("1 training image is few")
     assert told(5000, 600).startswith("12% of the training captions stand on more than one image")
+    assert told(5000, 0, val=99).startswith("99 validation images are few: settings are chosen")
+    assert told(5000, 0, val=1).startswith("1 validation image is few")
+    few = told(5000, 0, test=4)
+    assert few.startswith("4 test images are few")
+    assert "25 points" in few  # the standard error of a recall of 50%

@@ -266,7 +266,7 @@ def _look(data: str, features: str | None, skip: str | None) -> Dataset:
     for name in _SPLITS:
         say(f"{name}: {dataset.splits[name].summary()}", stderr=True)
     found = check(dataset)
-    for line in portrait(dataset.splits["train"], found.shared["train"]):
+    for line in portrait(dataset.splits, found.shared["train"]):
         say(line, stderr=True)
     problems = found.problems
     if problems:

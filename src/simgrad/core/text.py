@@ -55,6 +55,13 @@ def listed(words: Sequence[str], word: str) -> str:
     return f"{', '.join(first)} {word} {last}" if first else last
 
 
+def counted(number: int, noun: str, verb: str = "") -> str:
+    """`1 image` and `2,000 images`; with the verb `are`, `1 image is` and `2,000 images are`."""
+    one = {"are": "is", "were": "was"}
+    words = [f"{number:,}", noun if number == 1 else f"{noun}s"]
+    return " ".join([*words, one.get(verb, verb) if number == 1 else verb]).rstrip()
+
+
 def duration(seconds: float | None) -> str:
     """`8 s`, `3 min`, `2.5 h`; a dash if it is not known."""
     if seconds is None:

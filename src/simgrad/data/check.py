@@ -1,7 +1,8 @@
 """Every problem of a data set that can be seen without training on it, with its place."""
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from simgrad.core.console import track
 from simgrad.core.errors import InputError
+from simgrad.core.text import counted
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Dataset, Split
 from simgrad.data.log import Problem
@@ -22,6 +24,8 @@ _SAMPLE = 512
 _MADE = 32  # pictures made on the fly cannot be damaged files
 # Images: of 1,000 photos of Flickr8k no objective was told apart, of 2,000 two of four were.
 _FEW = 1500
+# Of 100 images a recall has a standard error of 5 points: more than objectives differ by.
+_FEW_ASKED = 100
 _SHARED = 0.05  # of the captions, on several images
 
 
@@ -103,13 +107,25 @@ def shared_captions(split: Split) -> int:
     return sum(len(images[text]) > 1 for text in texts)
 
 
-def portrait(train: Split, shared: int) -> list[str]:
-    """What a look at the training captions says about a comparison on them."""
+def portrait(splits: Mapping[str, Split], shared: int) -> list[str]:
+    """What a look at the data says about a comparison on them; `shared` of the train captions."""
     told = []
+    train, val, test = (splits[name] for name in ("train", "val", "test"))
     if train.num_images < _FEW:
         told.append(
-            f"{train.num_images:,} training images are few: expect objectives that are not told "
-            "apart. More images help more than another objective (results/flickr8k/sizes)."
+            f"{counted(train.num_images, 'training image', 'are')} few: expect objectives that are "
+            "not told apart. More images help more than another objective (results/flickr8k/sizes)."
+        )
+    if val.num_images < _FEW_ASKED:
+        told.append(
+            f"{counted(val.num_images, 'validation image', 'are')} few: settings are chosen by "
+            f"luck as much as by merit. Give val {_FEW_ASKED} images or more."
+        )
+    if test.num_images < _FEW_ASKED:
+        error = 50 / math.sqrt(max(1, test.num_images))
+        told.append(
+            f"{counted(test.num_images, 'test image', 'are')} few: a recall of 50% is uncertain by "
+            f"about {error:.0f} points. Give test {_FEW_ASKED} images or more."
         )
     share = shared / max(1, train.num_captions)
     if share > _SHARED:
