@@ -194,8 +194,18 @@ def test_the_rate_falls_as_a_cosine() -> None:
 
 
 def test_freezing_by_epochs_is_refused(clip: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="freeze_epochs"):
+    with pytest.raises(InputError, match=r"freeze_epochs.*train_image=none"):
         train(recipe(clip, freeze_epochs=1), tmp_path / "frozen", quiet=True)
+
+
+def test_advice_against_collapse_is_what_the_model_takes(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simgrad.training.loop.spread", lambda *_: 0.0)
+    run = train(recipe(clip), tmp_path / "run", quiet=True)
+    (told,) = (w["text"] for w in run.info["warnings"] if "collapsed" in w["text"])
+    assert "train_image=none" in told
+    assert "freeze_epochs" not in told
 
 
 def test_a_run_is_taken_home(clip: Path, tmp_path: Path, capsys: Any) -> None:

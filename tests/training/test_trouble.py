@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from simgrad.models import models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
@@ -86,3 +87,15 @@ def test_a_trained_network_may_be_frozen_first() -> None:
     chosen = objective("triplet-sh")
     assert "freeze_epochs" in cures_of_collapse(Recipe(), chosen, True)
     assert "freeze_epochs" not in cures_of_collapse(Recipe(freeze_epochs=2), chosen, True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "locked"),
+    [("clip", True), ("clip(train_image=last=2)", True), ("clip(train_image=none)", False),
+     ("clip(source=none)", False), ("clip(train_text=none)", False),  # nothing would be trained
+     ("towers(train_image=full)", True), ("towers", False), ("vse++(finetune=true)", False)],
+)  # fmt: skip
+def test_a_tower_is_locked_instead(spec: str, locked: bool) -> None:
+    text = cures_of_collapse(Recipe(), objective("nt-xent"), False, models.parse(spec).lock)
+    assert ("train_image=none" in text) is locked
+    assert "freeze_epochs" not in text

@@ -109,6 +109,11 @@ class ModelConfig:
         """Whether it trains an image network of its own, which may then be frozen for a while."""
         return False
 
+    @property
+    def lock(self) -> str | None:
+        """The setting that leaves its image network as it was pretrained, where that is trained."""
+        return None
+
     def without_downloads(self) -> "ModelConfig":
         """The same model without those pretrained parts that would have to be fetched."""
         return self
@@ -257,9 +262,11 @@ class RetrievalModel(nn.Module):
         if tower is not None and self.can_freeze():
             tower.set_trained(trained)
         elif not trained:
+            lock = self.config.lock
+            instead = f", or lock it in all epochs ({lock} in the model)" if lock else ""
             raise InputError(
-                f"model '{self.config}' has no image network that it trains, so none can be kept "
-                "frozen: leave freeze_epochs and finetune_epochs out."
+                f"model '{self.config}' has no image network that is frozen in some epochs and "
+                f"trained in others: leave freeze_epochs and finetune_epochs out{instead}."
             )
 
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":

@@ -81,6 +81,11 @@ class Clip(ModelConfig):
         return self.source is not None
 
     @property
+    def lock(self) -> str | None:
+        both = "none" not in (self.train_image, self.train_text)
+        return "train_image=none" if self.ready and both else None
+
+    @property
     def tokenizer_needs(self) -> TokenizerNeeds:
         if self.source is None:
             return TokenizerNeeds(True)  # pieces of words, so that transformers can read it back

@@ -67,6 +67,10 @@ class Towers(ModelConfig):
         return "global" if self.train_image == "none" else "pixels"
 
     @property
+    def lock(self) -> str | None:
+        return None if self.train_image == "none" else "train_image=none"
+
+    @property
     def tokenizer_needs(self) -> TokenizerNeeds:
         self.require_sense()  # before a network is looked for
         if self.text is None:

@@ -241,12 +241,12 @@ class Training:
                 self.kept.ranks = metrics.ranks
         entry["spread"] = round(spread(model, images, captions), 6)
         at.over = recipe.early_stop is not None and at.since_best >= recipe.early_stop
-        trained = now.train_backbone and model.inputs.images == "pixels"
+        can_freeze = now.train_backbone and model.can_freeze()
         found = at.watch.look(
             entry,
             entry["spread"],
             worse,
-            lambda: cures_of_collapse(recipe, chosen, trained),
+            lambda: cures_of_collapse(recipe, chosen, can_freeze, model.config.lock),
         )
         for text in found:
             at.warnings.append({"step": at.step, "text": text})

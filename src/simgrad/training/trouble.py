@@ -79,8 +79,13 @@ class Watch:
         return Watch(**found)
 
 
-def cures_of_collapse(recipe: Recipe, objective: Objective, trained_network: bool) -> str:
-    """What may help against collapse, and was not done yet."""
+def cures_of_collapse(
+    recipe: Recipe, objective: Objective, can_freeze: bool, lock: str | None = None
+) -> str:
+    """What may help against collapse, and was not done yet.
+
+    `can_freeze`, `lock`: how the model keeps an image network that it trains as it was.
+    """
     found = []
     if objective.sparse:  # of all negatives it sees the hardest alone
         longer = recipe.first_epochs + 1
@@ -94,8 +99,10 @@ def cures_of_collapse(recipe: Recipe, objective: Objective, trained_network: boo
         found.append("let it rise slowly (`warmup: 0.1`)")
     if not recipe.clip:
         found.append("clip the gradient (`clip: 2.0`)")
-    if trained_network and not recipe.freeze_epochs and not recipe.finetune_epochs:
+    if can_freeze and not recipe.freeze_epochs and not recipe.finetune_epochs:
         found.append("train with the image network frozen first (`freeze_epochs: 1`)")
+    if lock:
+        found.append(f"lock the image network (`{lock}` in the model)")
     if recipe.batch < 128:
         found.append("take a larger batch")
     return f"What may help: {'; '.join(found)}."
