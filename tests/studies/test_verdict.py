@@ -1,15 +1,23 @@
 """What is said of a comparison, and how large a comparison fits into a time."""
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import simgrad
+from simgrad.runs.run import RANKS
 from simgrad.studies.probe import Pace
 from simgrad.studies.sizing import every, full_length, largest, seconds_of, sizes
-from simgrad.studies.verdict import Rival, Verdict, seeds_to_decide
+from simgrad.studies.verdict import Rival, Verdict, outlook, seeds_to_decide, verdict
 
-CLEAR = Rival("triplet-sh", 9.0, 2.0, 15.0, 0.01)
-CLOSE = Rival("siglip", 1.0, -3.0, 5.0, 0.6)
+CLEAR = Rival("triplet-sh", 9.0, 2.0, 15.0, 0.01, image_error=1.0)
+CLOSE = Rival("siglip", 1.0, -3.0, 5.0, 0.6, image_error=1.0)
 
 
 def test_not_told_apart_is_an_answer() -> None:
@@ -37,12 +45,47 @@ def test_how_many_seeds_there_are_is_said() -> None:
 def test_seeds_that_would_decide() -> None:
     # One seed of each: a variance of 100. Without an error of the images, 16 seeds bring 1.96
     # standard errors to 4.9, just below a gap of 5.
-    assert seeds_to_decide(gap=5.0, error=(100 / 2) ** 0.5, one_seed=100.0, seeds=2) == 16
+    assert seeds_to_decide(gap=5.0, image_error=0.0, one_seed=100.0, seeds=2) == 16
     # The images alone leave an error of 3, and no number of seeds takes it away.
-    error = (9 + 100 / 2) ** 0.5
-    assert seeds_to_decide(gap=5.0, error=error, one_seed=100.0, seeds=2) is None
-    assert seeds_to_decide(gap=9.0, error=error, one_seed=100.0, seeds=2) == 9
-    assert seeds_to_decide(gap=0.0, error=1.0, one_seed=1.0, seeds=3) is None
+    assert seeds_to_decide(gap=5.0, image_error=3.0, one_seed=100.0, seeds=2) is None
+    assert seeds_to_decide(gap=9.0, image_error=3.0, one_seed=100.0, seeds=2) == 9
+    assert seeds_to_decide(gap=0.0, image_error=1.0, one_seed=1.0, seeds=3) is None
+
+
+class Finished:
+    """A run that was tested on one caption for each image."""
+
+    def __init__(self, folder: Path, right: Sequence[bool]) -> None:
+        images = len(right)
+        similarities = torch.eye(images) * torch.tensor(right)[:, None]  # else the last of all
+        metrics = simgrad.evaluate_similarities(similarities)
+        self.path, self.test, self.info = folder, metrics.to_dict(), {"seconds": 60.0}
+        self.ranks = lambda: metrics.ranks
+        (folder / RANKS).touch()
+
+
+def test_seeds_do_not_outrun_the_test_images(tmp_path: Path) -> None:
+    """Seeds differ as much as images do, so the interval has few degrees of freedom."""
+    images = 20
+    rights = {"a": (17, 10), "b": (12, 9)}  # of each seed
+    random = np.random.default_rng(0)
+    groups = {
+        label: [Finished(tmp_path, random.permutation(images) < right) for right in seeds]
+        for label, seeds in rights.items()
+    }
+    study: Any = SimpleNamespace(path=tmp_path, groups=groups)
+    found = verdict(study)
+    gained = [  # by image, in points of the gap
+        100 / images * np.mean([np.sum([r.i2t <= k for k in (1, 5, 10)], 0)
+                                + np.sum([r.t2i <= k for k in (1, 5, 10)], 0)
+                                for r in (run.ranks() for run in runs)], axis=0)
+        for runs in groups.values()
+    ]  # fmt: skip
+    by_image = (images * np.var(gained[0] - gained[1], ddof=1)) ** 0.5
+    assert found.rivals[0].behind < 1.96 * by_image
+    ahead = outlook(study, found)
+    assert ahead is not None
+    assert ahead.seeds is None
 
 
 PACE = Pace(step=0.1, evaluation=1.0, start=5.0)

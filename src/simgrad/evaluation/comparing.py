@@ -88,7 +88,8 @@ def _compare_runs(
     gap = shares(second, linear=True).values - shares(first, linear=True).values
     drawn = np.concatenate([w @ gap for w in draw_images(first, min(resamples, 4000), seed)])
     low, high = np.quantile(drawn, tails_of(level), axis=0)
-    columns = zip(a.names, a.totals, b.totals, observed, low, high, p, strict=True)
+    error = drawn.std(axis=0)
+    columns = zip(a.names, a.totals, b.totals, observed, low, high, p, error, strict=True)
     return {name: Difference(name, *(float(v) for v in row)) for name, *row in columns}
 
 
@@ -133,7 +134,8 @@ def compare_seeds(
     difference = means[1] - means[0]
     reach = stdtrit(degrees, (1 + level) / 2) * error
     p = 2 * stdtr(degrees, -np.abs(difference) / np.maximum(error, tiny))
-    rows = zip(names, *means, difference, difference - reach, difference + reach, p, strict=True)
+    ends = difference - reach, difference + reach
+    rows = zip(names, *means, difference, *ends, p, np.sqrt(image_part), strict=True)
     return {name: Difference(name, *(float(v) for v in row)) for name, *row in rows}
 
 

@@ -28,6 +28,7 @@ class Difference:
     low: float
     high: float
     p: float
+    image_error: float  # standard error due to the images alone: more seeds do not lower it
     p_holm: float | None = None  # after Holm's correction, where it was one of several comparisons
 
     @property

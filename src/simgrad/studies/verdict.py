@@ -29,6 +29,7 @@ class Rival:
     low: float
     high: float
     p: float  # Holm's
+    image_error: float  # standard error of the gap that more seeds would not lower
 
     @property
     def told_apart(self) -> bool:
@@ -100,7 +101,7 @@ def verdict(study: Study) -> Verdict:
 
 
 def _rival(label: str, one: Difference) -> Rival:
-    return Rival(label, -one.difference, -one.high, -one.low, one.corrected)
+    return Rival(label, -one.difference, -one.high, -one.low, one.corrected, one.image_error)
 
 
 def _tested(runs: Sequence[Run]) -> list[Run]:
@@ -123,7 +124,7 @@ class Outlook:
 def outlook(study: Study, found: Verdict) -> Outlook | None:
     """None where nothing is open.
 
-    The interval's variance has two parts: that of seeds shrinks with their number, that of the test
+    The gap's variance has two parts: that of seeds shrinks with their number, that of the test
     images does not. The gap is taken to stay as it is, which nobody knows.
     """
     if not found.tied:
@@ -132,31 +133,23 @@ def outlook(study: Study, found: Verdict) -> Outlook | None:
     pair = [groups[found.leader], groups[rival.label]]
     if found.seeds < 2:
         return Outlook(rival.label, found.seeds + 2, _seconds(groups, 2))
-    error = (rival.high - rival.low) / 2 / _reach(found.seeds)
     one_seed = sum(float(np.var([r.test[_METRIC] for r in runs], ddof=1)) for runs in pair)
-    needed = seeds_to_decide(rival.behind, error, one_seed, found.seeds)
+    needed = seeds_to_decide(rival.behind, rival.image_error, one_seed, found.seeds)
     more = 0 if needed is None else needed - found.seeds
     return Outlook(rival.label, needed, _seconds(groups, more))
 
 
-def seeds_to_decide(gap: float, error: float, one_seed: float, seeds: int) -> int | None:
+def seeds_to_decide(gap: float, image_error: float, one_seed: float, seeds: int) -> int | None:
     """Seeds of each with which a gap would be 1.96 standard errors; None where no number would.
 
-    `error` is the gap's standard error with `seeds` of each, `one_seed` the variance that one seed
-    of each gives it. Holm asks more than 1.96 of several comparisons; that is left aside.
+    `image_error` is the part of the gap's standard error that is due to the images, `one_seed` the
+    variance that one seed of each gives it. Holm asks more than 1.96 of several comparisons; that
+    is left aside.
     """
-    images = max(0.0, error**2 - one_seed / seeds)
-    room = (gap / 1.96) ** 2 - images
+    room = (gap / 1.96) ** 2 - image_error**2
     if room <= 0 or one_seed / room > _MOST_SEEDS:
         return None
     return max(seeds + 1, math.ceil(one_seed / room))
-
-
-def _reach(seeds: int) -> float:
-    """Standard errors from the middle of an interval to its end."""
-    from scipy.special import stdtrit  # scipy.stats takes two seconds to import
-
-    return float(stdtrit(2 * (seeds - 1), 0.975))
 
 
 def _seconds(groups: dict[str, list[Run]], more: int) -> float:
