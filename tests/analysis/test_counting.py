@@ -165,6 +165,20 @@ def test_general_counts_from_given_weights():
     assert counts.i2t.paper == {}
 
 
+def test_where_no_query_pushes_there_is_no_mean_over_those_that_do():
+    quiet = torch.eye(3)
+    counts = cocos("triplet-sh", quiet)
+    for name in ("contributing", "effective", "hardest_share"):
+        assert math.isnan(getattr(counts.i2t, name))
+    assert counts.i2t.zero_share == 1
+    noted = attention(simgrad.objective("triplet-sh").weigh(quiet))
+    assert noted["i2t"] == {"zero_share": 1, "faint_share": 1}
+    gathered = CocosAccumulator()
+    for scores in (S, quiet):
+        gathered.add(cocos("triplet-sh", scores))
+    assert gathered.summary()["i2t"]["hardest_share"] == (1, 0)  # of the batch that pushed
+
+
 def test_false_negatives():
     truth = torch.zeros(3, 3, dtype=torch.bool)
     truth[0, 1] = True

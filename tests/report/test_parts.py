@@ -1,6 +1,8 @@
 """The parts of a report one by one: numbers, intervals, labels, charts, choices."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgrad.core.blocks import Cell, Code, Column, Key, Paragraph, Row, Section, Table, Term
+from simgrad.core.blocks import (
+    Cell,
+    Code,
+    Column,
+    Details,
+    Figures,
+    Key,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    Term,
+)
 from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, evaluate_similarities
 from simgrad.report.examples import most_different
@@ -16,7 +30,8 @@ from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, System, collect
 from simgrad.report.page import Report, page
 from simgrad.report.standings import Standing, estimates, standings
-from simgrad.runs.run import Run
+from simgrad.report.training import pushed
+from simgrad.runs.run import Run, write_info
 from tests.report.reading import Page
 
 
@@ -72,6 +87,41 @@ def test_one_seed_against_several_is_compared_run_by_run() -> None:
     systems = (_Fake("one", [_ranks(0, 0.4)], True), _Fake("two", [_ranks(1, 0.8), _ranks(2, 0.8)]))
     standing = Standing("", systems, {s.label: estimates(s, "test") for s in systems})
     assert standing.against_baseline["two"].difference < 0
+
+
+def test_a_batch_without_push_is_no_point_and_no_number(study: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+
+    def silence(kept: int) -> Section:
+        """Nothing is pushed by triplet after that many evaluations."""
+        for run in copy.glob("runs/triplet-s*"):
+            entries = Run(run).history
+            for entry in entries[kept:]:
+                zero = dict.fromkeys(("contributing", "effective", "hardest_share"), 0.0)
+                entry["attention"] = {d: {**zero, "zero_share": 1.0} for d in ("i2t", "t2i")}
+            (run / "metrics.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries))
+            write_info(run, Run(run).info)  # as if it had written that
+        found = pushed(collect([copy]))
+        assert found is not None
+        return found
+
+    def figures(section: Section) -> dict[str, str]:
+        shown = next(block for block in section.blocks if isinstance(block, Figures))
+        return {figure.name: figure.description for figure in shown.figures}
+
+    once = silence(1)
+    assert "triplet ends at 0" not in figures(once)["push-hardest_share"]
+    folded = next(block for block in once.blocks if isinstance(block, Details))
+    table = next(block for block in folded.blocks if isinstance(block, Table))
+    columns = [column.label for column in table.columns]
+    row = next(row for row in table.rows if row.cells[0].text == "triplet")
+    told = dict(zip(columns, (cell.text for cell in row.cells), strict=True))
+    assert told["push on the hardest"] == told["effective number"] == "–"
+    assert told["queries without push"] == "100.0%"
+    never = figures(silence(0))["push-hardest_share"]
+    assert "triplet ends" not in never
+    assert "nt-xent ends" in never
 
 
 def test_disagreements_are_the_largest_and_of_both_signs(study: Path) -> None:

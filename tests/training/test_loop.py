@@ -170,6 +170,18 @@ def test_history_with_a_line_cut_off_is_read(tmp_path: Path) -> None:
     assert read_history(path) == [entry]
 
 
+def test_history_without_push_has_no_share_of_it(tmp_path: Path) -> None:
+    """Runs of 0.1.0 noted 0 where no query was pushed."""
+    from simgrad.runs.run import read_history
+
+    path = tmp_path / "metrics.jsonl"
+    pushed = {"contributing": 1.0, "effective": 1.0, "hardest_share": 1.0, "zero_share": 0.5}
+    none = {"contributing": 0.0, "effective": 0.0, "hardest_share": 0.0, "zero_share": 1.0}
+    entry = {"step": 1, "epoch": 0.5, "loss": 2.0, "val": {"rsum": 9.0}}
+    path.write_text(json.dumps({**entry, "attention": {"i2t": pushed, "t2i": none}}) + "\n")
+    assert read_history(path)[0]["attention"] == {"i2t": pushed, "t2i": {"zero_share": 1.0}}
+
+
 def test_the_speed_is_that_of_training_without_evaluation(
     small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

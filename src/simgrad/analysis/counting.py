@@ -13,8 +13,8 @@ Two kinds of figures, per direction:
     faint_share       share of queries with less than epsilon of the batch's mean gradient
     false_share       share of all push that falls on false negatives, where the truth is known
 
-The first three are means over the queries that push at all. Everything is vectorised: no loop over
-queries, and one transfer from the device.
+The first three are means over the queries that push at all, and nan where none does: 0/0.
+Everything is vectorised: no loop over queries, and one transfer from the device.
 """
 
 import math
@@ -193,7 +193,7 @@ def _general(
     relative = push / largest.clamp(min=torch.finfo(push.dtype).tiny)  # no square underflows
     total = relative.sum(1)
     pushing = total > 0
-    number = pushing.sum().clamp(min=1)
+    number = pushing.sum()  # 0: the means over these queries are 0/0
 
     def mean(values: Tensor) -> Tensor:
         return torch.where(pushing, values, 0.0).sum() / number
@@ -225,7 +225,7 @@ def attention(
 ) -> dict[str, dict[str, float]]:
     """What an objective attends to in a batch, cheaply: for a training loop.
 
-    A few tensor operations per direction and one transfer from the device.
+    A few tensor operations per direction and one transfer from the device. What is 0/0 is left out.
 
     Examples:
         >>> S = torch.tensor([[0.9, 0.8, 0.8], [0.1, 0.7, 0.1], [0.2, 0.3, 0.6]])
@@ -239,7 +239,10 @@ def attention(
     values = iter(
         torch.stack([v for figures in per_direction.values() for v in figures.values()]).tolist()
     )
-    return {d: {k: next(values) for k in figures} for d, figures in per_direction.items()}
+    return {
+        d: {k: value for k in figures if not math.isnan(value := next(values))}
+        for d, figures in per_direction.items()
+    }
 
 
 @dataclass

@@ -107,8 +107,8 @@ def print_epsilons(runs: Sequence[RunCounts]) -> None:
         figure = GENERAL[0] if family is None else family.figures[0]
         for way in DIRECTIONS:
             means = [own[each][way].get(figure, (math.nan, 0.0))[0] for each in chosen]
-            ratio = max(means) / min(means) if min(means, default=0) > 0 else math.nan
-            cells = [f"{mean:.2f}" for mean in means]
+            ratio = max(means) / min(means) if all(mean > 0 for mean in means) else math.nan
+            cells = ["–" if math.isnan(mean) else f"{mean:.2f}" for mean in means]
             rows.append([name, way, *cells, "–" if math.isnan(ratio) else f"{ratio:.1f}"])
     print()
     header = ["run", "queries", *(f"{each:g}" for each in chosen), "most / least"]

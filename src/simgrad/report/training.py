@@ -78,6 +78,7 @@ def pushed(material: Material) -> Section | None:
     figures = [
         _figure(material, shown, f"push-{name}", _title(name), _averaged(name), see)
         for name, see in _PUSHED.items()
+        if any(_points(h, _averaged(name)) for s in shown for h in s.histories)
     ]
     keys = [Key(s.label, material.colour(s)) for s in shown]
     words = (

@@ -268,6 +268,10 @@ def read_history(path: Path) -> list[dict[str, Any]]:
             break
         if not _is_entry(entry):
             break
+        for counted in entry.get("attention", {}).values():
+            if counted.get("effective") == 0:  # earlier versions noted 0 where it is 0/0
+                for name in ("contributing", "effective", "hardest_share"):
+                    counted.pop(name, None)
         entries.append(entry)
     return entries
 
