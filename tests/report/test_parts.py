@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgrad.core.blocks import (
+    Callout,
     Cell,
     Code,
     Column,
@@ -25,6 +26,7 @@ from simgrad.core.blocks import (
 )
 from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, evaluate_similarities
+from simgrad.report.build import build_report
 from simgrad.report.examples import most_different
 from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, System, collect
@@ -122,6 +124,20 @@ def test_a_batch_without_push_is_no_point_and_no_number(study: Path, tmp_path: P
     never = figures(silence(0))["push-hardest_share"]
     assert "triplet ends" not in never
     assert "nt-xent ends" in never
+
+
+def test_the_answer_of_a_choice_stands_near_the_top(study: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "study"
+    shutil.copytree(study, copy)
+
+    def told() -> list[str]:
+        head = build_report([copy], batches=0, pictures=False).head[:2]
+        return [line for block in head if isinstance(block, Callout) for line in block.lines]
+
+    lines = ["a and b are not told apart.", "This is about 38 of 375 epochs."]
+    assert not set(lines) & set(told())
+    (copy / "answer.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert told() == lines
 
 
 def test_disagreements_are_the_largest_and_of_both_signs(study: Path) -> None:

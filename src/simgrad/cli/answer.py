@@ -10,7 +10,7 @@ from simgrad.cli.report import report as write_report
 from simgrad.core.console import say
 from simgrad.core.files import atomic_write
 from simgrad.runs.run import Run
-from simgrad.studies.choice import Choice
+from simgrad.studies.choice import ANSWER, Choice
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import compared, score_of, validation_of
 from simgrad.studies.verdict import Verdict, outlook, verdict
@@ -24,7 +24,7 @@ def answer(choice: Choice, study: Study) -> None:
     found = verdict(study)
     lines = [found.sentence, found.sureness, _luck(study), *_caveats(choice, study)]
     lines.append(_more(choice, study, found))
-    with atomic_write(study.path / "answer.txt") as file:
+    with atomic_write(study.path / ANSWER) as file:
         file.write("\n".join(line for line in lines if line) + "\n")
     write_report((str(study.path),), output=study.path / REPORT)
     _write_recipe(choice, study, found.leader)

@@ -42,6 +42,8 @@ def headline(material: Material, found: list[Standing]) -> list[Block]:
             if len(found) > 1 and standing.group:
                 start = [f"{standing.group}: "]
             blocks.append(Paragraph([*start, *_sentence(material, standing)], "lead"))
+    if material.answer:
+        blocks.append(Callout("What simgrad choose answered", material.answer))
     if material.claim:
         blocks.append(Paragraph(["The claim under test: ", material.claim]))
     if material.missing:

@@ -13,6 +13,7 @@ from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, headlines, metric_of
 from simgrad.runs.recipe import MACHINE, Recipe
 from simgrad.runs.run import BEST, RANKS, RECIPE, Run
+from simgrad.studies.choice import ANSWER
 from simgrad.studies.papers import beside
 from simgrad.studies.study import PLAN, Study
 
@@ -92,6 +93,7 @@ class Material:
     metrics: tuple[str, ...]
     targets: tuple[Path, ...]
     source: str = "as printed"  # where published numbers are from
+    answer: tuple[str, ...] = ()  # what `simgrad choose` said of it, where it did
 
     @cached_property
     def split(self) -> str:
@@ -172,9 +174,17 @@ def collect(targets: Sequence[str | Path]) -> Material:
     claim = studies[0].plan.claim if len(studies) == 1 and not runs else ""
     metrics = studies[0].plan.metrics if len(studies) == 1 else headlines()
     found = Material(" · ".join(titles), claim, tuple(_distinct(systems)), metrics, paths)
+    if len(studies) == 1 and not runs:
+        found = replace(found, answer=_answer(studies[0].path / ANSWER))
     if len(studies) == 1 and studies[0].plan.published:
         found = replace(found, source=_source(studies[0].plan.published))
     return found
+
+
+def _answer(path: Path) -> tuple[str, ...]:
+    if not path.is_file():
+        return ()
+    return tuple(path.read_text(encoding="utf-8", errors="replace").splitlines())
 
 
 def _source(published: dict[str, Any]) -> str:

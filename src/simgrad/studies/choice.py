@@ -20,7 +20,7 @@ from simgrad.studies.sizing import REPEATS, Size, every
 from simgrad.studies.space import apply, base_of
 from simgrad.studies.study import Study
 
-CHOICE = "choose.json"
+CHOICE, ANSWER = "choose.json", "answer.txt"
 _FIRST = "triplet"  # of all negatives: what rules of the hardest one may begin with
 
 
