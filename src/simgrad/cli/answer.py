@@ -16,7 +16,7 @@ from simgrad.studies.tuned import compared, score_of, validation_of
 from simgrad.studies.verdict import Verdict, outlook, verdict
 
 FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
-_STEADY = 0.9  # of the best seed's validation score: below that a seed has failed
+_STEADY = 0.9  # of the best seed's score: below that a seed has failed
 
 
 def answer(choice: Choice, study: Study) -> None:
@@ -61,13 +61,15 @@ def _caveats(choice: Choice, study: Study) -> list[str]:
     diverged = [path.name for path, _ in study.jobs() if not Run(path).finished]
     if diverged:
         told.append(f"Left out, because their training diverged: {', '.join(diverged)}.")
-    for label, runs in study.groups.items():
-        scores = [score_of(run) for run in runs if run.finished]
-        if scores and min(scores) < _STEADY * max(scores):
+    for label, found in study.groups.items():
+        runs = [run for run in found if run.test]
+        validated, tested = [score_of(run) for run in runs], [run.test["rsum"] for run in runs]
+        # Few validation images alone make scores differ: a seed that failed is poor in both.
+        if runs and all(min(scores) < _STEADY * max(scores) for scores in (validated, tested)):
             told.append(
-                f"Unsteady: seeds of {label} have {min(scores):.1f} to {max(scores):.1f} on "
-                "validation. Its setting works with some seeds and not with others; another may be "
-                "steadier."
+                f"Unsteady: seeds of {label} have {min(validated):.1f} to {max(validated):.1f} on "
+                f"validation, {min(tested):.1f} to {max(tested):.1f} on test. Its setting works "
+                "with some seeds and not with others; another may be steadier."
             )
     if size.epochs != size.full_epochs:
         told.append(
