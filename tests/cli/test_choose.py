@@ -181,6 +181,20 @@ def test_an_objective_whose_seeds_differ_widely_is_named(copied: Path) -> None:
     assert "seeds of nt-xent have 80.0 to 100.0 on validation, 140.0 to 200.0 on test" in told
 
 
+def test_training_that_was_best_early_is_said_and_stops_early(copied: Path) -> None:
+    def best_at(*shares: float) -> str:
+        for runs in Study.open(copied).groups.values():
+            for run, share in zip(runs, shares, strict=True):
+                best = {**run.info["best"], "step": share * run.info["steps"]}
+                write_info(run.path, {**run.info, "best": best})
+        return answered(copied)
+
+    assert "Validation was best" not in best_at(0.5, 1.0)  # of half the runs
+    assert read_recipe(copied / "full-run.yaml").early_stop is None
+    assert "Validation was best after 25% to 50% of the training" in best_at(0.25, 0.5)
+    assert read_recipe(copied / "full-run.yaml").early_stop == 10
+
+
 def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:
     before = (done / CHOICE).read_bytes()
     choose(DATA, minutes=500, output=done, dry_run=True)

@@ -17,17 +17,20 @@ from simgrad.studies.verdict import Verdict, outlook, verdict
 
 FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
 _STEADY = 0.9  # of the best seed's score: below that a seed has failed
+_EARLY = 2 / 3  # of a training: there its rate falls, which should make it better
+_PATIENCE = 10  # evaluations, of about sixty
 
 
 def answer(choice: Choice, study: Study) -> None:
     """The sentence, and what to do with it."""
     found = verdict(study)
-    lines = [found.sentence, found.sureness, _luck(study), *_caveats(choice, study)]
+    early = _early(study, found)
+    lines = [found.sentence, found.sureness, _luck(study), *_caveats(choice, study), early]
     lines.append(_more(choice, study, found))
     with atomic_write(study.path / ANSWER) as file:
         file.write("\n".join(line for line in lines if line) + "\n")
     write_report((str(study.path),), output=study.path / REPORT)
-    _write_recipe(choice, study, found.leader)
+    _write_recipe(choice, study, found.leader, _PATIENCE if early else None)
     best = _copy_model(study, found.leader)
     say("", *(line for line in lines if line), "")
     say(
@@ -79,6 +82,23 @@ def _caveats(choice: Choice, study: Study) -> list[str]:
     return told
 
 
+def _early(study: Study, found: Verdict) -> str:
+    """Whether those in front were best long before their end, so that more of it may not help."""
+    labels = [found.leader, *(rival.label for rival in found.tied)]
+    runs = [run for label in labels for run in study.groups[label]]
+    shares = [run.info["best"]["step"] / run.info["steps"] for run in runs]
+    early = [share for share in shares if share < _EARLY]
+    if 2 * len(early) <= len(shares):
+        return ""
+    low, high = (f"{100 * share:.0f}%" for share in (min(early), max(early)))
+    after = low if low == high else f"{low} to {high}"
+    which = "" if len(early) == len(shares) else f" in {len(early)} of {len(shares)} runs"
+    return (
+        f"Validation was best after {after} of the training{which}: a longer one may not help. "
+        f"{FULL} stops early."
+    )
+
+
 def _more(choice: Choice, study: Study, found: Verdict) -> str:
     """What would decide."""
     ahead = outlook(study, found)
@@ -98,9 +118,9 @@ def _more(choice: Choice, study: Study, found: Verdict) -> str:
     )
 
 
-def _write_recipe(choice: Choice, study: Study, leader: str) -> None:
+def _write_recipe(choice: Choice, study: Study, leader: str, patience: int | None) -> None:
     """A training of full length with what was chosen."""
-    recipe = choice.full_run(study, leader)
+    recipe = choice.full_run(study, leader).replace(early_stop=patience)
     with atomic_write(study.path / FULL) as file:
         file.write(
             f"# {leader}, as `simgrad choose` tuned it at {choice.size.epochs} epochs, at full "
