@@ -20,13 +20,16 @@ from torch import Tensor
 
 from simgrad.cli.study import adapt
 from simgrad.cli.study import study as command
+from simgrad.core.blocks import Figures
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
 from simgrad.evaluation import Ranks
 from simgrad.objectives import Pairs, declare, objective, objectives
 from simgrad.report.build import build_report
+from simgrad.report.material import collect
 from simgrad.report.page import page
+from simgrad.report.tuning import tuning as tuning_section
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.check import check_study
 from simgrad.studies.engine import failures, run_local, run_ray
@@ -156,6 +159,25 @@ def test_the_report_tells_how_settings_were_chosen(done: Study) -> None:
     assert "How settings were chosen" in text
     assert "by number of trials" in text
     assert len(section.blocks) >= 3
+
+
+def test_of_few_trials_no_expectation_is_drawn(done: Study) -> None:
+    material = collect([done.path])
+
+    def drawn(times: int) -> set[str]:
+        """With every trial so many times."""
+        systems = [
+            dataclasses.replace(s, tuned={**s.tuned, "tried": times * s.tuned["tried"]})
+            for s in material.systems
+            if s.tuned
+        ]
+        section = tuning_section(dataclasses.replace(material, systems=tuple(systems)))
+        assert section is not None
+        shown = next(block for block in section.blocks if isinstance(block, Figures))
+        return {figure.name for figure in shown.figures}
+
+    assert drawn(1) == {"best-so-far"}
+    assert drawn(2) == {"best-so-far", "expected-best"}
 
 
 # -- finding what is known

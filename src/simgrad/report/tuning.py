@@ -31,6 +31,7 @@ from simgrad.studies.search import AGREEMENT
 from simgrad.studies.tuned import validation_of
 
 Record = dict[str, Any]
+_FEWEST = 4  # trials of a row; of fewer, the line of what to expect is a dot or two
 
 
 def tuning(material: Material) -> Section | None:
@@ -52,14 +53,16 @@ def tuning(material: Material) -> Section | None:
     keys = [Key(system.label, material.colour(system)) for system, _ in shown]
     charts = [
         _chart(
-            material, shown, "expected-best", f"expected best {select}", _independent,
-            expected_best, "The best score to expect after trying N random settings.",
-        ),
-        _chart(
             material, shown, "best-so-far", f"best {select} so far", _scores, best_so_far,
             "What this search had found by then; a line that still rises might rise further.",
         ),
     ]  # fmt: skip
+    if min(len(record["tried"]) for _, record in shown) >= _FEWEST:
+        expected = _chart(
+            material, shown, "expected-best", f"expected best {select}", _independent,
+            expected_best, "The best score to expect after trying N random settings.",
+        )  # fmt: skip
+        charts.insert(0, expected)
     blocks: list[Block] = [Paragraph(explained(words)), Figures(charts, keys)]
     edges = [f"{system.label}: {edge}." for system, record in shown for edge in record["edges"]]
     if edges:
