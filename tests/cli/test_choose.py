@@ -195,6 +195,25 @@ def test_training_that_was_best_early_is_said_and_stops_early(copied: Path) -> N
     assert read_recipe(copied / "full-run.yaml").early_stop == 10
 
 
+def test_on_a_terminal_lines_are_broken_between_words(
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def printed() -> list[str]:
+        choose(str(copied), dry_run=True)
+        told = answered(copied).splitlines()
+        out, plan = capsys.readouterr()
+        assert "longer training" in " ".join(out.split())
+        lines = [*out.partition("report:")[0].splitlines(), *plan.splitlines()]
+        assert max(map(len, told)) > 80
+        return [line for line in lines if str(copied) not in line]
+
+    assert max(map(len, printed())) > 80  # in a pipe they stay whole
+    monkeypatch.setenv("COLUMNS", "80")
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert max(map(len, printed())) <= 80
+
+
 def test_a_plan_is_not_changed_by_another_call(done: Path) -> None:
     before = (done / CHOICE).read_bytes()
     choose(DATA, minutes=500, output=done, dry_run=True)

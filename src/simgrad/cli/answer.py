@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from simgrad.cli.report import report as write_report
-from simgrad.core.console import say
+from simgrad.core.console import say, say_wrapped
 from simgrad.core.files import atomic_write
 from simgrad.runs.run import Run
 from simgrad.studies.choice import ANSWER, Choice
@@ -32,7 +32,7 @@ def answer(choice: Choice, study: Study) -> None:
     write_report((str(study.path),), output=study.path / REPORT)
     _write_recipe(choice, study, found.leader, _PATIENCE if early else None)
     best = _copy_model(study, found.leader)
-    say("", *(line for line in lines if line), "")
+    say_wrapped("\n".join(["", *(line for line in lines if line), ""]))
     say(
         f"report:       {study.path / REPORT}",
         f"full length:  simgrad train {study.path / FULL}",

@@ -17,7 +17,7 @@ import tyro
 from simgrad.cli.answer import answer
 from simgrad.cli.features import features as compute_features
 from simgrad.cli.study import conclude
-from simgrad.core.console import say
+from simgrad.core.console import say, say_wrapped
 from simgrad.core.cores import cores
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
@@ -267,11 +267,11 @@ def _look(data: str, features: str | None, skip: str | None) -> Dataset:
         say(f"{name}: {dataset.splits[name].summary()}", stderr=True)
     found = check(dataset)
     for line in portrait(dataset.splits, found.shared["train"]):
-        say(line, stderr=True)
+        say_wrapped(line, stderr=True)
     problems = found.problems
     if problems:
-        say(
-            f"{len(problems):,} problems, the first: {problems[0]}",
+        say_wrapped(
+            f"{len(problems):,} problems, the first: {problems[0]}\n"
             f"`simgrad datasets '{data}' --fix` writes a list of what to leave out, for --skip.",
             stderr=True,
         )
@@ -305,16 +305,16 @@ def _tell_plan(choice: Choice, folder: Path) -> None:
     size = choice.size
     length = f"{size.epochs} of {size.full_epochs} epochs"
     several = f" (the best {size.finalists} with {REPEATS} more seeds)"
-    say(
-        f"plan ({folder / CHOICE}): {', '.join(choice.objectives)}",
+    say_wrapped(
+        f"plan ({folder / CHOICE}): {', '.join(choice.objectives)}\n"
         f"  {choice.model}; for each objective {size.trials} settings"
         f"{several if size.finalists > 1 else ''} and {size.seeds} seeds, "
-        f"{length} ({size.epochs * choice.steps:,} steps)",
+        f"{length} ({size.epochs * choice.steps:,} steps)\n"
         f"  about {max(1, round(choice.expected))} min here; {choice.minutes:g} were given",
         stderr=True,
     )
     if choice.left_out:
-        say(f"  no time for: {', '.join(choice.left_out)}", stderr=True)
+        say_wrapped(f"  no time for: {', '.join(choice.left_out)}", stderr=True)
     if choice.expected > 1.2 * choice.minutes:
-        say("  this is the smallest plan; fewer objectives or a smaller model take less",
-            stderr=True)  # fmt: skip
+        say_wrapped("  this is the smallest plan; fewer objectives or a smaller model take less",
+                    stderr=True)  # fmt: skip

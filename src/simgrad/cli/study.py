@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from simgrad.cli.dry_run import dry_run as look
-from simgrad.core.console import print_table, say
+from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.tables import Strong
 from simgrad.core.typed import checked
@@ -247,13 +247,13 @@ def show(table: StudyTable) -> None:
             rows.append([f"  {row.beside}", *there])
     print_table(head, rows, title=table.head)
     for note in table.notes:
-        say(f"\n{note}")
+        say_wrapped(f"\n{note}")
     tuned = printed_tuning(table)
     if tuned is not None:
         print()
         print_table(tuned.columns, tuned.rows, title=tuned.title)
         for line in tuned.notes:
-            say(line)
+            say_wrapped(line)
         return
     versus = [
         (r.label, "baseline" if r.baseline else significance(r.difference) or "–", r.seeds)
