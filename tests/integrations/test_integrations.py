@@ -172,6 +172,23 @@ def test_what_cannot_be_an_objective_says_why() -> None:
         from_metric_learning(losses.NTXentLoss()).weigh(torch.rand(3, 3), shared)
 
 
+def test_a_loss_that_reads_embeddings_is_refused() -> None:
+    """It would be a constant: what it is given carries the similarities only."""
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    for name in ("AngularLoss", "ThresholdConsistentMarginLoss"):
+        with pytest.raises(InputError, match=rf"{name} reads the embeddings"):
+            from_metric_learning(getattr(losses, name)())
+    with pytest.raises(InputError, match="does not compare images with captions"):
+        from_metric_learning(losses.FastAPLoss())
+
+
+def test_a_loss_that_samples_is_an_objective() -> None:
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    before = torch.get_rng_state()
+    from_metric_learning(losses.TripletMarginLoss(triplets_per_anchor=1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning.losses", None)
     with pytest.raises(InputError, match="pip install pytorch-metric-learning"):
@@ -239,6 +256,10 @@ def test_labels_are_groups_of_positives() -> None:
     assert not torch.equal(loss(columns), loss(columns, labels))
     with pytest.raises(InputError, match="1 column"):
         loss(columns[:1])
+    with pytest.raises(InputError, match=r"label.*float32"):
+        loss(columns, torch.tensor([0.5, 0.1, 1.0, 0.2, 0.3, 0.4]))
+    with pytest.raises(InputError, match=r"label.*\(6, 2\)"):
+        loss(columns, labels[:, None].expand(6, 2))
     assert loss.get_config_dict() == {"objective": "nt-xent"}
 
 

@@ -122,29 +122,68 @@ class _MetricLearning(Objective):
             )
         self.euclidean = kind == "LpDistance"
         self.kind = type(loss).__name__
+        self._refuse_what_reads_embeddings(loss)
 
     def __str__(self) -> str:
         return f"{self.name}({self.kind})"
 
     __repr__ = __str__
 
+    def _refuse_what_reads_embeddings(self, loss: Any) -> None:
+        """Compare it with theirs: what reads more than its distance would be a constant here."""
+        random = torch.Generator().manual_seed(0)
+        left, right = torch.nn.functional.normalize(torch.randn(2, 6, 4, generator=random), dim=2)
+        labels = torch.arange(6) // 2  # some losses need several positives
+        both, theirs = (labels, labels.clone()), copy.deepcopy(loss).cpu()
+        chance = torch.get_rng_state()  # of losses that sample
+
+        def asked() -> Tensor:
+            torch.set_rng_state(chance)
+            value: Tensor = theirs(left, both[0], ref_emb=right, ref_labels=both[1])
+            return value
+
+        try:
+            expected, again = asked(), asked()
+            torch.set_rng_state(chance)
+            ours = self._value(left @ right.T, *both)
+        except Exception as error:
+            raise InputError(
+                f"{self.kind} does not compare images with captions: {str(error)[:120]}"
+            ) from None
+        finally:
+            torch.set_rng_state(chance)
+        # One that takes its chance from elsewhere is never the same, and cannot be compared.
+        if bool(expected == again) and not torch.allclose(ours, expected, rtol=1e-3, atol=1e-4):
+            raise InputError(
+                f"{self.kind} reads the embeddings themselves, not only their similarities: it "
+                "cannot be an objective. Use it in a loop of pytorch-metric-learning."
+            )
+
     def rule(self, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
-        rows, columns = similarities.shape
-        labels, ref_labels = _labels(positives)
+        rows = len(similarities)
+        labels = _labels(positives)
         with torch.enable_grad():
             S = similarities.detach().requires_grad_()
-            # |x - y|² = 2 - 2 x.y for unit vectors; a distance of 0 has no derivative.
-            matrix = (2 - 2 * S).clamp(min=1e-12).sqrt() if self.euclidean else S
-            # The loss asks its distance for a matrix; the embeddings only carry the shape.
-            self.loss.distance.compute_mat = lambda query, reference: matrix
-            value = self.loss(
-                S.new_ones(rows, 1), labels, ref_emb=S.new_ones(columns, 1), ref_labels=ref_labels
-            )
-            del self.loss.distance.compute_mat
+            value = self._value(S, *labels)
             reached = value.requires_grad
             weights = torch.autograd.grad(value, S)[0] if reached else torch.zeros_like(S)
         # The frame divides by the queries; the loss is a figure of the batch already.
         return value.detach().expand(rows), weights * rows
+
+    def _value(self, S: Tensor, labels: Tensor, ref_labels: Tensor) -> Tensor:
+        """Their loss of these similarities."""
+        rows, columns = S.shape
+        # |x - y|² = 2 - 2 x.y for unit vectors; a distance of 0 has no derivative.
+        matrix = (2 - 2 * S).clamp(min=1e-12).sqrt() if self.euclidean else S
+        # The loss asks its distance for a matrix; the embeddings only carry the shape.
+        self.loss.distance.compute_mat = lambda query, reference: matrix
+        try:
+            value: Tensor = self.loss(
+                S.new_ones(rows, 1), labels, ref_emb=S.new_ones(columns, 1), ref_labels=ref_labels
+            )
+        finally:
+            del self.loss.distance.compute_mat
+        return value
 
 
 def _labels(positives: Tensor) -> tuple[Tensor, Tensor]:

@@ -57,6 +57,12 @@ class SentenceTransformerLoss(nn.Module):
                 f"the batch has {len(columns)} column of inputs; simgrad's objectives take two, "
                 "a pair, and hard negatives in further ones."
             )
+        if labels is not None and (labels.ndim != 1 or labels.is_floating_point()):
+            raise InputError(
+                "the column `label` has the number of each row's image, one whole number a row, "
+                f"not {str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}. "
+                "Scores are no such numbers: remove the column."
+            )
         left, *right = (self.model(column)["sentence_embedding"] for column in columns)
         loss: Tensor = self.weighing(left, torch.cat(right), labels, labels)
         return loss
