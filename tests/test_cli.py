@@ -10,6 +10,7 @@ import pytest
 from simgrad.cli import program as cli
 from simgrad.cli import train as command
 from simgrad.models import models
+from simgrad.objectives import objectives
 from tests.processes import simgrad
 
 
@@ -196,6 +197,10 @@ def test_a_file_of_ones_own_is_named_anywhere(
 
 def test_an_objective_is_explained_by_a_spec_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert "value: sum over queries" in said(["objectives", "triplet"], capsys)[1]
+    text = said(["objectives", "goal"], capsys)[1]
+    assert "\nformula (LaTeX):\n" in text
+    for line in objectives["goal"].formula.strip().splitlines():
+        assert f"\n  {line}\n" in text
     code, text = said(["objectives", "nt-xent(tau=0.05)"], capsys)
     assert "value: half the sum of the directions' means" in text
     assert code == 0

@@ -1,5 +1,7 @@
 """Fine-tuning a pretrained model: before the first step, each way, and stopped in between."""
 
+import dataclasses
+import math
 import sys
 import types
 from pathlib import Path
@@ -11,7 +13,10 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.models import load
+from simgrad.models.inputs import Scale
 from simgrad.report.build import build_report
+from simgrad.report.card import model_card
+from simgrad.runs.exporting import export_trained
 from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
@@ -231,6 +236,14 @@ def test_a_run_is_taken_home(clip: Path, tmp_path: Path, capsys: Any) -> None:
     assert "cannot be written as caffe" in told
     ask(capsys, "export", run.path, "--to", tmp_path / "adapter", "--adapter")
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
+    # An adapter has no place for the scale: the card's lines set it.
+    exported = export_trained(run.path, tmp_path / "again", adapter=True)
+    exported = dataclasses.replace(exported, scale=Scale(7.0))
+    there: dict[str, Any] = {}
+    card = model_card(exported, run, str(tmp_path / "again"))
+    exec(card.split("```python\n")[1].split("```")[0], there)
+    assert there["model"].logit_scale.item() == pytest.approx(math.log(7), abs=1e-6)
+    assert "logit_scale" in (tmp_path / "adapter" / "README.md").read_text()
 
 
 def test_an_untrained_network_can_go_to_transformers_and_back(tmp_path: Path, capsys: Any) -> None:

@@ -28,6 +28,9 @@ def print_declared(
         return
     entry = registry[name]
     print(f"{entry.name}: {entry.description} ({entry.paper})\n")
+    if entry.formula:
+        print("formula (LaTeX):")
+        print(*(f"  {line}" for line in entry.formula.strip().splitlines()), sep="\n", end="\n\n")
     fixed = [(k, print_value(v), "", "fixed by the name") for k, v in entry.preset]
     rows = [
         (p.name, print_value(p.default), "|".join(p.choices or ()) or str(p.limits), p.description)

@@ -1,10 +1,12 @@
 """A model card: what a model is, what it was trained on, how good it is and how it is used."""
 
+import math
 from typing import Any
 
 import simgrad
 from simgrad.evaluation import headlines, metric_of
 from simgrad.evaluation.uncertainty import estimates
+from simgrad.models.inputs import Scale
 from simgrad.runs.exporting import Exported
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
@@ -60,10 +62,21 @@ def model_card(exported: Exported, run: Run | None, name: str) -> str:
     longest = exported.loaded.model.longest
     padding = "max_length" if exported.loaded.model.fills_captions else "longest"
     shown = use.format(name=name, source=getattr(config, "source", None), padding=padding)
+    if exported.adapter and exported.scale is not None:
+        shown += _scale_lines(exported.scale)
     parts += [f"## Use\n\n```python\n{shown}```"]
     if longest is not None:
         parts.append(f"It reads captions of up to {longest} tokens.")
     return "\n\n".join(parts) + "\n"
+
+
+def _scale_lines(scale: Scale) -> str:
+    """An adapter has no place for the scale and bias that were learned beside it."""
+    lines = "# Scale and bias that were learned, which an adapter does not hold:\n"
+    lines += f"model.logit_scale.data.fill_({math.log(scale.scale)!r})\n"
+    if scale.bias:
+        lines += f"model.logit_bias.data.fill_({scale.bias!r})\n"
+    return lines
 
 
 def _header(exported: Exported) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simgrad.core.errors import InputError
 from simgrad.models import Loaded
+from simgrad.models.inputs import Scale
 from simgrad.runs.learned import learned_scale
 from simgrad.runs.trained import load_trained
 
@@ -18,6 +19,7 @@ class Exported:
     format: str
     adapter: bool
     loaded: Loaded
+    scale: Scale | None = None  # that the objective learned
 
 
 def export_trained(
@@ -34,10 +36,10 @@ def export_trained(
     tokenizer = loaded.require_tokenizer(source)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: is there already, and not empty; give another --to.")
-    if run is not None:
-        scale = learned_scale(run.recipe, loaded, run.path)
-        if scale is not None:
-            model.set_scale(scale)
+    scale = None if run is None else learned_scale(run.recipe, loaded, run.path)
+    if scale is not None:
+        model.set_scale(scale)
+        scale = model.pretrained_scale() or scale  # CLIP keeps no bias
     growing = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(growing, ignore_errors=True)
     growing.mkdir(parents=True)
@@ -48,4 +50,4 @@ def export_trained(
         growing.rename(folder)
     finally:
         shutil.rmtree(growing, ignore_errors=True)
-    return Exported(folder, format, adapter, loaded)
+    return Exported(folder, format, adapter, loaded, scale)
