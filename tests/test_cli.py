@@ -195,6 +195,19 @@ def test_a_file_of_ones_own_is_named_anywhere(
     assert "needs a Python file" in text
 
 
+@pytest.mark.parametrize(("name", "resumed"), [("choose", True), ("study", True), ("mine", False)])
+def test_who_stops_a_command_is_told_how_to_resume(
+    name: str, resumed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(rest: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_run", stop)
+    code, text = said([name, "photos"], capsys)
+    assert code == 130
+    assert ("the same command again" in text) is resumed
+
+
 def test_an_objective_is_explained_by_a_spec_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert "value: sum over queries" in said(["objectives", "triplet"], capsys)[1]
     text = said(["objectives", "goal"], capsys)[1]

@@ -290,6 +290,11 @@ def _split(name: str, images: int) -> Split:
     return Split("made", name, texts, owner, names)
 
 
+def test_one_is_no_plural() -> None:
+    assert _split("val", 1).summary() == "1 image, 1 caption"
+    assert _split("val", 2).summary() == "2 images, 2 captions"
+
+
 def test_a_look_at_the_data_says_what_to_expect() -> None:
     def told(train: int, shared: int, val: int = 100, test: int = 100) -> str:
         sizes = {"train": train, "val": val, "test": test}

@@ -10,7 +10,7 @@ import simgrad
 from simgrad.evaluation import Ranks
 from simgrad.runs import systems
 from simgrad.runs.systems import Reranking, System
-from tests.evaluation.commands import run
+from tests.evaluation.commands import ask, run
 
 
 def test_embeddings(files, capsys):
@@ -125,6 +125,24 @@ def test_the_file_that_is_wrong_is_named(files, capsys):
     scores[1, 1] = np.nan
     np.savez(bad, similarities=scores)
     assert f"simgrad: {bad}: the similarity of image 1" in run(capsys, *given, status=2)
+
+
+def test_a_folder_of_runs_is_told_from_nothing(files, capsys):
+    for name in ("one", "two"):
+        (files / "study" / "runs" / name).mkdir(parents=True)
+        (files / "study" / "runs" / name / "recipe.yaml").write_text("{}")
+    study = files / "study"
+    assert f"a study; give one of its runs, e.g. {study / 'runs' / 'one'}" in run(
+        capsys, study, status=2
+    )
+    (study / "model").mkdir()
+    (study / "model" / "recipe.yaml").write_text("{}")
+    assert f"give its model, {study / 'model'}" in run(capsys, study, status=2)
+
+
+def test_mining_names_no_more_images_than_there_are(files, capsys):
+    told = ask(capsys, "mine", files / "a.npz", "--output", files / "mined", "--depth", 100)
+    assert "among the first 39." in told
 
 
 def test_kept_ranks_cannot_be_ranked_anew(files, capsys):

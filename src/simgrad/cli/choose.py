@@ -22,6 +22,7 @@ from simgrad.core.cores import cores
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
+from simgrad.core.text import counted
 from simgrad.core.threads import pinned
 from simgrad.data.base import Dataset
 from simgrad.data.check import check, portrait
@@ -271,7 +272,7 @@ def _look(data: str, features: str | None, skip: str | None) -> Dataset:
     problems = found.problems
     if problems:
         say_wrapped(
-            f"{len(problems):,} problems, the first: {problems[0]}\n"
+            f"{counted(len(problems), 'problem')}, the first: {problems[0]}\n"
             f"`simgrad datasets '{data}' --fix` writes a list of what to leave out, for --skip.",
             stderr=True,
         )
@@ -304,13 +305,14 @@ def _processes(device: str) -> int:
 def _tell_plan(choice: Choice, folder: Path) -> None:
     size = choice.size
     length = f"{size.epochs} of {size.full_epochs} epochs"
+    given = f"{choice.minutes:g} {'was' if choice.minutes == 1 else 'were'} given"
     several = f" (the best {size.finalists} with {REPEATS} more seeds)"
     say_wrapped(
         f"plan ({folder / CHOICE}): {', '.join(choice.objectives)}\n"
         f"  {choice.model}; for each objective {size.trials} settings"
         f"{several if size.finalists > 1 else ''} and {size.seeds} seeds, "
         f"{length} ({size.epochs * choice.steps:,} steps)\n"
-        f"  about {max(1, round(choice.expected))} min here; {choice.minutes:g} were given",
+        f"  about {max(1, round(choice.expected))} min here; {given}",
         stderr=True,
     )
     if choice.left_out:

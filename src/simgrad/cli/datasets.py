@@ -12,6 +12,7 @@ from simgrad.cli.tree import describe_tree, print_tree
 from simgrad.core.console import console, print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Declaration, Parameter, print_value
+from simgrad.core.text import counted
 from simgrad.data.base import Dataset, Split
 from simgrad.data.benchmarks import Tree, find_tree
 from simgrad.data.check import Found, check
@@ -128,8 +129,8 @@ def _fix(log: Log, output: Path | None, problems: list[Problem]) -> Path:
             f"{target}: cannot be written ({error.strerror}); give --output."
         ) from None
     say(
-        f"{target}: leaves out {count:,} of {len(problems):,} problems; give it as --skip to "
-        "`simgrad features`, `train` and `datasets`, or as skip= in Python.",
+        f"{target}: leaves out {count:,} of {counted(len(problems), 'problem')}; give it as "
+        "--skip to `simgrad features`, `train`, `choose` and `datasets`, or as skip= in Python.",
         stderr=True,
     )
     return target

@@ -221,8 +221,11 @@ def _tell(found: Candidates, left_out: bool) -> None:
         rows = [(name, *(_number(told[kind].get(name)) for kind in kinds)) for name in _SUMMARY]
         columns = ("", "own pairs", "hardest", "kept negatives", "margin")
         print_table(columns, rows, title=f"{DIRECTIONS[way]}, {told['queries']:,} queries")
+        depth = found.info["depth"]
+        if way == "t2i":
+            depth = min(depth, len(found.i2t) - 1)  # there may not be so many other images
         if way == "t2i" and "own_among" in told:  # lists of earlier versions do not say
-            own, depth = f"{100 * told['own_among']:.1f}%", found.info["depth"]
+            own = f"{100 * told['own_among']:.1f}%"
             say(f"{own} of the captions have their own image among the first {depth}.")
         short = told["short"]
         if short:
@@ -231,7 +234,7 @@ def _tell(found: Candidates, left_out: bool) -> None:
             (f["filter"], f"{100 * f['removed']:.1f}%", f"{100 * f['queries_left_without']:.1f}%")
             for f in told["filters"]
         ]
-        hardest = f"of the {found.info['depth']} hardest"
+        hardest = f"of the {depth} hardest"
         title = "What a filter removes, or would remove"
         print_table(("filter", hardest, "queries left without any"), lines, title=title)
         print()

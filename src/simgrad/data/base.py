@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
+from simgrad.core.text import counted
 from simgrad.data.fingerprint import Fingerprint, fingerprint
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Split:
 
     def summary(self) -> str:
         """How much of what it holds, in a few words."""
-        words = [f"{self.num_images:,} images", f"{self.num_captions:,} captions"]
+        words = [counted(self.num_images, "image"), counted(self.num_captions, "caption")]
         if self.pictures is not None:
             words.append("pictures")
         if self.features is not None:

@@ -123,10 +123,21 @@ def load_trained(
         with building:  # its weights are drawn before they are read
             return run.load(str(device)), run
     if not (path / DESCRIPTION).is_file():
-        what = "there is no such folder" if not path.exists() else "neither a run nor a checkpoint"
-        raise InputError(f"{path}: {what}.")
+        raise InputError(f"{path}: {_what_else(path)}.")
     with building:
         return load(path, device=device), None
+
+
+def _what_else(path: Path) -> str:
+    """What a folder is that is neither a run nor a checkpoint, and what may be meant."""
+    if not path.exists():
+        return "there is no such folder"
+    if (path / "model" / RECIPE).is_file() or (path / "model" / DESCRIPTION).is_file():
+        return f"several runs; give its model, {path / 'model'}, or one of {path / 'runs'}"
+    runs = sorted(run.parent for run in path.glob(f"runs/*/{RECIPE}"))
+    if runs:
+        return f"a study; give one of its runs, e.g. {runs[0]}"
+    return "neither a run nor a checkpoint"
 
 
 def load_pretrained(spec: str, device: torch.device) -> Loaded:

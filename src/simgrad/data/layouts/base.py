@@ -178,7 +178,7 @@ def _nearest(path: Path) -> str:
         for share, name, missing in shares
         if share == best
     ]
-    others = " Or ".join(told[:2])
+    others = ". Or ".join(told[:2])
     return f"The nearest layout is {others}. `simgrad datasets --layouts` shows all."
 
 

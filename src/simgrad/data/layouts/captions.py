@@ -14,6 +14,7 @@ from typing import Any
 from simgrad.core.errors import InputError
 from simgrad.core.parquet import column_names, read_parquet
 from simgrad.core.spec import setting
+from simgrad.core.text import counted
 from simgrad.data.base import Dataset
 from simgrad.data.layouts import separated
 from simgrad.data.layouts.base import Layout, declare
@@ -149,7 +150,11 @@ class Captions(Layout):
                 first = False
                 continue
             if len(cells) != len(header):
-                log.bad(file, place, f"{len(cells)} columns where the header has {len(header)}.")
+                log.bad(
+                    file,
+                    place,
+                    f"{counted(len(cells), 'column')} where the header has {len(header)}.",
+                )
             elif any(map(separated.not_utf8, cells)):
                 log.bad(file, place, "not UTF-8 text.")
             else:
