@@ -136,7 +136,7 @@ class Growth:
         >>> train.caption(train.image("beach.jpg"), "two people on a beach")
         >>> growth.build({}, published=False)
         <Dataset holiday, layout
-          train: 1 images, 1 captions>
+          train: 1 image, 1 caption>
     """
 
     name: str
