@@ -26,7 +26,7 @@ def answer(choice: Choice, study: Study) -> None:
     found = verdict(study)
     early = _early(study, found)
     lines = [found.sentence, found.sureness, _luck(study), *_caveats(choice, study), early]
-    lines.append(_more(choice, study, found))
+    lines.append(_more(choice, study, found, longer=not early))
     with atomic_write(study.path / ANSWER) as file:
         file.write("\n".join(line for line in lines if line) + "\n")
     write_report((str(study.path),), output=study.path / REPORT)
@@ -99,8 +99,8 @@ def _early(study: Study, found: Verdict) -> str:
     )
 
 
-def _more(choice: Choice, study: Study, found: Verdict) -> str:
-    """What would decide."""
+def _more(choice: Choice, study: Study, found: Verdict, longer: bool) -> str:
+    """What would decide; `longer`: whether a longer training might."""
     ahead = outlook(study, found)
     if ahead is None:
         return ""
@@ -108,7 +108,7 @@ def _more(choice: Choice, study: Study, found: Verdict) -> str:
     if ahead.seeds is None:
         return (
             f"More seeds would hardly tell {pair} apart: they are too close for this test split. "
-            "A larger one, or a longer training, might."
+            f"A larger one{', or a longer training,' if longer else ''} might."
         )
     minutes = max(1, math.ceil(ahead.seconds / 60 / choice.processes))
     return (
