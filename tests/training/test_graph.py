@@ -11,6 +11,7 @@ import torch
 from simgrad.data import Dataset, IndexBatch, Sampler
 from simgrad.data.batches import Batch
 from simgrad.mining.drawing import Drawn, own_size
+from simgrad.objectives import declare, objectives
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
@@ -18,6 +19,20 @@ from simgrad.training.graph import Captured, _Layout, padded_length
 from simgrad.training.rounds import mine_run
 from tests.training.lists import random_lists
 from tests.training.test_step import CAPTIONER, SCAN, VSE, gradients, make
+
+
+@pytest.fixture(autouse=True)
+def own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An objective for whole rows, as the README writes one."""
+    monkeypatch.setattr(objectives, "_declared", dict(objectives._declared))
+
+    @declare("test-own")
+    def hinge(similarities, positives, pairs):  # type: ignore[no-untyped-def]
+        count = positives.sum(1)
+        own = pairs.per_query(pairs.similarity) / count
+        cost = (0.2 + similarities - own[:, None]).clamp(min=0).masked_fill(positives, 0)
+        push = (cost > 0).to(cost)
+        return cost.sum(1), push - (push.sum(1) / count)[:, None] * positives
 
 
 @pytest.mark.parametrize("objective", ["off-tri", "adap-off-quin"])
@@ -48,7 +63,7 @@ def test_a_row_of_a_batch_without_draws(scenes: Dataset) -> None:
 
 
 @pytest.mark.parametrize("positives", ["images", "pairs"])
-@pytest.mark.parametrize("objective", ["goal", "nt-xent", "off-tri", "adap-off-quin"])
+@pytest.mark.parametrize("objective", ["goal", "nt-xent", "off-tri", "adap-off-quin", "test-own"])
 @pytest.mark.parametrize("model", [VSE, SCAN, CAPTIONER])
 def test_a_row_of_numbers_gives_the_gradient_of_the_batch(
     model: str, objective: str, positives: Any
@@ -114,7 +129,9 @@ def test_captions_are_padded_to_few_lengths_that_the_network_reads(
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("objective", ["goal(triplet=cir, pair=sig-ms)", "off-tri", "off-quin"])
+@pytest.mark.parametrize(
+    "objective", ["goal(triplet=cir, pair=sig-ms)", "off-tri", "off-quin", "test-own"]
+)
 def test_captured_steps_train_like_plain_ones(
     objective: str, small: Any, scenes: Dataset, tmp_path: Path
 ) -> None:
