@@ -203,9 +203,10 @@ def test_who_stops_a_command_is_told_how_to_resume(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "_run", stop)
-    code, text = said([name, "photos"], capsys)
-    assert code == 130
-    assert ("the same command again" in text) is resumed
+    for first in ([], ["--with", "mine.py"]):
+        code, text = said([*first, name, "photos"], capsys)
+        assert code == 130
+        assert ("the same command again" in text) is resumed
 
 
 def test_an_objective_is_explained_by_a_spec_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "datasets": ("datasets", "datasets", "show what a data set holds and what is wrong with it"),
 }
 
-_RESUMED = (["choose"], ["study"])  # `train` says so itself
+_RESUMED = ("choose", "study")  # `train` says so itself
 
 _HEAD = """\
 simgrad {version}: train, compare and explain objectives for image-caption retrieval
@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(f"simgrad: {error}", stderr=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        again = " Run the same command again to resume." if rest[:1] in _RESUMED else ""
+        command = next((word for word in rest if word in COMMANDS), "")  # --with may come first
+        again = " Run the same command again to resume." if command in _RESUMED else ""
         say(f"simgrad: stopped.{again}", stderr=True)
         sys.exit(130)
     except BrokenPipeError:
