@@ -27,7 +27,7 @@ from pathlib import Path
 
 from simgrad.cli.program import main as simgrad_command
 from simgrad.core.errors import InputError
-from simgrad.runs.run import environment
+from simgrad.runs.environment import environment
 from tests.data.damages_of_tables import DAMAGES
 from tests.hardening.bad_inputs import attempts
 from tests.hardening.bad_requests import REQUESTS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simgrad.runs.run import _git
+from simgrad.runs.environment import _git
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 ASKED = """
 import sys
 from pathlib import Path
-from simgrad.runs.run import _git
+from simgrad.runs.environment import _git
 print(_git())
 Path(sys.argv[1]).write_text("$" + "Format:%H$")
 _git.cache_clear()

@@ -2,18 +2,12 @@
 
 import json
 import math
-import os
-import platform
-import shlex
-import subprocess
-import sys
 import zlib
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import simgrad
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.drawers import draw
 from simgrad.core.errors import InputError
@@ -37,7 +31,6 @@ VALIDATED = "val-ranks.parquet"  # of a trial's best weights, on the validation 
 TRIPLETS, ATTENTION, WISE = "triplets.npz", "attention.jsonl", "wise.json"
 ALSO = "also.json"
 BEST, LAST = "best", "last"
-COMMAND = "SIMGRAD_COMMAND"  # in a worker's environment: the command that started it
 LOCK = ".lock"  # held by whoever trains it
 FORMAT = 2  # of run.json and of the state to resume from; 1 had none, up to version 0.1.0
 _KINDS: dict[str, type | tuple[type, ...]] = {  # of run.json, where a damaged one would mislead
@@ -295,59 +288,3 @@ def _is_entry(value: Any) -> bool:
 def _is_number(value: Any) -> bool:
     """JSON also has whole numbers that no float holds."""
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
-
-
-def environment() -> dict[str, Any]:
-    """Versions, code and command, so that a number can be traced."""
-    import numpy
-    import torch
-
-    return {
-        "versions": {
-            "simgrad": simgrad.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": numpy.__version__,
-            "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
-        },
-        "git": _git(),
-        "command": command(),
-    }
-
-
-def command() -> str:
-    """What was typed to train; a worker is told it by whoever started the worker."""
-    if told := os.environ.get(COMMAND):
-        return told
-    if Path(sys.argv[0]).name.startswith("simgrad"):
-        return shlex.join(["simgrad", *sys.argv[1:]])
-    return shlex.join(sys.argv)
-
-
-@cache
-def _git() -> str | None:
-    """The commit of the source, with + if it has been changed; None where nobody knows.
-
-    A copy made by `git archive` carries its commit in a file.
-    """
-    own = Path(__file__)
-
-    def ask(*arguments: str) -> str:
-        told = subprocess.run(
-            ["git", *arguments],
-            cwd=own.parent,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-        return told.stdout.strip()
-
-    try:
-        ask("ls-files", "--error-unmatch", own.name)  # the repository around us may be another
-        changed = ask("status", "--porcelain", "--untracked-files=no")
-        return ask("rev-parse", "HEAD")[:12] + ("+" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        archived = (own.parents[1] / "commit.txt").read_text().strip()
-        return None if archived.startswith("$") else archived[:12]

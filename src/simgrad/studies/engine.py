@@ -17,7 +17,8 @@ from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import free, pinned, settle
-from simgrad.runs.run import COMMAND, Run, command
+from simgrad.runs.environment import COMMAND, command
+from simgrad.runs.run import Run
 from simgrad.studies.crew import CAN_FORK
 from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu

@@ -19,6 +19,7 @@ from simgrad.core.extras import imported
 from simgrad.core.files import atomic_path, atomic_write, refuse_link, sweep, writing
 from simgrad.data.base import Dataset
 from simgrad.runs.data import record_of, same_data
+from simgrad.runs.environment import environment
 from simgrad.runs.prepare import Prepared
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import (
@@ -29,7 +30,6 @@ from simgrad.runs.run import (
     RECIPE,
     TRIPLETS,
     Run,
-    environment,
     write_info,
 )
 from simgrad.runs.tested import what_is_tested
