@@ -237,7 +237,7 @@ def _form(rule: Objective) -> Finding:
     except InputError as error:
         return Finding("form", float("inf"), 0.0, str(error))
     if not rule.copes_with_gaps():
-        where = "similarity -inf, an ignored pair, is not as if it were not there"
+        where = "an ignored pair (similarity -inf) changes the values or gets a weight"
         return Finding("form", float("inf"), 0.0, where)
     return Finding("form", 0.0, 0.0)
 

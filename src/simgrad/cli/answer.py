@@ -95,7 +95,7 @@ def _early(study: Study, found: Verdict) -> str:
     which = "" if len(early) == len(shares) else f" in {len(early)} of {len(shares)} runs"
     return (
         f"Validation was best after {after} of the training{which}: a longer one may not help. "
-        f"{FULL} stops early."
+        f"{FULL} ends after {_PATIENCE} evaluations without improvement."
     )
 
 

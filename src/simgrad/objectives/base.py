@@ -158,9 +158,9 @@ class Objective(nn.Module):
         return None
 
     def copes_with_gaps(self) -> bool:
-        """Whether a candidate with the similarity -inf is to it as if it were not there.
+        """Whether the rule treats a candidate with the similarity -inf as absent; tried once.
 
-        So are pairs that are ignored, and places that a batch leaves empty. A rule is tried once.
+        Ignored pairs have that similarity, and places that a batch leaves empty.
         """
         if self._copes is None:
             self._copes = self._tried_with_a_gap()

@@ -133,7 +133,8 @@ def _what_else(path: Path) -> str:
     if not path.exists():
         return "there is no such folder"
     if (path / "model" / RECIPE).is_file() or (path / "model" / DESCRIPTION).is_file():
-        return f"several runs; give its model, {path / 'model'}, or one of {path / 'runs'}"
+        told = f"give its model, {path / 'model'}, or a folder in {path / 'runs'}"
+        return f"the output of `simgrad choose`, not one run; {told}"
     runs = sorted(run.parent for run in path.glob(f"runs/*/{RECIPE}"))
     if runs:
         return f"a study; give one of its runs, e.g. {runs[0]}"
