@@ -117,6 +117,7 @@ def _server(folder: Path) -> Iterator[tuple[str, int]]:
     recipe = Recipe(data=DATA, model=model, objective="nt-xent", epochs=2, lr=1e-3)
     train(recipe, folder / "run", quiet=True)
     command = [sys.executable, "-c", START, "serve", str(folder / "run"), "--port", "0"]
+    command += ["--token", "none"]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert child.stderr is not None

@@ -68,8 +68,8 @@ class ForkedPopen:
     def __init__(
         self, command: list[str], env: Mapping[str, str], stdin: Any, stdout: Any, stderr: Any
     ) -> None:
-        _, dash, module, *words = command
-        assert dash == "-m"
+        _, *options, module, words = *command[:4], command[4:]
+        assert options == ["-P", "-m"]
         assert stdout is stderr
         self._command = _Command(module, tuple(words), env=env, log=stdout.name)
         self._process = self._command.process

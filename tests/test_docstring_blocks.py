@@ -96,6 +96,9 @@ def settings(text: str) -> None:
 
 FILES: dict[str, Callable[[str], object]] = {
     "src/simgrad/data/found.py": lambda text: Pair(**json.loads(text)),
+    "src/simgrad/studies/journal.py": lambda text: [
+        json.loads(line.partition("#")[0]) for line in text.splitlines()
+    ],
     "src/simgrad/studies/parts.py": lambda text: study(
         text, rows=[{"label": "one", "group": "vsrn"}]
     ),

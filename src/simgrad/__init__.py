@@ -4,38 +4,62 @@ The public surface is small and loads on first use, so that `import simgrad` is 
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from simgrad.core.drawers import register
 from simgrad.core.lazy import lazy
 
 __version__ = "0.2.0"
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "objective": "simgrad.objectives",
-        "objectives": "simgrad.objectives",
-        "distributed": "simgrad.objectives",
-        "evaluate": "simgrad.evaluation",
-        "evaluate_similarities": "simgrad.evaluation",
-        "compare": "simgrad.evaluation",
-        "cocos": "simgrad.analysis",
-        "analysis": "simgrad.analysis",
-        "mine": "simgrad.mining",
-        "train": "simgrad.training",
-        "Recipe": "simgrad.runs.recipe",
-        "Run": "simgrad.runs.run",
-        "Study": "simgrad.studies.study",
-        "data": "simgrad.data",
-        "models": "simgrad.models",
-        "training": "simgrad.training",
-        "evaluation": "simgrad.evaluation",
-        "integrations": "simgrad.integrations",
-        "plot": "simgrad.report.notebook",
-        "show": "simgrad.serve.notebook",
-    },
-)
+# For type checkers and editors, which cannot follow names that are loaded on first use.
+if TYPE_CHECKING:
+    from simgrad import analysis as analysis
+    from simgrad import data as data
+    from simgrad import evaluation as evaluation
+    from simgrad import integrations as integrations
+    from simgrad import models as models
+    from simgrad import objectives as objectives
+    from simgrad import training as training
+    from simgrad.analysis import cocos as cocos
+    from simgrad.evaluation import compare as compare
+    from simgrad.evaluation import evaluate as evaluate
+    from simgrad.evaluation import evaluate_similarities as evaluate_similarities
+    from simgrad.mining import mine as mine
+    from simgrad.objectives import distributed as distributed
+    from simgrad.objectives import objective as objective
+    from simgrad.report.notebook import plot as plot
+    from simgrad.runs.recipe import Recipe as Recipe
+    from simgrad.runs.run import Run as Run
+    from simgrad.serve.notebook import show as show
+    from simgrad.studies.study import Study as Study
+    from simgrad.training import train as train
+else:
+    __getattr__, __dir__, __all__ = lazy(
+        __name__,
+        {
+            "objective": "simgrad.objectives",
+            "objectives": "simgrad.objectives",
+            "distributed": "simgrad.objectives",
+            "evaluate": "simgrad.evaluation",
+            "evaluate_similarities": "simgrad.evaluation",
+            "compare": "simgrad.evaluation",
+            "cocos": "simgrad.analysis",
+            "analysis": "simgrad.analysis",
+            "mine": "simgrad.mining",
+            "train": "simgrad.training",
+            "Recipe": "simgrad.runs.recipe",
+            "Run": "simgrad.runs.run",
+            "Study": "simgrad.studies.study",
+            "data": "simgrad.data",
+            "models": "simgrad.models",
+            "training": "simgrad.training",
+            "evaluation": "simgrad.evaluation",
+            "integrations": "simgrad.integrations",
+            "plot": "simgrad.report.notebook",
+            "show": "simgrad.serve.notebook",
+        },
+    )
 
-# A run and a study are drawn by rooms above theirs.
-for _name in ("plot", "show"):
-    register(_name, partial(__getattr__, _name))
+    # A run and a study are drawn by rooms above theirs.
+    for _name in ("plot", "show"):
+        register(_name, partial(__getattr__, _name))

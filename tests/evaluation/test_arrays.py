@@ -165,3 +165,41 @@ def test_mistakes_of_pairs(tmp_path, arrays, capsys):
     assert "26 entries for 27 captions" in told
     assert "one of each" in run(capsys, *pair[:2], status=2)
     assert "no such file" in run(capsys, *pair[:3], tmp_path / "none.npy", status=2)
+
+
+def test_tiny_vectors_have_a_direction() -> None:
+    """Squares of numbers below 1e-20 are 0 in float32: every length was."""
+    generator = torch.Generator().manual_seed(0)
+    images, texts = (torch.randn(30, 8, generator=generator) for _ in range(2))
+    wanted = simgrad.evaluate(images, texts, normalise=True)
+    for factor in (1e-18, 1e-25, 1e-36):
+        found = simgrad.evaluate(images * factor, texts * (factor * 3), normalise=True)
+        assert found.ranks.i2t.tolist() == wanted.ranks.i2t.tolist()
+        assert found.ranks.t2i.tolist() == wanted.ranks.t2i.tolist()
+        assert found.ranks.ties == wanted.ranks.ties == 0
+
+
+def test_images_of_very_many_captions() -> None:
+    """Sorted, not compared pair by pair: the same ranks as a plain count, ties included."""
+    generator = torch.Generator().manual_seed(0)
+    S = (torch.randn(3, 700, generator=generator) * 20).round() / 20
+    owner = torch.arange(700) % 2
+    owner[:5] = 2  # few beside many
+    found = simgrad.evaluate_similarities(S, owner)
+    for j in range(700):
+        own = S[owner[j], j]
+        rivals = int((S[owner[j]][owner != owner[j]] >= own).sum())
+        better = int((S[owner[j]][owner == owner[j]] > own).sum())
+        same = (S[owner[j]] == own) & (owner == owner[j])
+        low, high = rivals + better + 1, rivals + better + int(same.sum())
+        assert low <= found.ranks.caption_rank[j] <= high
+
+
+def test_a_million_captions_of_two_images() -> None:
+    """Minutes, if each caption of an image is compared with all candidates."""
+    generator = torch.Generator().manual_seed(0)
+    images, texts = (torch.randn(n, 2, generator=generator) for n in (2, 1_000_000))
+    metrics = simgrad.evaluate(images, texts, torch.arange(1_000_000) % 2, normalise=True)
+    assert metrics.t2i_r5 == 100
+    with pytest.raises(InputError, match="'meta'"):
+        simgrad.evaluate(images.to("meta"), texts[:2])

@@ -68,7 +68,7 @@ def outcome_of_run(folder: Path) -> dict[str, Any]:
     """All that a run found out, without its times."""
     run = Run.open(folder)
     assert run.finished, f"{folder}: {run.info}"
-    times = ("seconds", "samples_per_second")
+    times = ("seconds", "samples_per_second", "batch_seconds")
     with np.load(folder / "triplets.npz") as triplets:
         kept = {name: array.tolist() for name, array in triplets.items()}
     return {

@@ -28,7 +28,6 @@ ELSEWHERE = {
     "pytest-timeout": "--timeout in pyproject.toml",
     "pytest-xdist": "-n in the Makefile",
     "ruff": "make check",
-    "mypy": "make check",
     "import-linter": "make check",
     "types-pyyaml": "mypy reads it",
     "build": "python -m build makes the wheel (CONTRIBUTING.md)",

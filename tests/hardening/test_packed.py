@@ -1,8 +1,10 @@
 """Files that unpack to far more than they hold, and what is no plain file."""
 
 import os
+import struct
 import tarfile
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from simgrad.data import open_dataset, read_published
 from simgrad.data.candidates import read_candidates
 from simgrad.evaluation.ranks import Ranks
 from simgrad.runs.array_files import read_arrays
+from tests.hardening.memory import at_most
 
 
 @pytest.fixture
@@ -38,6 +41,22 @@ def test_an_archive_of_zeros_is_not_unpacked(tmp_path: Path) -> None:
     random = np.random.default_rng(0).random((1 << 18, 2))  # as large, and honestly so
     np.savez_compressed(path, early=random)
     assert np.array_equal(read_npz(path)["early"], random)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_whose_directory_lies(method: int, tmp_path: Path) -> None:
+    """800 MB, told as 1,000 bytes, were unpacked before they were refused."""
+    path, mebibytes = tmp_path / "x.npz", 300
+    with zipfile.ZipFile(path, "w", method) as archive, archive.open("a.npy", "w") as member:
+        told = {"descr": "<f8", "fortran_order": False, "shape": (mebibytes << 17,)}
+        np.lib.format.write_array_header_1_0(member, told)
+        for _ in range(mebibytes):
+            member.write(bytes(1 << 20))
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<I", data, data.rindex(b"PK\x01\x02") + 24, 1000)
+    path.write_bytes(data)
+    with at_most(64), pytest.raises(InputError, match=r"x\.npz: not a readable"):
+        read_npz(path)
 
 
 @pytest.mark.usefixtures("small_limit")

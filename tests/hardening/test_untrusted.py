@@ -204,6 +204,12 @@ def test_nothing_in_the_source_runs_what_a_file_says() -> None:
     assert found == {}
 
 
+def test_python_is_started_in_one_place() -> None:
+    """There it is told not to look for modules in the current folder."""
+    found = [f.name for f in SOURCE.rglob("*.py") if "sys.executable" in f.read_text("utf-8")]
+    assert found == ["children.py"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["pickle.load(f)", "torch.load(f)", "torch.load(f, weights_only=False)", "yaml.load(f, L)",

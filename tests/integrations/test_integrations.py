@@ -288,3 +288,35 @@ def _nt_xent(logits: Tensor, mask: Tensor) -> Tensor:
         values = [row[there].mean() for row, there in asked if there.any()]
         total = total + torch.stack(values).mean() / 2
     return total
+
+
+def test_a_loss_that_remembers_starts_without_our_batch() -> None:
+    from pytorch_metric_learning.losses import DynamicSoftMarginLoss
+
+    random = torch.Generator().manual_seed(0)
+    x, y = torch.nn.functional.normalize(torch.randn(2, 8, 5, generator=random), dim=2)
+    labels = torch.arange(8)
+    fresh = DynamicSoftMarginLoss()(x, labels, ref_emb=y, ref_labels=labels.clone())
+    ours = from_metric_learning(DynamicSoftMarginLoss())
+    ours.copes_with_gaps()
+    found = ours._value(x @ y.T, labels, labels.clone())  # type: ignore[operator]
+    torch.testing.assert_close(found, fresh)
+
+
+def test_labels_that_are_scores_or_answers_are_refused() -> None:
+    loss, x = MetricLearningLoss("nt-xent"), torch.randn(4, 3)
+    whole = torch.tensor([0.0, 1.0, 2.0, 3.0])
+    assert float(loss(x, whole, ref_emb=x, ref_labels=whole)) > 0
+    with pytest.raises(InputError, match="ref_labels has fractions"):
+        loss(x, whole, ref_emb=x, ref_labels=whole / 4)
+
+    class Model(torch.nn.Module):
+        def forward(self, column):  # type: ignore[no-untyped-def]
+            return {"sentence_embedding": column["x"]}
+
+    columns = [{"x": x}, {"x": x}]
+    theirs = SentenceTransformerLoss(Model(), "nt-xent")
+    for answers in (torch.tensor([0, 1, 1, 0]), torch.tensor([False, True, True, True])):
+        with pytest.raises(InputError, match="yes or no"):
+            theirs(columns, answers)
+    assert float(theirs(columns, torch.tensor([2, 3, 3, 2]))) > 0

@@ -88,7 +88,7 @@ def test_files_that_do_not_fit_are_refused_by_name(
     name, caption = split.image_names[0], f"{split.image_names[1]}#0"
     broken = tmp_path / "broken.jsonl"
     broken.write_text(json.dumps({"image": name, "caption": caption, "answer": "yes"}) + "\n{\n")
-    refused(broken, "line 2: not JSON")
+    refused(broken, "line 2: damaged: not JSON")
     broken.write_text(json.dumps({"image": name, "caption": caption, "answer": "perhaps"}) + "\n")
     refused(broken, "line 1: an answer is yes, no, unsure")
     few = tmp_path / "few.jsonl"

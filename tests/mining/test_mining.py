@@ -14,13 +14,14 @@ from simgrad.core.errors import InputError
 from simgrad.data import candidates, open_dataset
 from simgrad.data.candidates import Candidates
 from simgrad.data.sampling import IndexBatch
+from simgrad.data.vocabulary import Vocabulary
 from simgrad.mining import product as mining_product
 from simgrad.mining import rescoring
 from simgrad.mining.drawing import Draw, Drawn
 from simgrad.mining.filters import Filters
 from simgrad.mining.product import largest
 from simgrad.mining.rescoring import score_again
-from simgrad.models import Encoded
+from simgrad.models import Encoded, load
 from simgrad.runs.mining import mine_encoded, mine_run
 from simgrad.training import train
 from tests.models.small import small as small_model
@@ -176,7 +177,7 @@ def test_filters() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(InputError, match="one image row for every caption"):
+    with pytest.raises(InputError, match=r"image_of_caption\[3\] is 3"):
         simgrad.mine(torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 0]))
     with pytest.raises(InputError, match="depth"):
         simgrad.mine(torch.randn(3, 4), torch.randn(3, 4), torch.arange(3), depth=0)
@@ -242,6 +243,35 @@ def test_a_second_round_with_an_ordinary_objective_goes_on(
     run = train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
     first = simgrad.training.Run(tmp_path / "run" / "round1")
     assert run.history[-1]["val"]["rsum"] == pytest.approx(first.info["best"]["rsum"], abs=1e-3)
+
+
+def test_a_second_round_that_goes_on_has_the_first_ones_words(
+    small: Any, scenes: Any, tmp_path: Path
+) -> None:
+    """A vocabulary that the recipe names is the first round's; its weights bring it along."""
+    words = tmp_path / "vocab.json"
+    Vocabulary.build(scenes.split("train").captions).save(words)
+    second = {"objective": "off-tri", "epochs": 1, "depth": 20, "from_round_one": True}
+    recipe = small(epochs=1, vocabulary=str(words), second_round=second)
+    run = train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
+    assert run.finished
+    assert run.recipe.start_from == str(tmp_path / "run" / "round1" / "best")
+    rounds = (run.path / "best", run.path / "round1" / "best")
+    second_words, first_words = (load(place).tokenizer for place in rounds)
+    assert second_words is not None
+    assert first_words is not None
+    assert second_words.to_json() == first_words.to_json() == Vocabulary.load(words).to_json()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"vocabulary": "other.json"}, {"model": "vsrn"}, {"from_round_one": "no"}]
+)
+def test_what_a_round_that_goes_on_cannot_change_is_told_at_once(
+    small: Any, wrong: dict[str, Any]
+) -> None:
+    second = {"objective": "off-tri", "epochs": 1, "from_round_one": True, **wrong}
+    with pytest.raises(InputError, match=f"second_round: {next(iter(wrong))}"):
+        small(epochs=1, second_round=second)
 
 
 def test_sets_are_mined_like_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,3 +354,64 @@ def test_how_much_is_drawn_for_a_pair_does_not_depend_on_what_was_drawn(for_each
     assert drawn is not None
     assert torch.equal(drawn.places[1], drawn.places[2])
     assert drawn.images_each == for_each
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_vectors_that_are_no_numbers_are_refused(value: float) -> None:
+    """They were everybody's hardest negatives."""
+    images, texts = torch.randn(50, 4), torch.randn(50, 4)
+    images[7, 1] = value
+    with pytest.raises(InputError, match="images, row 7"):
+        simgrad.mine(images, texts, depth=3)
+    with pytest.raises(InputError, match="texts, row 7"):
+        simgrad.mine(texts, images, depth=3)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("form", ["index", "mask"])
+def test_texts_that_are_nobodys_and_passages_of_two_queries(
+    form: str, half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mining_product, "_BLOCK", {"cpu": 1000})  # several blocks
+    torch.manual_seed(0)
+    x, y = (torch.nn.functional.normalize(torch.randn(n, 6), dim=1) for n in (20, 90))
+    index = torch.randint(-1, 20, (90,))
+    index[:30] = -1
+    mask = index[None] == torch.arange(20)[:, None]
+    if form == "mask":
+        mask[3, index == 5] = True  # captions of two images
+    given = index if form == "index" else mask
+    found = simgrad.mine(x, y, given, depth=8, relative_margin=-0.5, half=half, scores=True)
+    S = x @ y.T
+    own = S.masked_fill(~mask, 1e4)
+    for lists, scores, negatives, bound in (
+        (found.i2t, found.i2t_scores, S.masked_fill(mask, -torch.inf), own.amin(1)),
+        (found.t2i, found.t2i_scores, S.T.masked_fill(mask.T, -torch.inf), own.amin(0)),
+    ):
+        ceiling = bound + 0.5 * bound.abs()
+        kept = negatives.masked_fill(negatives > ceiling[:, None], -torch.inf)
+        wanted = kept.sort(1, descending=True).values[:, :8]
+        np.testing.assert_allclose(scores, wanted, atol=1e-6)
+        rows = torch.from_numpy(lists).long()
+        there = negatives.gather(1, rows.clamp(min=0)).masked_fill(rows < 0, -torch.inf)
+        np.testing.assert_allclose(there, wanted, atol=1e-6)
+
+
+def test_what_mine_is_given_is_checked() -> None:
+    x = torch.randn(6, 4)
+    plain = simgrad.mine(x, x, depth=2)
+    assert np.array_equal(simgrad.mine(x.numpy(), x.numpy(), depth=2).i2t, plain.i2t)
+    assert np.array_equal(simgrad.mine(x * 1e-25, x * 1e-30, depth=2).i2t, plain.i2t)
+    with pytest.warns(UserWarning, match="the window of ranks"):
+        assert simgrad.mine(x, x, depth=5, range_max=3).i2t.shape == (6, 3)
+    for call, words in (
+        (lambda: simgrad.mine(x, x, depth=2.5), "whole number"),  # type: ignore[arg-type]
+        (lambda: simgrad.mine(x, x, depth=True), "whole number"),
+        (lambda: simgrad.mine(x[:0], x[:0]), "shape"),
+        (lambda: simgrad.mine(x.to("meta"), x), "'meta'"),
+        (lambda: simgrad.mine(x, x, [0, 1, 2, 3, 4, -2]), r"image_of_caption\[5\] is -2"),
+        (lambda: simgrad.mine(x, x, [0.0, 1, 2, 3, 4, 5]), "whole number"),
+        (lambda: simgrad.mine(x, x, torch.eye(5).bool()), r"\(5, 5\)"),
+    ):
+        with pytest.raises(InputError, match=words):
+            call()

@@ -52,6 +52,8 @@ SMALL: dict[str, tuple[str, Inputs]] = {
         PIXELS,
     ),
     "clip": (f"clip(source=none, dimension=16, {_CLIP})", PIXELS),
+    "light": ("light(dimension=16, word_dimension=8)", FEATURES),
+    "light hidden": ("light(dimension=16, word_dimension=8, hidden=12)", FEATURES),
     "towers": ("towers(text=none, width=32, layers=2, dimension=16)", FEATURES),
     "siglip": (f"clip(source=none, family=siglip, {_CLIP})", PIXELS),
 }

@@ -78,7 +78,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vse++ bert", "s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["vse++", "clip", *SLOW])
+@pytest.mark.parametrize("name", ["vse++", "light", "clip", *SLOW])
 def test_onnx_gives_the_same_vectors(name: str, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     model = small(name)

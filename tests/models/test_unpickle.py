@@ -14,6 +14,7 @@ import torch
 
 from simgrad.core.errors import InputError
 from simgrad.models.unpickle import read_tensors
+from tests.hardening.memory import at_most
 
 
 def global_call(module: str, name: str, number: int) -> bytes:
@@ -127,6 +128,91 @@ def test_tensors_that_repeat_are_refused(tmp_path: Path) -> None:
         read_tensors(path)
     torch.save({"decoder": one, "embedding": one}, path)  # as pretrained BERTs share theirs
     assert set(read_tensors(path)) == {"decoder", "embedding"}
+
+
+def old_pickles(*parts: bytes) -> bytes:
+    """A file as torch wrote them before 2020, around any contents."""
+    head = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+    return b"".join([*(pickle.dumps(part, 2) for part in head), *parts])
+
+
+def test_a_zip_behind_an_old_file_does_not_speak_for_it(tmp_path: Path) -> None:
+    """533 bytes took a gibibyte: the zip file was looked through, and the pickle was run."""
+    path = tmp_path / "file.pth"
+    harmless = zipped(path, pickle.dumps({}, 2)).read_bytes()
+    path.write_bytes(old_pickles(global_call("builtins", "bytearray", 2**30)) + harmless)
+    with at_most(64), pytest.raises(InputError, match=r"refused.*bytearray"):
+        read_tensors(path)
+
+
+def test_two_directories_in_one_file(tmp_path: Path) -> None:
+    """Python reads the one before the end, torch the one where the end says it is."""
+    path = tmp_path / "file.pth"
+    first = zipped(path, global_call("builtins", "bytearray", 2**30)).read_bytes()
+    second = zipped(path, pickle.dumps({}, 2)).read_bytes()
+    path.write_bytes(first + second)
+    with at_most(64), pytest.raises(InputError, match=r"file\.pth: not a readable checkpoint"):
+        read_tensors(path)
+
+
+def encoded(text: bytes, code: str, times: int) -> bytes:
+    """_codecs.encode of _codecs.encode of ... a text."""
+    name, end = b"c_codecs\nencode\n", b"X" + struct.pack("<I", len(code)) + code.encode()
+    start = b"X" + struct.pack("<I", len(text)) + text
+    return b"\x80\x02" + name * times + start + (end + b"\x86R") * times + b"."
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "times"), [("hex", b"x" * 60, 24), ("punycode", "é".encode() * 30_000, 1)]
+)
+@pytest.mark.parametrize("old", [False, True])
+def test_texts_become_bytes_in_one_way_only(
+    code: str, text: bytes, times: int, old: bool, tmp_path: Path
+) -> None:
+    """1,079 bytes took 1.5 GiB; 60 KB took a minute."""
+    path, attack = tmp_path / "file.pth", encoded(text, code, times)
+    if old:
+        path.write_bytes(old_pickles(attack))
+    else:
+        zipped(path, attack)
+    with at_most(64), pytest.raises(InputError, match=f"refused.*encode to {code}"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_it_reads_what_torch_reads(old: bool, tmp_path: Path) -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    base = torch.arange(24.0).view(4, 6)
+    content = {
+        "model": layer.state_dict(),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "views": [base[1:3, ::2], base.t(), base[2, 3], base[:0]],
+        "empty": torch.empty(0, 5),
+        "kinds": {
+            str(kind): torch.tensor([0, 1, 2]).to(kind)
+            for kind in (torch.float64, torch.float16, torch.bfloat16, torch.uint8, torch.int8,
+                         torch.int16, torch.int32, torch.int64, torch.bool)
+        },
+        "optimizer": torch.optim.Adam(layer.parameters()).state_dict(),
+        "plain": (1, 2.5, "é", None, True, torch.Size([2, 3]), torch.float16, [{}]),
+    }  # fmt: skip
+    path = tmp_path / "file.pth"
+    torch.save(content, path, _use_new_zipfile_serialization=not old)
+    ours, theirs = read_tensors(path), torch.load(path, weights_only=True)
+    assert ours.keys() == theirs.keys()
+    assert ours["model"]._metadata == theirs["model"]._metadata
+    assert type(ours["parameter"]) is torch.nn.Parameter
+    flat, expected = (torch.utils._pytree.tree_flatten(value) for value in (ours, theirs))
+    assert flat[1] == expected[1]
+    for mine, other in zip(flat[0], expected[0], strict=True):
+        if isinstance(other, torch.Tensor):
+            assert mine.dtype == other.dtype
+            assert mine.stride() == other.stride()
+            assert torch.equal(mine, other)
+        else:
+            assert mine == other
+    views = ours["views"]
+    assert views[0].untyped_storage().data_ptr() == views[1].untyped_storage().data_ptr()
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -122,3 +122,38 @@ def test_without_other_processes_it_is_the_objective_itself() -> None:
     ]
     with pytest.raises(InputError, match="mean"):
         simgrad.distributed("siglip", gradients="average")  # type: ignore[arg-type]
+
+
+def is_sharded() -> None:
+    """Two steps with `fully_shard`, model and objective, and the same on one process."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    rank, mesh = dist.get_rank(), init_device_mesh("cpu", (WORLD,))
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(4 * WORLD, 6, generator=generator) for _ in range(2))
+    mine = slice(4 * rank, 4 * rank + 4)
+    for spec in ("siglip", "nt-xent(learned=true)"):
+        found = []
+        for sharded in (False, True):
+            torch.manual_seed(0)
+            model, o = nn.Linear(6, 5), objective(spec)
+            loss: nn.Module = o
+            if sharded:
+                fully_shard(model, mesh=mesh)
+                loss = simgrad.distributed(o)
+                fully_shard(loss, mesh=mesh)
+            optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=0.1)
+            for _ in range(2):
+                images, texts = (x[mine], y[mine]) if sharded else (x, y)
+                optimizer.zero_grad()
+                loss(model(images), model(texts)).backward()
+                optimizer.step()
+            learned = [*model.parameters(), *loss.parameters()]
+            found.append([p.full_tensor() if sharded else p.detach() for p in learned])  # type: ignore[attr-defined]
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_learned_can_be_sharded(workers: Workers) -> None:
+    workers.run(is_sharded)

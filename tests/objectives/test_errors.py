@@ -76,3 +76,51 @@ def test_errors_about_offline_similarities() -> None:
 def test_an_objective_without_a_rule_says_so() -> None:
     with pytest.raises(TypeError, match="has no rule"):
         Objective().weigh(torch.rand(2, 2))
+
+
+def test_what_is_no_matrix_of_numbers_is_told() -> None:
+    o, S = objective("nt-xent"), torch.rand(3, 3)
+    for given, words in (
+        (S.numpy(), "not ndarray"),
+        ([[0.1, 0.2], [0.3, 0.4]], "not list"),
+        (None, "not NoneType"),
+        (S.long(), "torch.int64"),
+        (S > 0, "torch.bool"),
+        (S.to(torch.complex64), "torch.complex64"),
+        (S.to("meta"), "'meta', which holds no numbers"),
+        (S[:0], "empty"),
+        (S[:, :0], "empty"),
+    ):
+        for call in (o.on, o.weigh):
+            assert words in _message(lambda: call(given)), words  # noqa: B023
+    for given, words in (
+        (S.numpy(), "not ndarray"),
+        (S.to("meta"), "'meta'"),
+        (S[:0], "empty"),
+    ):
+        assert words in _message(lambda: o(given, given)), words  # noqa: B023
+
+
+def test_an_assignment_is_checked_like_a_declaration() -> None:
+    o = objective("triplet")
+    for value, words in ((-5, "at least 0"), ("0.3", "a number"), (float("nan"), "at least 0")):
+        assert words in _message(lambda: setattr(o, "margin", value))  # noqa: B023
+    assert o.margin == 0.2
+    o.margin = 0.4  # a schedule
+    assert str(o) == "triplet(margin=0.4)"
+    goal = objective("goal")
+    assert "con, nca, cir" in _message(lambda: setattr(goal, "triplet", "cri"))
+    assert "finite" in _message(lambda: setattr(goal, "lambda_", float("inf")))
+    goal.triplet = lambda own, other: other - own
+    # What was a start value has been read.
+    assert "new objective" in _message(lambda: setattr(objective("siglip"), "scale", 3.0))
+    assert "new objective" in _message(
+        lambda: setattr(objective("nt-xent(learned=true)"), "tau", 0.2)
+    )
+    temperature = objective("nt-xent")
+    temperature.tau = 0.2
+    torch.testing.assert_close(temperature.on(torch.eye(3)), NTXent(tau=0.2).on(torch.eye(3)))
+
+
+def test_an_objective_has_its_article() -> None:
+    assert _message(lambda: objective(5)).startswith("an objective is")  # type: ignore[arg-type]

@@ -40,7 +40,8 @@ def _values(entry: Declaration[Objective]) -> st.SearchStrategy[dict[str, str]]:
             fields[p.name] = st.sampled_from(["true", "false", "True"])
         else:
             most = 0.999 if p.name == "prior" else 1000  # a probability
-            fields[p.name] = st.floats(0.001, most).map(lambda x: f"{x:.6g}")
+            least = 0.01 if p.name == "tau" else 0.001  # a learned temperature is 0.01 at least
+            fields[p.name] = st.floats(least, most).map(lambda x: f"{x:.6g}")
     return st.fixed_dictionaries({}, optional=fields)
 
 
@@ -211,3 +212,18 @@ def test_the_command_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> N
     assert "lambda" in explained
     with pytest.raises(InputError, match="no objective 'gaol'"):
         command("gaol")
+
+
+@pytest.mark.parametrize(
+    "spec", ["siglip", "nt-xent(learned=true)", "debiased-nt-xent(learned=true)"]
+)
+def test_what_is_learned_is_a_vector_and_older_files_load(spec: str) -> None:
+    made = objective(spec)
+    assert {tuple(p.shape) for p in made.parameters()} == {(1,)}
+    older = {name: torch.tensor(0.5) for name in made.state_dict()}  # numbers, once
+    made.load_state_dict(older)
+    assert all(p.tolist() == [0.5] for p in made.parameters())
+    whole = torch.nn.ModuleList([made])
+    whole.load_state_dict({f"0.{name}": torch.tensor(0.25) for name in older})
+    assert all(p.tolist() == [0.25] for p in made.parameters())
+    assert all(x is None or x.dim() == 0 for x in made.affine())

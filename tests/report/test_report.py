@@ -183,7 +183,7 @@ def test_an_unfinished_run(unfinished: Run, study: Path, tmp_path: Path) -> None
     assert "These are validation numbers" in page.text
     both = [unfinished.path, study / "runs" / "nt-xent-s0"]
     page = read(write_report(both, tmp_path / "b.html", batches=0, pictures=False))
-    assert "0 of 1 seeds" in page.text
+    assert "0 of 1 seed" in page.text
 
 
 def test_a_run_before_its_first_evaluation(study: Path, tmp_path: Path) -> None:

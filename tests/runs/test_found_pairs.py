@@ -186,3 +186,26 @@ def test_mining_omits_found_pairs(
     np.savez(tmp_path / "e.npz", images=np.eye(4), texts=np.eye(4))
     with pytest.raises(InputError, match=r"--without: .* give --data"):
         command(str(tmp_path / "e.npz"), captions_per_image=1, without=place)
+
+
+def test_a_flipped_bit_of_found_pairs_is_named_and_the_other_lines_stay(tmp_path: Path) -> None:
+    pairs = [Pair(f"{n}.jpg", f"{n + 1}.jpg#0", "two dogs", 0.125 * n, "yes") for n in range(5)]
+    path = tmp_path / "found.jsonl"
+    write_found(path, pairs)
+    whole, named = path.read_bytes(), 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 7)
+        path.write_bytes(damaged)
+        try:
+            assert read_found(path) == pairs, place
+        except InputError as error:
+            named += "found.jsonl, line " in str(error)
+    assert named > 0.9 * len(whole)
+    path.write_bytes(whole.replace(b"two", b"tvo", 1))
+    with pytest.raises(InputError, match=r"line 1: damaged.*take this line out"):
+        read_found(path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(True)[1:]))
+    assert read_found(path) == pairs[1:]
+    path.write_text('{"image": "a.jpg", "caption": "b.jpg#1"}\n')  # as earlier versions wrote it
+    assert read_found(path) == [Pair("a.jpg", "b.jpg#1")]

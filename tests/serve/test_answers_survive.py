@@ -30,7 +30,7 @@ def asked(runs: dict[str, Path], tmp_path: Path) -> Path:
 
 
 def serving(rank: int, run: str, port: int) -> None:
-    serve((run,), port=port, device="cpu")
+    serve((run,), port=port, device="cpu", token="none")
 
 
 @contextmanager

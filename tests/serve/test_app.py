@@ -12,7 +12,6 @@ from PIL import Image
 
 from simgrad.core.files import lock, write_json
 from simgrad.objectives import objectives
-from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run, write_info
 from simgrad.serve.app import create_app
 from simgrad.serve.facts import run_summary
@@ -20,7 +19,6 @@ from simgrad.serve.lab import Lab, find_paths
 from simgrad.serve.search import Searcher
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
-from tests.serve.conftest import DATA
 
 PAGES = ("/", "/runs/nt", "/search", "/search?q=a+red+heart&sure=", "/bench", "/api")
 
@@ -202,7 +200,7 @@ def test_bench_refuses_what_does_not_fit(client: TestClient, body: object) -> No
 
 
 def test_a_study_is_compared_while_it_runs(runs: dict[str, Path], tmp_path: Path) -> None:
-    recipe = Recipe(data=DATA, epochs=3).to_dict()
+    recipe = Run(runs["nt"]).recipe.to_dict()
     plan = plan_from_dict(
         {
             "title": "<i>Which</i>?",

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+import socket
 import struct
 import threading
 import time
@@ -64,11 +65,21 @@ def test_own_names_are(client: TestClient, host: str) -> None:
     assert client.get("/api/health", headers={"host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://[", "file://"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://[",
+        "file://",
+        "http://127.0.0.1:9999",
+        "https://127.0.0.1",
+    ],
+)
 def test_other_sites_cannot_post(client: TestClient, origin: str) -> None:
     answer = client.post("/api/bench", json={}, headers={"origin": origin})
     assert answer.status_code == 403
-    own = {"origin": "http://127.0.0.1:8000"}
+    own = {"origin": f"http://{client.base_url.netloc.decode()}"}
     assert client.post("/api/bench", json={}, headers=own).status_code == 200
 
 
@@ -112,18 +123,56 @@ def test_a_foreign_cookie_hides_no_token(lab: Lab, foreign: str) -> None:
         address = client.get("/?token=" + quote(access.token or ""), follow_redirects=False)
         own = address.headers["set-cookie"].partition(";")[0]
         client.cookies.clear()
-        for cookies in (f"{foreign}; {own}", f"{own}; {foreign}", f"simgrad_token=old; {own}"):
+        for cookies in (
+            f"{foreign}; {own}",
+            f"{own}; {foreign}",
+            f"{own.partition('=')[0]}=old; {own}",
+        ):
             headers = {"cookie": cookies.encode("latin-1")}
             assert client.get("/api/health", headers=headers).status_code == 200, cookies
         headers = {"cookie": foreign.encode("latin-1")}
         assert client.get("/api/health", headers=headers).status_code == 401
 
 
+def test_other_users_of_this_machine_need_the_link(lab: Lab) -> None:
+    access = Access.for_host("127.0.0.1")
+    link = access.url("127.0.0.1", 8000)
+    with TestClient(create_app(lab, access), base_url="http://127.0.0.1:8000") as client:
+        for page in ("/", "/api/overview", "/pictures/nt/test/0", "/static/lab.css"):
+            assert client.get(page).status_code == 401
+        assert client.get(link.removeprefix("http://127.0.0.1:8000")).status_code == 200
+        assert client.get("/api/overview").status_code == 200  # by the cookie
+
+
+def test_two_servers_on_one_machine_keep_their_cookies_apart(lab: Lab) -> None:
+    """A browser gives a cookie to every port of a host."""
+    cookies = {}
+    for port in (8000, 8001):
+        access = Access.for_host("127.0.0.1")
+        with TestClient(create_app(lab, access), base_url=f"http://127.0.0.1:{port}") as client:
+            answer = client.get(f"/?token={access.token}", follow_redirects=False)
+            name, _, _ = answer.headers["set-cookie"].partition("=")
+            cookies[name] = port
+    assert len(cookies) == 2
+
+
+def test_a_request_with_two_lengths_is_refused(server: str) -> None:
+    """Both headers in one request are how a second request is smuggled past a server."""
+    host, _, port = server.removeprefix("http://").partition(":")
+    text = "POST /api/bench HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    text += "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(text.encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
 def test_tokens(lab: Lab) -> None:
-    assert Access.for_host("127.0.0.1").token is None
-    assert Access.for_host("::1").token is None
-    for host in ("0.0.0.0", "::", "192.168.1.2", "example.net"):
+    for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "192.168.1.2", "example.net"):
         assert Access.for_host(host).token
+        assert Access.for_host(host).token != Access.for_host(host).token
+    assert Access.for_host("127.0.0.1", "none").token is None
+    with pytest.raises(InputError, match="for this machine alone"):
+        Access.for_host("0.0.0.0", "none")
     with pytest.raises(InputError, match="16 at least"):
         Access.for_host("127.0.0.1", "short")
 
@@ -285,7 +334,7 @@ def test_slow_and_cut_uploads() -> None:
     async def app(scope: object, receive: object, send: object) -> None:
         reached.append(scope)
 
-    guard = Guard(app, Access.for_host("127.0.0.1"), Limits(body_seconds=0.1))
+    guard = Guard(app, Access.for_host("127.0.0.1", "none"), Limits(body_seconds=0.1))
     scope = {
         "type": "http", "method": "POST", "path": "/", "query_string": b"",
         "headers": [(b"host", b"localhost")],

@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from simgrad.analysis.cross_drawing import cross_rank_diagram
 from simgrad.cli.cocos import cocos
 from simgrad.cli.diagram import diagram
 from simgrad.cli.objectives import objectives
 from simgrad.core.errors import InputError
+from simgrad.evaluation import cross_ranks, evaluate_similarities
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.papers import published_table
 from simgrad.studies.study import Study
@@ -41,9 +44,33 @@ def test_cross_retrieval_ranks(done: Study, tmp_path: Path, protocol: str | None
     diagram(kind="cross-ranks", study=done.path, protocol=protocol, output=path)
     text = path.read_text()
     assert "of 50 true pairs" in text.replace("<!-- ", "").replace(" -->", "")
-    assert text.count("a and b") >= 1
+    plain = text.replace("<!-- ", "").replace(" -->", "")
+    assert plain.count('<g id="axes') == 2  # a panel for each group
+    for label in ("one", "two", "a and b", "a twice"):
+        assert label in text
     with pytest.raises(InputError, match="--study"):
         diagram(kind="cross-ranks")
+
+
+def test_cross_retrieval_ranks_of_some_rows(done: Study, tmp_path: Path) -> None:
+    path = tmp_path / "x.svg"
+    for chosen, panels in ((("two",), 1), (("a", "a twice"), 2)):
+        diagram(kind="cross-ranks", study=done.path, rows=chosen, output=path)
+        assert path.read_text().count('<g id="axes') == panels
+        assert "a and b" in path.read_text() if panels == 1 else "a and b" not in path.read_text()
+    with pytest.raises(InputError, match=r"--rows twoo.*two"):
+        diagram(kind="cross-ranks", study=done.path, rows=("twoo",), output=path)
+
+
+def test_bars_are_means_over_all_seeds(tmp_path: Path) -> None:
+    """Two seeds: of one all three pairs stand first, of the other one does."""
+    seeds = [evaluate_similarities(S).ranks for S in (torch.eye(3), torch.eye(3).flip(0))]
+    assert [int((cross_ranks(r) == 1).sum()) for r in seeds] == [3, 1]
+    figure = cross_rank_diagram({"VSRN": {"online": seeds}})
+    (axis,) = figure.axes
+    assert axis.patches[0].get_height() == 2.0  # type: ignore[attr-defined]
+    line = axis.collections[0].get_segments()[0]  # type: ignore[attr-defined]
+    assert sorted(line[:, 1].tolist()) == [1.0, 3.0]  # smallest and largest seed
 
 
 def test_counts_by_epsilon(done: Study, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 """The search of one row: it finds what is known, keeps its journal whole, never overdraws."""
 
 import math
+import random
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -36,7 +38,8 @@ def searched(
     **options: Any,
 ) -> tuple[Search, list[Trial]]:
     search = Search(folder, "row", space, Tune(**{"trials": 24, **options}))
-    while (trial := search.ask()) is not None:
+    left = [trial for trial in search.trials() if trial.state == "running"]
+    while (trial := left.pop() if left else search.ask()) is not None:
         while (rung := search.next_rung(trial.number)) is not None:
             value = score(trial.setting) if rung == "full" else (short or score)(trial.setting)
             search.tell(trial.number, rung, value)
@@ -93,7 +96,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> N
         search.tell(trial.number, "full", bowl(trial.setting))
         with open(tmp_path / "parts" / JOURNAL, "ab") as journal:
             if number % 3 == 0:
-                journal.write(b'{"op_code": 4, "half a li')  # killed while it wrote
+                journal.write(b'{"row": "row", "trial": 9, "asked": {"l')  # killed while it wrote
     search = Search(tmp_path / "parts", "row", BOWL, Tune(trials=12))
     assert search.ask() is None
     assert search.trials() == whole
@@ -104,43 +107,124 @@ def test_a_damaged_journal_is_refused_with_its_line(tmp_path: Path) -> None:
     text = (tmp_path / JOURNAL).read_bytes()
     second = text.index(b"\n") + 1
     (tmp_path / JOURNAL).write_bytes(text[:second] + b"#" + text[second + 1 :])
-    with pytest.raises(InputError, match=r"line 2: damaged"):
+    with pytest.raises(InputError, match=r"line 2: damaged.*move it away"):
+        Search(tmp_path, "row", BOWL, Tune(trials=2)).trials()
+    assert (tmp_path / JOURNAL).read_bytes()[:second] == text[:second]  # what is whole is kept
+
+
+def test_a_journal_that_was_moved_away_is_written_anew(tmp_path: Path) -> None:
+    """A setting depends on scores alone, and those are in the trials' folders."""
+    search, whole = searched(tmp_path, trials=12, halving=0.5)
+    lines = (tmp_path / JOURNAL).read_bytes()
+    for kept in (0, len(lines) // 2):
+        (tmp_path / JOURNAL).write_bytes(lines[:kept])
+        assert searched(tmp_path, trials=12, halving=0.5)[1] == whole
+        assert search.trials() == whole  # who has read more than there is now reads again
+
+
+def test_a_flipped_bit_of_a_journal_is_named_or_changes_nothing(tmp_path: Path) -> None:
+    _, whole = searched(tmp_path, trials=4, halving=0.5)
+    journal = (tmp_path / JOURNAL).read_bytes()
+    named = 0
+    for place in range(0, len(journal), 3):
+        damaged = bytearray(journal)
+        damaged[place] ^= 1 << (place % 7)
+        (tmp_path / JOURNAL).write_bytes(damaged)
+        search = Search(tmp_path, "row", BOWL, Tune(trials=4, halving=0.5))
+        try:
+            found = search.trials()
+        except InputError as error:
+            named += JOURNAL in str(error) and "move it away" in str(error)
+        else:
+            assert found == whole
+            named += 1
+    assert named == len(range(0, len(journal), 3))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]", "null", "{}", '{"row": "row"}', '{"op_code": 4}', '{"op_code": 5, "trial_id": 9}',
+        '{"op_code": "x"}', '{"row": "row", "trial": 0, "state": "lost"}',
+        '{"row": "row", "trial": 0, "asked": {"lr": 1}, "how": "tpe"}',
+        '{"row": "row", "trial": 7, "short": 1.0}', '{"row": "row", "trial": 0, "score": 1}',
+        '{"row": "row", "trial": 0, "state": "complete"}',
+        '{"row": "row", "trial": 0, "state": []}',
+    ],
+)  # fmt: skip
+def test_a_line_that_no_search_writes_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text(line + "\n")
+    with pytest.raises(InputError, match=rf"{JOURNAL}"):
         Search(tmp_path, "row", BOWL, Tune(trials=2)).trials()
 
 
-def test_a_trial_lost_while_it_was_asked_for_costs_no_budget(tmp_path: Path) -> None:
-    search = Search(tmp_path, "row", BOWL, Tune(trials=3))
-    search.ask()
-    lines = (tmp_path / JOURNAL).read_bytes().splitlines(True)
-    (tmp_path / JOURNAL).write_bytes(b"".join(lines[:-1]))  # killed before the last line of it
-    _, trials = searched(tmp_path, trials=3)
-    assert len(trials) == 3
-    assert {trial.state for trial in trials} == {"complete"}
+def test_a_journal_of_optuna_is_still_read_and_gone_on_with(tmp_path: Path) -> None:
+    """Versions before 0.2.0 let Optuna write it."""
+    space: Space = {**BOWL, "decay": ("step", "linear")}
+    shutil.copy(Path("tests/fixtures/journal-of-optuna.log"), tmp_path / JOURNAL)
+    plain = Search(tmp_path, "plain", space, Tune(trials=4))
+    told = [(t.number, t.how, t.state, t.score and round(t.score, 3)) for t in plain.trials()]
+    assert told == [
+        (0, "quasi-random", "complete", 84.637),
+        (1, "quasi-random", "failed", None),
+        (2, "tpe", "complete", 86.673),
+        (3, "tpe", "running", None),
+    ]
+    first = {"decay": "step", "lr": 0.0135, "objective.tau": 0.196}
+    assert plain.trials()[0].setting == first
+    plain.tell(3, "full", 50.0)
+    again = Search(tmp_path, "plain", space, Tune(trials=4))
+    assert [t.state for t in again.trials()] == ["complete", "failed", "complete", "complete"]
+    halved = Search(tmp_path, "halved", space, Tune(trials=8, halving=0.25)).trials()
+    assert [t.promoted for t in halved] == [True] * 5 + [False, True, True]
+    assert halved[5].state == "stopped"
+    assert halved[5].short == pytest.approx(53.789, abs=1e-3)
 
 
-def test_a_trial_lost_while_it_was_asked_for_shifts_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from optuna.trial import Trial as Asked
+# -- the same settings, whatever the timing
 
-    class Killed(Exception):
-        pass
 
-    def die(*_: Any) -> None:
-        raise Killed
+def by_workers(
+    folder: Path, workers: int, chance: random.Random, **options: Any
+) -> tuple[list[Trial], int]:
+    """A search by so many workers of random speed, some of them killed on the way; and how many
+    trials ran at once at most."""
+    tune = Tune(**{"trials": 18, **options})
+    running: dict[int, Trial] = {}
+    most = 0
+    while True:
+        search = Search(folder, "row", BOWL, tune)  # as a new process would
+        while len(running) < workers and (trial := search.ask()) is not None:
+            running[trial.number] = trial
+        most = max(most, len(running))
+        if not running:
+            return search.trials(), most
+        trial = running.pop(chance.choice(list(running)))
+        if chance.random() < 0.2:  # killed, and taken up again
+            running[trial.number] = trial
+            continue
+        while (rung := search.next_rung(trial.number)) is not None:
+            if rung == "full" and bowl(trial.setting) < 20:
+                search.fail(trial.number)
+                break
+            search.tell(trial.number, rung, bowl(trial.setting) / (1 if rung == "full" else 2))
+            if chance.random() < 0.5 and rung == "short":  # others come between its two lengths
+                running[trial.number] = trial
+                break
 
-    _, whole = searched(tmp_path / "whole", search="quasi-random", trials=6)
-    for number in range(3):
-        search = Search(tmp_path / "hit", "row", BOWL, Tune(trials=6, search="quasi-random"))
-        with monkeypatch.context() as patch:
-            patch.setattr(Asked, "set_user_attr", die)  # its values are drawn, and then nothing
-            with pytest.raises(Killed):
-                search.ask()
-        trial = search.ask()
-        assert trial is not None
-        search.tell(trial.number, "full", float(number))
-    _, trials = searched(tmp_path / "hit", search="quasi-random", trials=6)
-    assert [t.setting for t in trials] == [t.setting for t in whole]
+
+@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "random", "grid"])
+@pytest.mark.parametrize("halving", [None, 0.5])
+def test_settings_do_not_depend_on_timing(kind: str, halving: float | None, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"search": kind, "halving": halving}
+    expected, _ = by_workers(tmp_path / "one", 1, random.Random(0), **options)
+    assert len(expected) == 18 if kind != "grid" else 16
+    for workers in (1, 2, 3, 7):
+        for seed in range(3):
+            folder = tmp_path / f"{workers}-{seed}"
+            found, most = by_workers(folder, workers, random.Random(seed), **options)
+            assert found == expected
+            assert most >= min(workers, 4)  # and it is not done one by one
 
 
 def test_workers_that_ask_at_once_never_get_the_same_trial(tmp_path: Path) -> None:
@@ -179,7 +263,8 @@ def test_a_score_told_twice_counts_once_and_a_failure_stays(tmp_path: Path) -> N
 
 
 def test_halving_stops_the_worse_half_where_lengths_agree(tmp_path: Path) -> None:
-    _, trials = searched(tmp_path, short=lambda s: bowl(s) / 2, halving=0.25, trials=16)
+    half: dict[str, Any] = {"short": lambda s: bowl(s) / 2, "halving": 0.25}
+    _, trials = searched(tmp_path, search="random", trials=16, **half)
     stopped = [t for t in trials if t.state == "stopped"]
     assert correlation(trials) == pytest.approx(1)
     assert len(stopped) >= 3

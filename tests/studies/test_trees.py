@@ -178,6 +178,18 @@ def test_missing_weights_are_named_and_all_else_is_opened(
     assert "30 + 15" in told.out
 
 
+def test_a_dry_run_says_what_a_second_round_begins_with(
+    small: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = next(p for p in TABLES if p.stem == "aoq-supplement3")
+    told = []
+    for fast in (False, True):
+        command(str(path), data=str(small.root), dry_run=True, fast=fast)
+        told.append(capsys.readouterr().out)
+    begins = ("VSRN, round two from scratch ", "VSRN, round two from round one ")
+    assert [[words in text for words in begins] for text in told] == [[True, False], [False, True]]
+
+
 @pytest.mark.slow
 def test_whole_trees_are_known_and_looked_at(
     whole: World, capsys: pytest.CaptureFixture[str]

@@ -1,6 +1,7 @@
 """What is said of a comparison, and how large a comparison fits into a time."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from simgrad.studies.probe import Pace
 from simgrad.studies.sizing import every, full_length, largest, seconds_of, sizes
 from simgrad.studies.verdict import Rival, Verdict, outlook, seeds_to_decide, verdict
 
+NUMBERS = itertools.count()
 CLEAR = Rival("triplet-sh", 9.0, 2.0, 15.0, 0.01, image_error=1.0)
 CLOSE = Rival("siglip", 1.0, -3.0, 5.0, 0.6, image_error=1.0)
 
@@ -59,9 +61,61 @@ class Finished:
         images = len(right)
         similarities = torch.eye(images) * torch.tensor(right)[:, None]  # else the last of all
         metrics = simgrad.evaluate_similarities(similarities)
-        self.path, self.test, self.info = folder, metrics.to_dict(), {"seconds": 60.0}
+        self.path = folder / str(next(NUMBERS))
+        self.test, self.info = metrics.to_dict(), {"seconds": 60.0, "status": "finished"}
         self.ranks = lambda: metrics.ranks
-        (folder / RANKS).touch()
+        self.path.mkdir()
+        (self.path / RANKS).touch()
+
+
+class Diverged:
+    """A run whose numbers became infinite."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.test = folder / str(next(NUMBERS)), {}
+        self.info = {"seconds": 60.0, "status": "failed", "diverged": True}
+
+
+def study_of(folder: Path, groups: dict[str, list[Any]]) -> Any:
+    finished = {k: [run for run in runs if run.test] for k, runs in groups.items()}
+    return SimpleNamespace(path=folder, groups=finished, ended=groups)
+
+
+def unsteady(folder: Path, seeds: int, random: np.random.Generator) -> list[Any]:
+    """Runs of one objective whose seeds differ a lot."""
+    shares = random.uniform(0.2, 0.9, seeds)
+    return [Finished(folder, random.random(40) < share) for share in shares]
+
+
+def test_a_rival_with_one_run_does_not_reduce_the_others_to_one(tmp_path: Path) -> None:
+    """Equal objectives of ten seeds each: their first seeds alone would be told apart."""
+    random = np.random.default_rng(3)
+    groups: dict[str, list[Any]] = {
+        label: unsteady(tmp_path, 10, random) for label in ("first", "second")
+    }
+    groups["first"].sort(key=lambda run: -run.test["rsum"])  # seed 0: the best and the worst
+    groups["second"].sort(key=lambda run: run.test["rsum"])
+    alone = verdict(study_of(tmp_path, groups))
+    assert alone.tied
+    three = verdict(study_of(tmp_path, {**groups, "rival": unsteady(tmp_path, 1, random)}))
+    pair = [one for one in three.rivals if one.label in groups]
+    assert [one.p >= 0.05 for one in pair] == [True]
+    assert three.score == alone.score
+
+
+def test_a_diverged_seed_counts(tmp_path: Path) -> None:
+    """It fails with one seed in five: its other four do not make it the leader."""
+    random = np.random.default_rng(0)
+    steady = [Finished(tmp_path, random.permutation(40) < 30) for _ in range(5)]
+    failing: list[Any] = [Finished(tmp_path, random.permutation(40) < 33) for _ in range(4)]
+    groups = {"steady": steady, "failing": [*failing, Diverged(tmp_path)]}
+    found = verdict(study_of(tmp_path, groups))
+    assert found.leader == "steady"
+    assert found.seeds == 5
+    four = np.mean([run.test["rsum"] for run in failing])
+    assert found.score - found.rivals[0].behind == pytest.approx(4 / 5 * four)
+    # One of five that fails says little of the mean.
+    assert not found.rivals[0].told_apart
 
 
 def test_seeds_do_not_outrun_the_test_images(tmp_path: Path) -> None:
@@ -73,7 +127,7 @@ def test_seeds_do_not_outrun_the_test_images(tmp_path: Path) -> None:
         label: [Finished(tmp_path, random.permutation(images) < right) for right in seeds]
         for label, seeds in rights.items()
     }
-    study: Any = SimpleNamespace(path=tmp_path, groups=groups)
+    study = study_of(tmp_path, groups)
     found = verdict(study)
     gained = [  # by image, in points of the gap
         100 / images * np.mean([np.sum([r.i2t <= k for k in (1, 5, 10)], 0)

@@ -221,7 +221,7 @@ def test_a_run_is_taken_home(clip: Path, tmp_path: Path, capsys: Any) -> None:
     printed = ask(capsys, "export", run.path, "--to", tmp_path / "out")
     assert "model.safetensors" in printed
     net = transformers.AutoModel.from_pretrained(tmp_path / "out")
-    learned = load(run.path / "best").extra["objective"]["log_scale"]
+    (learned,) = load(run.path / "best").extra["objective"]["log_scale"]
     assert net.logit_scale.item() == pytest.approx(learned, abs=1e-6)
     card = (tmp_path / "out" / "README.md").read_text()
     assert "library_name: transformers" in card

@@ -20,7 +20,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 def without_time(run: Run) -> list[dict[str, Any]]:
     return [
-        {k: v for k, v in e.items() if k not in ("seconds", "samples_per_second")}
+        {k: v for k, v in e.items() if k not in ("seconds", "samples_per_second", "batch_seconds")}
         for e in run.history
     ]
 
@@ -196,6 +196,9 @@ def test_the_speed_is_that_of_training_without_evaluation(
     run = train(small(epochs=1), tmp_path / "run", dataset=scenes, quiet=True)
     captions = scenes.split("train").num_captions
     assert run.history[0]["samples_per_second"] > captions / waits
+    assert run.seconds_per_batch is not None
+    assert 0 < run.seconds_per_batch < waits / run.info["steps"]
+    assert run.info["seconds"] > waits
 
 
 def test_each_run_has_the_precision_of_its_own_recipe(

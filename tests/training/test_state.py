@@ -13,7 +13,15 @@ from safetensors import safe_open
 from simgrad.core.errors import InputError
 from simgrad.training import Run, train
 from simgrad.training.progress import Progress
-from simgrad.training.state import PREVIOUS, STATE, OtherVersion, load_state, save_state
+from simgrad.training.state import (
+    PREVIOUS,
+    STATE,
+    OtherVersion,
+    load_state,
+    optimizer_tensors,
+    restore_optimizer,
+    save_state,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -120,3 +128,23 @@ def test_a_run_stopped_by_an_earlier_version_is_not_resumed(tmp_path: Path) -> N
         train(run.recipe, tmp_path / "run", quiet=True)
     assert (tmp_path / "run" / "run.json").read_bytes() == before
     assert run.load().model is not None  # what it has reached can still be used
+
+
+def test_an_optimiser_of_an_earlier_version_goes_on() -> None:
+    """Temperatures were scalars once; they are vectors of one number."""
+    before, now = torch.nn.Parameter(torch.tensor(0.5)), torch.nn.Parameter(torch.tensor([0.5]))
+    optimizers = [torch.optim.Adam([p], lr=0.1) for p in (before, now)]
+
+    def step(k: int) -> None:
+        optimizers[k].zero_grad()
+        (3 * (before, now)[k] ** 2).sum().backward()
+        optimizers[k].step()
+
+    step(0)
+    with torch.no_grad():
+        now.copy_(before)
+    kept = {name: tensor.clone() for name, tensor in optimizer_tensors(optimizers[0]).items()}
+    restore_optimizer(optimizers[1], kept)
+    for k in (0, 1):
+        step(k)
+    assert now.tolist() == [before.item()]

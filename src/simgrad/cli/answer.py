@@ -63,7 +63,7 @@ def _caveats(choice: Choice, study: Study) -> list[str]:
     size, told = choice.size, []
     diverged = [path.name for path, _ in study.jobs() if not Run(path).finished]
     if diverged:
-        told.append(f"Left out, because their training diverged: {', '.join(diverged)}.")
+        told.append(f"Training diverged, which counts as an rsum of 0: {', '.join(diverged)}.")
     for label, found in study.groups.items():
         runs = [run for run in found if run.test]
         validated, tested = [score_of(run) for run in runs], [run.test["rsum"] for run in runs]

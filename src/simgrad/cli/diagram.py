@@ -35,6 +35,7 @@ def diagram(
     ] = "triplet",
     run: Path | None = None,
     study: Path | None = None,
+    rows: tuple[str, ...] = (),
     protocol: str | None = None,
     output: Path | None = None,
     low: float | None = None,
@@ -52,7 +53,9 @@ def diagram(
         run: show where this run's triplets lay early, in the middle and late in training; without
             objectives, the run's objective is drawn
         study: draw every row of this study into its folder `figures`: where its triplets lay, or,
-            with --kind cross-ranks, how many true pairs have which rank
+            with --kind cross-ranks, how many true pairs have which rank, a panel for each group
+            and means over seeds
+        rows: with --study: draw only these rows or groups, e.g. "VSRN average" "BFAN average"
         protocol: with --kind cross-ranks: rank the test again by this protocol, e.g. coco-5k as AOQ
             does; by default the stored ranks are drawn
         output: the picture: .png, .svg or .pdf (default: diagram.png); with --integrability .json,
@@ -69,10 +72,12 @@ def diagram(
     if kind == "cross-ranks":
         if study is None:
             raise InputError("--kind cross-ranks needs --study FOLDER.")
-        draw_cross_ranks(Study.open(study), output, protocol)
+        draw_cross_ranks(Study.open(study), output, protocol, rows)
         return
+    if rows and study is None:
+        raise InputError("--rows names rows of a study: give --study FOLDER.")
     if study is not None:
-        draw_triplets(Study.open(study), output, low, high)
+        draw_triplets(Study.open(study), output, low, high, rows)
         return
     if kind in _PAPER:
         kind, objectives = _PAPER[kind][0], objectives or _PAPER[kind][1]

@@ -29,10 +29,12 @@ def dry_run(plan: Plan, opened: bool = True) -> None:
             broken.append((row, str(found)))
             continue
         recipe = plan.recipe(row, plan.seeds[0])
-        trained.append((row, 1, (*_read(plan, row, found), *_schedule(recipe))))
+        trained.append((row, "", (*_read(plan, row, found), *_schedule(recipe))))
         if recipe.second_round is not None:
             again = _schedule(recipe.round_two())
-            trained.append((row, 2, (*[""] * len(_COLUMNS[opened]), *again)))
+            begins = "round one" if recipe.from_round_one else "scratch"
+            read = (*[""] * len(_COLUMNS[opened]), *again)
+            trained.append((row, f", round two from {begins}", read))
         tests.append((row, _test(recipe, _defined(recipe) if found is None else found.tested)))
         words.append((row, _words(plan, row, recipe)))
         if found is not None:
@@ -75,16 +77,15 @@ def _objectives(plan: Plan) -> None:
     print_table(("row", "objective"), rows)
 
 
-def _by_groups(trained: list[tuple[Row, int, tuple[str, ...]]]) -> list[tuple[str, ...]]:
+def _by_groups(trained: list[tuple[Row, str, tuple[str, ...]]]) -> list[tuple[str, ...]]:
     """One line for a group whose rows are all trained alike in a round, else one for each row."""
-    kinds: dict[tuple[str, int], set[tuple[str, ...]]] = {}
+    kinds: dict[tuple[str, str], set[tuple[str, ...]]] = {}
     for row, round, cells in trained:
         kinds.setdefault((row.group, round), set()).add(cells)
     lines = []
     for row, round, cells in trained:
         alike = row.group and len(kinds[row.group, round]) == 1
-        name = row.group if alike else row.label
-        lines.append((name if round == 1 else f"{name}, second round", *cells))
+        lines.append((f"{row.group if alike else row.label}{round}", *cells))
     return list(dict.fromkeys(lines))
 
 

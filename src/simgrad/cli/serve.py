@@ -34,8 +34,9 @@ def serve(
     Args:
         paths: run and study folders (default: runs/ and studies/ here)
         port: port to listen on; 0 takes a free one
-        host: address to listen on; anything but 127.0.0.1 requires a token
-        token: access token for visitors; generated and printed if needed and not given
+        host: address to listen on
+        token: access token; if not given, one is generated and part of the printed link. none: no
+            token, on this machine alone
         device: auto, cpu, cuda, cuda:N or mps
     """
     if not 0 <= port <= 65535:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 import numpy as np
 import numpy.typing as npt
@@ -160,8 +161,12 @@ def read_npz(path: str | Path, names: Collection[str] | None = None) -> dict[str
     path = require_file(path)
     try:
         with np.load(path, allow_pickle=False) as archive:
+            members = archive.zip.infolist()
+            # These two end where the directory says; others unpack whatever there is.
+            if any(m.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for m in members):
+                raise ValueError("packed in a way that numpy does not write")
             # Of a bomb, a few megabytes that unpack to all memory, nothing is unpacked.
-            size = sum(member.file_size for member in archive.zip.infolist())
+            size = sum(member.file_size for member in members)
             if size > unpacked_limit(path):
                 raise ValueError(f"it would unpack to {size / 2**30:,.1f} GiB")
             return {n: archive[n] for n in archive.files if names is None or n in names}

@@ -7,6 +7,7 @@ from that declaration.
 
 import dataclasses
 import keyword
+import math
 import re
 import typing
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.text import did_you_mean
 
 T = TypeVar("T")
+C = TypeVar("C")  # a declared class: type checkers still see it as itself
 
 _SPEC = re.compile(r"\s*([A-Za-z0-9_+.\-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 # A spec is typed by a person or read from a file: longer than this is a mistake or an attack.
@@ -163,16 +165,17 @@ class Registry(Generic[T]):
 
     def declare(
         self, name: str, *, paper: str, description: str, formula: str = ""
-    ) -> Callable[[type[Any]], type[Any]]:
+    ) -> Callable[[type[C]], type[C]]:
         """Class decorator: declare a dataclass, whose fields are its parameters.
 
         `formula` is LaTeX, one formula a line, for the documents.
         """
 
-        def add(cls: type[Any]) -> type[Any]:
+        def add(cls: type[C]) -> type[C]:
             parameters = _parameters(cls)
-            self.add(Declaration(name, cls, paper, description, parameters, formula=formula))
-            cls.name = name
+            made: Any = cls
+            self.add(Declaration(name, made, paper, description, parameters, formula=formula))
+            made.name = name
             return cls
 
         return add
@@ -230,13 +233,24 @@ def print_spec(thing: Any) -> str:
 def check_settings(thing: Any) -> None:
     """Refuse a dataclass with a value that its declaration does not allow; functions may pass."""
     for field in dataclasses.fields(thing):
-        limits, value = field.metadata.get("limits", Limits()), getattr(thing, field.name)
-        choices = field.metadata.get("choices")
-        where = f"{thing.name or type(thing).__name__}: {field.name.rstrip('_')}"
-        if not limits.hold(value):
-            raise InputError(f"{where} must be {limits}, not {print_value(value)}.")
-        if choices and value not in choices and not callable(value):
-            raise InputError(f"{where} is one of {', '.join(choices)}, not {value!r:.80}.")
+        check_setting(thing, field.name, getattr(thing, field.name))
+
+
+def check_setting(thing: Any, name: str, value: Any) -> None:
+    """The same of one value that a field of it shall have."""
+    field = next(f for f in dataclasses.fields(thing) if f.name == name)
+    limits, choices = field.metadata.get("limits", Limits()), field.metadata.get("choices")
+    where = f"{thing.name or type(thing).__name__}: {name.rstrip('_')}"
+    if type(field.default) in (int, float):
+        empty = value is None and "None" not in str(field.type)
+        if empty or isinstance(value, (str, bool)):
+            raise InputError(f"{where} is a number, not {value!r:.80}.")
+    if not limits.hold(value):
+        raise InputError(f"{where} must be {limits}, not {print_value(value)}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where} must be a finite number, not {value}.")
+    if choices and value not in choices and not callable(value):
+        raise InputError(f"{where} is one of {', '.join(choices)}, not {value!r:.80}.")
 
 
 def refuse_given(thing: Any, names: tuple[str, ...], of: str) -> None:
@@ -278,7 +292,10 @@ def print_value(value: Any) -> str:
 def split_spec(text: str, kind: str) -> tuple[str, dict[str, str]]:
     """`name(key=value, ...)` -> name, {key: value}, both still text."""
     if not isinstance(text, str) or len(text) > _LONGEST:
-        raise InputError(f"a {kind} is written 'name' or 'name(key=value, ...)', not {text!r:.80}.")
+        a = "an" if kind[:1] in "aeiou" else "a"
+        raise InputError(
+            f"{a} {kind} is written 'name' or 'name(key=value, ...)', not {text!r:.80}."
+        )
     match = _SPEC.fullmatch(text)
     if not match:
         raise InputError(f"cannot read the {kind} {text!r:.200}: write 'name(key=value, ...)'.")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from PIL import Image
 
 from simgrad.core.errors import InputError
-from simgrad.data.pictures import MOST_PIXELS, refuse_bombs, upright
+from simgrad.data.pictures import MOST_PIXELS, open_image, reason_of, refuse_bombs, upright
 
 
 def open_picture(source: object, where: str, least: int | None = None) -> Image.Image:
@@ -16,7 +16,7 @@ def open_picture(source: object, where: str, least: int | None = None) -> Image.
     short side keeps this many pixels; that is several times quicker for large photos.
     """
     try:
-        with Image.open(source) as picture:  # type: ignore[arg-type]  # Pillow checks it
+        with open_image(source) as picture:
             refuse_bombs(picture)
             if least is not None and picture.format == "JPEG":
                 picture.draft("RGB", _draft_size(picture.size, least))
@@ -30,7 +30,7 @@ def open_picture(source: object, where: str, least: int | None = None) -> Image.
         raise InputError(f"{where}: there is no such picture.") from None
     # Damaged files make decoders raise nearly anything: struct.error, SyntaxError, OSError, ...
     except Exception as error:
-        raise InputError(f"{where}: the picture cannot be decoded ({str(error)[:100]}).") from None
+        raise InputError(f"{where}: the picture cannot be decoded ({reason_of(error)}).") from None
 
 
 def _draft_size(size: tuple[int, int], least: int) -> tuple[int, int]:

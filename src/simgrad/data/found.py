@@ -6,11 +6,11 @@ A file has one line of JSON for each pair:
      "answer": "yes"}
 
 `answer` is yes, no or unsure; before a person has looked there is only the probability. Of two
-lines on one pair the later counts, field by field. A folder holds found.jsonl, which
-`simgrad false-negatives` writes, and answers.jsonl, to which every answer is added.
+lines on one pair the later counts, field by field. Lines that we write carry a checksum as well;
+one without, of an earlier version or of your own, is read as it is. A folder holds found.jsonl,
+which `simgrad false-negatives` writes, and answers.jsonl, to which every answer is added.
 """
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ import numpy as np
 from simgrad.core.derived import read_checked
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, lock, refuse_link, writing
+from simgrad.core.lines import from_line, to_line
 from simgrad.data.base import Rows, Split
 
 FOUND, ANSWERS = "found.jsonl", "answers.jsonl"
@@ -91,8 +92,7 @@ def write_found(path: Path, pairs: Iterable[Pair]) -> None:
 
 def line_of(pair: Pair) -> str:
     """One line of a file."""
-    told = {key: value for key, value in vars(pair).items() if value not in (None, "")}
-    return json.dumps(told, ensure_ascii=False) + "\n"
+    return to_line({key: value for key, value in vars(pair).items() if value not in (None, "")})
 
 
 def read_found(place: str | Path) -> list[Pair]:
@@ -117,11 +117,14 @@ def _lines(file: Path) -> Iterable[dict[str, Any]]:
     for number, line in enumerate(every, 1):
         if not line.strip() or (number == len(every) and file.name == ANSWERS):
             continue
+        where = f"{file}, line {number}"
         try:
-            told = json.loads(line)
-        except ValueError:
-            raise InputError(f"{file}, line {number}: not JSON.") from None
-        yield _checked(told, f"{file}, line {number}")
+            told = from_line(line, where)
+        except InputError as error:
+            raise InputError(
+                f"{error} Copy the file again, or take this line out: the other pairs stay."
+            ) from None
+        yield _checked(told, where)
 
 
 def _checked(told: Any, where: str) -> dict[str, Any]:

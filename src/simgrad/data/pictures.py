@@ -1,31 +1,40 @@
-"""Pictures: bytes to RGB, upright, bounded in size; on Pillow alone, as `reading.py` needs it."""
+"""Pictures: bytes to RGB, upright, bounded in size; on Pillow alone, as `reading.py` needs it.
+
+Formats are named: Pillow knows some forty, and hands one of them (EPS) to another program.
+"""
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simgrad.core.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 _ORIENTATION = 0x0112  # EXIF tag
 # A picture of more pixels than this fills memory when decoded; none in the field comes close.
 MOST_PIXELS = 178_956_970
 
 
-def decode(data: bytes, where: str) -> "Image":
-    """Bytes of a picture to RGB, upright; `where` is what an error calls it."""
+def open_image(source: Any) -> "Image":
+    """A file (a path or a binary stream) by its head; what it is called does not count."""
     from PIL import Image
 
+    return Image.open(source, formats=FORMATS)
+
+
+def decode(data: bytes, where: str) -> "Image":
+    """Bytes of a picture to RGB, upright; `where` is what an error calls it."""
     try:
-        with Image.open(io.BytesIO(data)) as picture:
+        with open_image(io.BytesIO(data)) as picture:
             return upright(picture)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     # Damaged files make decoders raise nearly anything: struct.error, SyntaxError, ...
     except Exception as error:
-        reason = "is empty" if not data else f"cannot be decoded ({_reason(error)})"
+        reason = "is empty" if not data else f"cannot be decoded ({reason_of(error)})"
         raise InputError(f"{where}: the picture {reason}.") from None
 
 
@@ -61,15 +70,16 @@ def refuse_bombs(picture: "Image") -> None:
         )
 
 
-def _reason(error: Exception) -> str:
-    return "not a picture" if type(error).__name__ == "UnidentifiedImageError" else str(error)[:100]
+def reason_of(error: Exception) -> str:
+    """Why a picture cannot be decoded."""
+    if type(error).__name__ == "UnidentifiedImageError":
+        return f"not a picture in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+    return str(error)[:100]
 
 
 def size_of(data: bytes) -> tuple[int, int]:
     """Width and height from the head of a file; raises if it is no picture or ends too early."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data)) as picture:
+    with open_image(io.BytesIO(data)) as picture:
         # Not a decode, but it catches downloads that were cut off.
         if picture.format == "JPEG" and b"\xff\xd9" not in data[-4096:]:
             raise ValueError("the file ends too early")

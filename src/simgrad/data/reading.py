@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simgrad.core.children import python
 from simgrad.core.errors import InputError
 from simgrad.data.cutting import cut_of, open_picture
 
@@ -47,7 +48,7 @@ class Reader:
             shared = mmap.mmap(memory, 0)
             self._pixels = torch.frombuffer(shared, dtype=torch.uint8).view(most, size, size, 3)
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "simgrad.data.reading", name, style, str(size)],
+                python("simgrad.data.reading", name, style, str(size)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=() if self._file else (memory,),

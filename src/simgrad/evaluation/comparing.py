@@ -187,6 +187,17 @@ def compare_many(
     return {name: one[metric] for name, one in found.items()}
 
 
+def with_spread(systems: Mapping[str, list[Ranks]]) -> dict[str, list[Ranks]]:
+    """The systems that can be compared with each other: where any has several runs, those that do.
+
+    How much seeds differ cannot be told from one run, and what cannot be told of one system must
+    not lower what is known of the others.
+    """
+    done = {label: runs for label, runs in systems.items() if runs}
+    several = {label: runs for label, runs in done.items() if len(runs) > 1}
+    return several or done
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's step-down correction: the chance of any false finding stays at the stated level.
 

@@ -85,6 +85,8 @@ def evaluate_similarities(
         matrix = as_floats(matrix, "similarities")
     elif not isinstance(matrix, Tensor):
         matrix = torch.from_numpy(np.ascontiguousarray(matrix))
+    if matrix.is_meta:
+        raise InputError("similarities lie on the device 'meta', which holds no numbers.")
     return evaluate_scores(
         Matrix(matrix.detach()),
         image_of_caption,
@@ -173,6 +175,44 @@ def embedding_scores(
     quiet: bool = False,
 ) -> Embeddings:
     """Checked embeddings, ready to be multiplied; `quiet`: lengths may well differ."""
+    left, right, lengths, ends = _read_vectors(images, texts, device)
+    if normalise:
+        return Embeddings(
+            _of_length_1(left, lengths[0], ends[0]), _of_length_1(right, lengths[1], ends[1])
+        )
+    if not quiet and any(longest - shortest > 0.01 * longest for shortest, longest in ends):
+        warnings.warn(
+            "these vectors differ in length and are compared by dot product; "
+            "normalise=True (--normalise) makes that cosine, as simgrad's objectives do.",
+            stacklevel=3,
+        )
+    first, second = (x.clamp_min(torch.finfo(x.dtype).tiny) for x in lengths)
+    return Embeddings(left, right, (first, second))
+
+
+def unit_vectors(images: Any, texts: Any) -> tuple[Tensor, Tensor]:
+    """Checked embeddings, each of length 1; where the images are."""
+    left, right, lengths, ends = _read_vectors(images, texts, None)
+    return _of_length_1(left, lengths[0], ends[0]), _of_length_1(right, lengths[1], ends[1])
+
+
+def _of_length_1(vectors: Tensor, lengths: Tensor, ends: Sequence[float]) -> Tensor:
+    """A vector of length 0 stays 0. Squares of tiny numbers are 0, so these are enlarged first."""
+    limits = torch.finfo(vectors.dtype)
+    unit = vectors / lengths.clamp_min(limits.tiny)[:, None]
+    small = limits.tiny**0.4
+    if ends[0] < small:
+        rows = (lengths < small).nonzero()[:, 0]
+        largest = vectors[rows].abs().amax(1, keepdim=True)
+        some = vectors[rows] / torch.where(largest > 0, largest, 1)
+        unit[rows] = some / torch.linalg.vector_norm(some, dim=1, keepdim=True).clamp_min(1)
+    return unit
+
+
+def _read_vectors(
+    images: Any, texts: Any, device: str | torch.device | None
+) -> tuple[Tensor, Tensor, list[Tensor], list[list[float]]]:
+    """Images and texts of one type on one device, their lengths, and the least and largest."""
     left = as_floats(images, "images", device)
     right = as_floats(texts, "texts", device if device is not None else left.device)
     for name, vectors in (("images", left), ("texts", right)):
@@ -193,16 +233,7 @@ def embedding_scores(
     for i, name in enumerate(("images", "texts")):
         if not math.isfinite(ends[i][1]):
             _refuse((left, right)[i], lengths[i], name)
-    first, second = (x.clamp_min(torch.finfo(x.dtype).tiny) for x in lengths)
-    if normalise:
-        return Embeddings(left / first[:, None], right / second[:, None])
-    if not quiet and any(longest - shortest > 0.01 * longest for shortest, longest in ends):
-        warnings.warn(
-            "these vectors differ in length and are compared by dot product; "
-            "normalise=True (--normalise) makes that cosine, as simgrad's objectives do.",
-            stacklevel=3,
-        )
-    return Embeddings(left, right, (first, second))
+    return left, right, lengths, ends
 
 
 def _refuse(vectors: Tensor, lengths: Tensor, name: str) -> NoReturn:

@@ -4,7 +4,7 @@ Ranks count from 1. A rival with an equal score stands before the true item.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from simgrad.evaluation.rivals import Rivals
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
+_BEYOND = 1000  # no cut-off K of a metric lies further down
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,21 @@ class Ranks:
     def ties(self) -> int:
         """Queries, of both directions, whose rank a tie made worse."""
         return int(self.i2t_tied.sum() + self.t2i_tied.sum())
+
+    def worst(self) -> "Ranks":
+        """The ranks of a system that finds nothing of the same queries: recalls are all 0."""
+        image = self.image_of_caption
+        captions, images = (np.bincount(of) for of in (self.fold[image], self.fold))  # of each fold
+        last = np.maximum(captions, _BEYOND)[self.fold[image]]
+        caption_rank = places(image, np.zeros(len(image)), last)
+        return replace(
+            self,
+            i2t=Positions.of(image, caption_rank).best,
+            t2i=np.maximum(images, _BEYOND)[self.fold[image]] + 1,
+            caption_rank=caption_rank,
+            i2t_tied=np.zeros_like(self.i2t_tied),
+            t2i_tied=np.zeros_like(self.t2i_tied),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write a Parquet file: one row for each caption."""

@@ -133,6 +133,8 @@ metric("spearman", label="Spearman's rho", **_RATED,
 metric("pairs", label="pairs", **_COUNT,
        description="pairs that are true, or that people judged")(None)  # fmt: skip
 metric("seconds_per_batch", label="s/batch", digits=3, better="low", shown="file",
-       description="seconds of a run over its batches, evaluations included")(None)  # fmt: skip
+       description="seconds of a batch of training, without evaluations")(None)  # fmt: skip
+metric("seconds_ratio", label="times as long", digits=2, better="low", shown="file",
+       description="seconds of a batch, over those of the baseline")(None)  # fmt: skip
 metric("approved", label="approved pairs", **_COUNT,
        description="pairs beyond the pairing that the crowd approved of")(None)  # fmt: skip

@@ -26,6 +26,8 @@ from simgrad.evaluation.scores import Scores
 
 # Undecided rivals kept before counting again is cheaper: 12 bytes each.
 _UNDECIDED = 4_000_000
+# Pairs of a row beyond which its candidates are sorted, once, instead of compared with each pair.
+_CROWD = 64
 # Rows that are counted together on a CPU; at most 255, or a mask's bytes would overflow.
 _STRIP = 100
 
@@ -126,8 +128,11 @@ class _Rows:
         sizes = np.bincount(rows, minlength=num_rows)
         begin = np.concatenate([[0], np.cumsum(sizes)])
         self.offsets = begin.tolist()
-        turn = np.arange(len(rows)) - begin[rows[order]]  # 0 for the first pair of its row, 1, ...
-        by_turn = order[np.argsort(turn, kind="stable")]
+        self.crowded = np.flatnonzero(sizes > _CROWD)
+        few = order[sizes[rows[order]] <= _CROWD]
+        place = np.arange(len(rows)) - begin[rows[order]]  # 0 for the first pair of its row, 1, ...
+        turn = place[sizes[rows[order]] <= _CROWD]
+        by_turn = few[np.argsort(turn, kind="stable")]
         ends = np.cumsum(np.bincount(turn))[:-1]
         # Which pairs are there is looked up here: a GPU would be waited for.
         self.rows_by_turn, self.ends = np.split(rows[by_turn], ends), ends.tolist()
@@ -171,6 +176,12 @@ class _Rows:
             # Where every row has such a pair, the rows are 0, 1, 2, ...
             some = None if last - first == len(block) else self.row[chosen] - start
             self.rivals[chosen] = self.mask.per_row(block, self.own[chosen], some)
+        first, last = np.searchsorted(self.crowded, (start, start + len(block)))
+        for row in self.crowded[first:last].tolist():
+            pairs = self.order[self.offsets[row] : self.offsets[row + 1]]
+            candidates = block[row - start]
+            ordered = candidates[~candidates.isnan()].sort().values
+            self.rivals[pairs] = len(ordered) - torch.searchsorted(ordered, self.own[pairs])
 
     def count_tied(self, block: Tensor, start: int) -> None:
         """Of the rivals of each row's best pair, those with its score; every row has a pair."""

@@ -268,6 +268,8 @@ def _same_in_all(firsts: Sequence[Tensor | None]) -> Tensor | None:
 def as_floats(values: Any, name: str, device: str | torch.device | None = None) -> Tensor:
     """A tensor of float32 or float64 from whatever array was given."""
     if isinstance(values, Tensor):
+        if values.is_meta:
+            raise InputError(f"{name} lies on the device 'meta', which holds no numbers.")
         tensor = values.detach()
     else:
         array = np.asarray(values)

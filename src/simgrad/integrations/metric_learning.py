@@ -5,6 +5,8 @@ theirs, which is then counted and drawn like any other. Both have an example.
 """
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -65,6 +67,11 @@ class MetricLearningLoss(nn.Module):
         ):
             if given.shape != (count,):
                 raise InputError(f"{what} has shape {tuple(given.shape)}; it must be ({count},).")
+            if given.is_floating_point() and not bool((given == given.round()).all()):
+                raise InputError(
+                    f"{what} has fractions: equal labels make a positive pair, so they are whole "
+                    "numbers, not scores."
+                )
         loss: Tensor = self.weighing(embeddings, ref_emb, labels, ref_labels)
         return loss
 
@@ -143,9 +150,12 @@ class _MetricLearning(Objective):
             return value
 
         try:
-            expected, again = asked(), asked()
+            expected = asked()
+            theirs = copy.deepcopy(loss).cpu()  # some remember what they saw
+            again = asked()
             torch.set_rng_state(chance)
-            ours = self._value(left @ right.T, *both)
+            with self._trying():
+                ours = self._value(left @ right.T, *both)
         except Exception as error:
             raise InputError(
                 f"{self.kind} does not compare images with captions: {str(error)[:120]}"
@@ -158,6 +168,19 @@ class _MetricLearning(Objective):
                 f"{self.kind} reads the embeddings themselves, not only their similarities: it "
                 "cannot be an objective. Use it in a loop of pytorch-metric-learning."
             )
+
+    @contextmanager
+    def _trying(self) -> Iterator[None]:
+        """What is tried inside leaves nothing behind in a loss that remembers batches."""
+        kept, self.loss = self.loss, copy.deepcopy(self.loss)
+        try:
+            yield
+        finally:
+            self.loss = kept
+
+    def _tried_with_a_gap(self) -> bool:
+        with self._trying():
+            return super()._tried_with_a_gap()
 
     def rule(self, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
         rows = len(similarities)

@@ -97,7 +97,7 @@ class _Borrowing(Objective):
         self.scale = torch.as_tensor(scale).reshape(())
         self.offset = None if bias is None else bias.reshape(())
         self.mean, self.drawn_for_each = inner.mean, inner.drawn_for_each  # type: ignore[misc]  # per object here
-        self.separable = inner.separable  # type: ignore[misc]
+        self.separable, self.pairwise = inner.separable, inner.pairwise  # type: ignore[misc]
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return self.scale, self.offset

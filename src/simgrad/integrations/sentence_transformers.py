@@ -63,6 +63,12 @@ class SentenceTransformerLoss(nn.Module):
                 f"not {str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}. "
                 "Scores are no such numbers: remove the column."
             )
+        if labels is not None and len(labels) > 2 and _are_answers(labels):
+            raise InputError(
+                "the column `label` has 0 and 1 alone: that looks like yes or no for each pair, "
+                "and would train as two groups. It has the number of each row's image: remove the "
+                "column, or, if these are two images, number them 2 and 3."
+            )
         left, *right = (self.model(column)["sentence_embedding"] for column in columns)
         loss: Tensor = self.weighing(left, torch.cat(right), labels, labels)
         return loss
@@ -71,3 +77,10 @@ class SentenceTransformerLoss(nn.Module):
         """What sentence-transformers writes into a model card."""
         told = {"objective": str(self.weighing.objective)}
         return told | ({"gather_across_devices": True} if self.weighing.across else {})
+
+
+def _are_answers(labels: Tensor) -> bool:
+    """Whether labels are yes or no, as losses of pairs have them: both, and nothing else."""
+    if labels.dtype == torch.bool:
+        return True
+    return set(labels.tolist()) == {0, 1}

@@ -4,6 +4,7 @@ Every image against every caption; each query keeps its `depth` most similar can
 left out, and those that a filter refuses.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,23 +13,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows
 from simgrad.data.candidates import Candidates, Lists, Similarities
-from simgrad.evaluation.evaluator import embedding_scores, own_pairing
+from simgrad.evaluation.evaluator import embedding_scores, own_pairing, unit_vectors
 from simgrad.evaluation.scores import Scores
 from simgrad.mining.filters import Filters
-from simgrad.mining.product import Cut, Found, both_ways, joined, largest
+from simgrad.mining.product import Cut, Found, Own, both_ways, joined, largest
 from simgrad.mining.statistics import survey, weakest
 
 Mask = npt.NDArray[np.bool_]
 
 
 def mine(
-    images: Tensor,
-    texts: Tensor,
+    images: Any,
+    texts: Any,
     image_of_caption: Any = None,
     depth: int = 300,
     *,
@@ -44,10 +44,12 @@ def mine(
     """The `depth` hardest negatives of every image and caption.
 
     Args:
-        images: (images, d) embeddings, normalised inside.
+        images: (images, d) embeddings, torch or numpy, normalised inside.
         texts: (captions, d) embeddings.
-        image_of_caption: (captions,) each caption's image; own pairs are never candidates. If left
-            out, image i and caption i belong together.
+        image_of_caption: (captions,) each caption's image, or -1: a text that is nobody's, which
+            may be a negative of every image. Or a boolean mask (images, captions): a caption may
+            belong to several images. Own pairs are never candidates. If left out, image i and
+            caption i belong together.
         depth: how many to keep for each query.
         absolute_margin: a negative is less similar than the query's own pair (its weakest, where
             it has several) by at least this.
@@ -65,17 +67,13 @@ def mine(
         >>> candidates.i2t.tolist()  # the hardest caption of each image
         [[1], [0], [1]]
     """
-    if images.dim() != 2 or texts.dim() != 2 or images.shape[1] != texts.shape[1]:
-        raise InputError(
-            f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must be (count, d)."
-        )
-    given = own_pairing(image_of_caption, len(images), len(texts))
-    owner = _checked_owner(given, len(images), len(texts), images.device)
+    x, y = (e.float() for e in unit_vectors(images, texts))
+    given = own_pairing(image_of_caption, len(x), len(y))
+    pairs = _checked_pairs(given, len(x), len(y), x.device)
     filters = Filters(absolute_margin, relative_margin, min_score, max_score, range_min, range_max)
-    half = images.is_cuda if half is None else half
-    x, y = (normalize(e.detach().float(), dim=1) for e in (images, texts))
-    own = (x[owner] * y).sum(1)  # (captions,)
-    found = _mine_vectors(x, y, owner, own, _checked_depth(depth), filters, half, scores)
+    half = x.is_cuda if half is None else half
+    own = (x[pairs.image] * y[pairs.caption]).sum(1)  # (pairs,)
+    found = _mine_vectors(x, y, pairs, own, _checked_depth(depth, filters), filters, half, scores)
     return candidates_of(found, {"depth": depth, **filters.told(), "half": half})
 
 
@@ -103,15 +101,14 @@ def mine_scores(
             f"cannot rescore those of {scores.num_images:,} and {scores.num_captions:,}."
         )
     owner = _checked_owner(image_of_caption, scores.num_images, scores.num_captions)
-    _checked_depth(depth)
+    _checked_depth(depth, filters)
     own = own_scores(judge, owner)
     vectors = scores.vectors() if rescore is None else None
     if vectors is not None:
         x, y = (e.float() for e in vectors)
         place = x.device
-        sides = _mine_vectors(
-            x, y, owner.to(place), own.to(place), depth, filters, x.is_cuda, scores=True
-        )
+        pairs = Own.of_captions(owner.to(place))
+        sides = _mine_vectors(x, y, pairs, own.to(place), depth, filters, x.is_cuda, scores=True)
     else:
         sides = _mine_blocks(scores, rescore, owner, own, depth, filters)
     told = survey(judge, owner, own, sides, depth, filters)
@@ -142,20 +139,20 @@ def own_scores(scores: Scores, owner: Tensor) -> Tensor:
 def _mine_vectors(
     x: Tensor,
     y: Tensor,
-    owner: Tensor,
+    pairs: Own,
     own: Tensor,
     depth: int,
     filters: Filters,
     half: bool,
     scores: bool,
 ) -> tuple[Found, Found]:
-    bounds = (weakest(own, owner, len(x)), own)
+    bounds = (weakest(own, pairs.image, len(x)), weakest(own, pairs.caption, len(y)))
     if filters.range_max is None:
         cut = Cut(depth, filters.range_min, filters.min_score, half, scores)
         ceilings = (filters.ceiling(bounds[0]), filters.ceiling(bounds[1]))
-        return both_ways(x, y, owner, ceilings, cut)
+        return both_ways(x, y, pairs, ceilings, cut)
     whole = Cut(filters.range_max, half=half, scores=True)
-    sides = both_ways(x, y, owner, (None, None), whole)
+    sides = both_ways(x, y, pairs, (None, None), whole)
     i2t, t2i = (_filtered(*pair, depth, filters) for pair in zip(sides, bounds, strict=True))
     return i2t, t2i
 
@@ -229,15 +226,52 @@ def _pairs_of(owner: Tensor, start: int, stop: int) -> tuple[Tensor, Tensor]:
 
 def _checked_owner(image_of_caption: Any, images: int, captions: int, device: Any = None) -> Tensor:
     owner = torch.as_tensor(image_of_caption, device=device).long()
-    if owner.shape != (captions,) or int(owner.min()) < 0 or int(owner.max()) >= images:
+    low, high = (int(end) for end in owner.aminmax()) if owner.numel() else (-1, -1)
+    if owner.shape != (captions,) or low < 0 or high >= images:
         raise InputError("image_of_caption must give one image row for every caption.")
     return owner
 
 
-def _checked_depth(depth: int) -> int:
+def _checked_pairs(given: Any, images: int, captions: int, device: torch.device) -> Own:
+    """Which pairs are own ones: from each caption's image, or from a mask."""
+    told = torch.as_tensor(given, device=device)
+    if told.dtype == torch.bool:
+        if told.shape != (images, captions):
+            raise InputError(
+                f"the mask of own pairs has shape {tuple(told.shape)}; {(images, captions)} is "
+                "needed."
+            )
+        caption, image = told.T.nonzero(as_tuple=True)
+        return Own(image, caption)
+    if told.shape != (captions,) or told.is_floating_point() or told.is_complex():
+        raise InputError(
+            f"image_of_caption is one whole number for each of the {captions:,} captions (-1: "
+            f"nobody's), or a mask of images x captions, not {told.dtype} of shape "
+            f"{tuple(told.shape)}."
+        )
+    wrong = ((told < -1) | (told >= images)).nonzero()[:, 0]
+    if len(wrong):
+        row = int(wrong[0])
+        raise InputError(
+            f"image_of_caption[{row}] is {int(told[row])}, but images are numbered 0 to "
+            f"{images - 1}; -1 is a text that is nobody's."
+        )
+    return Own.of_captions(told.long())
+
+
+def _checked_depth(depth: int, filters: Filters) -> int:
+    if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)):
+        raise InputError(f"depth is {depth!r:.40}; it must be a whole number.")
     if depth < 1:
         raise InputError("depth must be at least 1.")
-    return depth
+    if filters.range_max is not None and depth > filters.range_max - filters.range_min:
+        warnings.warn(
+            f"depth is {depth}, but the window of ranks ({filters.range_min} to "
+            f"{filters.range_max}) has {filters.range_max - filters.range_min}: lists are as short "
+            "as that. Raise range_max, or lower depth.",
+            stacklevel=3,
+        )
+    return int(depth)
 
 
 def which_are_true(lists: Lists, truth: Callable[[Rows, Rows], Mask]) -> Mask:

@@ -41,6 +41,19 @@ class Found(NamedTuple):
     scores: npt.NDArray[np.float32] | None  # -inf there
 
 
+class Own(NamedTuple):
+    """The own pairs, which are no negatives; in the order of their captions."""
+
+    image: Tensor  # (pairs,)
+    caption: Tensor  # (pairs,)
+
+    @staticmethod
+    def of_captions(owner: Tensor) -> "Own":
+        """From each caption's image; -1: it has none."""
+        caption = (owner >= 0).nonzero()[:, 0]
+        return Own(owner[caption], caption)
+
+
 @dataclass(frozen=True)
 class Cut:
     """What of a sorted list is kept."""
@@ -76,13 +89,13 @@ class Cut:
 def both_ways(
     x: Tensor,
     y: Tensor,
-    owner: Tensor,
+    pairs: Own,
     ceilings: tuple[Tensor | None, Tensor | None],
     cut: Cut,
 ) -> tuple[Found, Found]:
     """Lists of every image x (captions) and of every caption y (images).
 
-    `owner` is each caption's image. Nothing more similar than a query's ceiling is kept.
+    Nothing more similar than a query's ceiling is kept.
     """
     n, m = len(x), len(y)
     keep = cut.keep(n)
@@ -94,13 +107,16 @@ def both_ways(
     room = left.new_empty(min(rows, m + -m % _RUN), len(right))  # the same memory for every block
     columns = _Columns(n, cut.keep(m), room, ceilings[0])
     i2t, t2i = _Whole(n, m, cut), _Whole(m, n, cut)
+    edges = torch.arange(0, m + rows, rows, device=x.device)
+    firsts = torch.searchsorted(pairs.caption, edges).tolist()  # of each block's pairs
     for a in range(0, m, rows):
         b = min(a + rows, m)
+        here = slice(firsts[a // rows], firsts[a // rows + 1])
         scores = room[: b - a + (a - b) % _RUN]
         torch.mm(left[a:b], right.t(), out=scores[: b - a])
         scores[b - a :] = -torch.inf
         scores[:, n:] = -torch.inf
-        scores[torch.arange(b - a, device=x.device), owner[a:b]] = -torch.inf
+        scores[pairs.caption[here] - a, pairs.image[here]] = -torch.inf
         columns.add(scores, a)
         scores = scores[: b - a]
         ceiling = None if ceilings[1] is None else ceilings[1][a:b]

@@ -8,7 +8,7 @@ Examples:
     torch.Size([2, 8])
 """
 
-from simgrad.models import bfan, clip, scan, towers, vse_infinity, vsepp, vsrn, xvlm  # noqa: F401
+from simgrad.models import bfan, clip, light, scan, towers, vse_infinity, vsepp, vsrn, xvlm  # noqa: F401
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, build, models
 from simgrad.models.checkpoint import Loaded, load, save, weights_hash
 

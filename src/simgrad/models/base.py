@@ -118,13 +118,24 @@ class ModelConfig:
         """The same model without those pretrained parts that would have to be fetched."""
         return self
 
+    def simplest(self) -> "ModelConfig":
+        """The same model by its simplest name, where settings make it another declared model."""
+        return self
+
     def narrow(self) -> "ModelConfig":
         """The same model, small and untrained."""
         known = {field.name for field in dataclasses.fields(self)}
         return dataclasses.replace(self, **{k: v for k, v in self.small.items() if k in known})
 
 
-models: Registry[ModelConfig] = Registry("model", "simgrad models")
+class _Models(Registry[ModelConfig]):
+    """Declared models; two specs of the same model give the same settings."""
+
+    def parse(self, text: str) -> ModelConfig:
+        return super().parse(text).simplest()
+
+
+models: Registry[ModelConfig] = _Models("model", "simgrad models")
 """Every declared model, ours and yours; `models.declare` adds one.
 
 Examples:
@@ -326,7 +337,7 @@ def build(spec: str | ModelConfig, inputs: Inputs) -> RetrievalModel:
         >>> model.encode_images(torch.randn(3, 1280)).vectors.shape
         torch.Size([3, 16])
     """
-    config = models.parse(spec) if isinstance(spec, str) else spec
+    config = models.parse(spec) if isinstance(spec, str) else spec.simplest()
     try:
         return config.build(inputs)
     except InputError:

@@ -170,10 +170,13 @@ def _content_hash(description: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
-def _weights(folder: Path, expected: str) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def verify(folder: str | Path) -> None:
+    """Refuse a checkpoint whose files are not what was written, without reading the model."""
+    folder = Path(folder)
+    _whole_weights(folder, _description(folder)["weights_sha256"])
 
+
+def _whole_weights(folder: Path, expected: str) -> Path:
     path = folder / WEIGHTS
     if not path.is_file():
         raise InputError(f"{folder}: no {WEIGHTS} in it; copy it along with {DESCRIPTION}.")
@@ -182,6 +185,14 @@ def _weights(folder: Path, expected: str) -> dict[str, Tensor]:
             f"{path}: not the weights that {DESCRIPTION} describes (torn, changed, or of another "
             "checkpoint); copy both files again."
         )
+    return path
+
+
+def _weights(folder: Path, expected: str) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = _whole_weights(folder, expected)
     try:
         return dict(load_file(path))
     except (SafetensorError, OSError, ValueError) as error:

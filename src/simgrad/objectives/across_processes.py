@@ -8,7 +8,7 @@ FSDP), `"sum"` for those that add them: with the wrong one every step is as many
 too short as there are processes. `check=True` looks.
 """
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.distributed as dist
@@ -102,6 +102,18 @@ class Distributed(nn.Module):
             self.check = False
             _compare(self.objective, given, transport, loss, factor, self.gradients)
         return loss
+
+    if TYPE_CHECKING:  # nn.Module says nothing of what it is called with
+
+        def __call__(
+            self,
+            images: Tensor,
+            texts: Tensor,
+            positives: "Tensor | Positives | None" = None,
+            offline: Offline | None = None,
+            *,
+            ignore: Tensor | None = None,
+        ) -> Tensor: ...
 
     def _alone(
         self,

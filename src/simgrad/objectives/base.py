@@ -10,21 +10,23 @@ A `Family` (`family.py`) writes its rule elementwise, so that it can be streamed
 """
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Range, Registry, check_settings, print_spec, searched
+from simgrad.core.spec import Range, Registry, check_setting, check_settings, print_spec, searched
 from simgrad.objectives.engine.compiled import name_of
 from simgrad.objectives.engine.embeddings import weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
+from simgrad.objectives.engine.functional import is_followed, is_transformed, weigh_functional
 from simgrad.objectives.engine.rules import weigh_direction
 from simgrad.objectives.engine.tensors import (
     at_least_float32,
     attach,
     check_finite,
+    check_matrix,
     check_overflow,
     may_check,
     without_autocast,
@@ -77,10 +79,12 @@ class Objective(nn.Module):
     # object may be told otherwise, so that all are on one scale.
     mean: bool = False
     drawn_for_each: ClassVar[int] = 0  # images, and captions, from outside the batch, for a pair
-    pairwise: ClassVar[bool] = False  # a pair counts whatever others there are: also alone
+    # A pair counts whatever others there are: also alone, and also where neither has a positive.
+    pairwise: ClassVar[bool] = False
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
     sparse: ClassVar[bool] = False  # weighs positives and one negative of each query, no others
     handle: str  # what a compiled program calls it
+    _made = False  # its parameters have been looked at
     _copes: bool | None = None  # with gaps; None: not tried yet
     replays = True  # small batches on a GPU are recorded and replayed (`engine/recorded.py`)
 
@@ -96,10 +100,38 @@ class Objective(nn.Module):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.handle = name_of(self)
 
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+    ) -> None:
+        """What is learned is a vector of one number, which `fully_shard` can part; files of earlier
+        versions have the number alone."""
+        for name, parameter in self.named_parameters(recurse=False):
+            kept = state_dict.get(prefix + name)
+            if isinstance(kept, Tensor) and kept.dim() == 0 and parameter.shape == (1,):
+                state_dict[prefix + name] = kept.reshape(1)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
     def __post_init__(self) -> None:
         """Every value is one that its declaration allows. Who adds to this calls it first."""
         if dataclasses.is_dataclass(self):
             check_settings(self)
+            self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A parameter may be changed later, as a schedule does, to what its declaration allows."""
+        if self._made and name in type(self).__dataclass_fields__:  # type: ignore[attr-defined]
+            check_setting(self, name, value)
+            if name in self.starting and value != getattr(self, name):
+                raise InputError(
+                    f"{self}: {name} says where what it learns begins; it is read once. Make a new "
+                    "objective."
+                )
+        super().__setattr__(name, value)
+
+    @property
+    def starting(self) -> tuple[str, ...]:
+        """Parameters that are read once, when the objective is made."""
+        return ()
 
     @classmethod
     def known_cases(cls) -> dict[str, str]:
@@ -214,6 +246,19 @@ class Objective(nn.Module):
         """
         return weigh_embeddings(self, images, texts, positives, offline, ignore, block)
 
+    if TYPE_CHECKING:  # nn.Module says nothing of what it is called with
+
+        def __call__(
+            self,
+            images: Tensor,
+            texts: Tensor,
+            positives: "Tensor | Positives | None" = None,
+            offline: Offline | None = None,
+            *,
+            ignore: Tensor | None = None,
+            block: int | None = None,
+        ) -> Tensor: ...
+
     def on(
         self,
         similarities: Tensor,
@@ -223,20 +268,27 @@ class Objective(nn.Module):
         ignore: Tensor | None = None,
     ) -> Tensor:
         """The loss of any similarity matrix (images x captions) with a gradient history."""
-        scale, bias = self.affine()
-        result = self.weigh(similarities, positives, offline, ignore=ignore)
-        with torch.no_grad():
+        check_similarities(similarities)
+        affine = self.affine()
+        inputs: list[Tensor | None] = [similarities, *(offline or ()), *affine]
+        learned = is_followed(affine[0])
+
+        @torch.no_grad()
+        def calculate(S: Tensor, *rest: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+            *drawn, scale, bias = rest
+            mined = Offline(*drawn) if drawn else None
+            result = self._weighed(S, positives, mined, ignore, (scale, bias))
             W = result.i2t + result.t2i
             factor = torch.ones_like(result.value) if scale is None else scale.detach()
             # The weights carry the scale; its own derivative and the bias's do not.
-            on_scale = on_bias = None
-            if scale is not None and scale.requires_grad:
-                on_scale = (W * similarities).sum() / factor
-            if bias is not None:
-                on_bias = W.sum() / factor
-        inputs: list[Tensor | None] = [similarities, *(offline or ()), scale, bias]
-        gradients = [W, *(result.offline or ()), on_scale, on_bias]
-        return attach(result.value, inputs, gradients)
+            on_scale = (W * S).sum() / factor if learned else None
+            on_bias = None if bias is None else W.sum() / factor
+            return result.value, [W, *(result.offline or ()), on_scale, on_bias]
+
+        if is_transformed(inputs):
+            return weigh_functional(calculate, inputs)
+        value, gradients = calculate(*inputs)  # type: ignore[arg-type]  # None among them
+        return attach(value, inputs, gradients)
 
     @torch.no_grad()
     def weigh(
@@ -248,17 +300,25 @@ class Objective(nn.Module):
         ignore: Tensor | None = None,
     ) -> Weights:
         """dL/dS by direction, and the loss."""
-        if similarities.dim() != 2:
-            shape = tuple(similarities.shape)
-            raise InputError(f"similarities have shape {shape}; they must be images x captions.")
+        check_similarities(similarities)
+        return self._weighed(similarities, positives, offline, ignore, self.affine())
+
+    def _weighed(
+        self,
+        similarities: Tensor,
+        positives: "Tensor | Positives | None",
+        offline: Offline | None,
+        ignore: Tensor | None,
+        affine: tuple[Tensor | None, Tensor | None],
+    ) -> Weights:
         with without_autocast(similarities.device.type):
             S = at_least_float32(similarities.detach())
             checking = may_check(S)
             check_finite(S, "similarities", checking)
             pairs = Positives.read(positives, len(S), S.shape[1], S.device, checking, ignore)
             outside = split_offline(self, offline, pairs, S)
-            i2t = weigh_direction(self, S, pairs.i2t, outside[0])
-            t2i = weigh_direction(self, S.t(), pairs.t2i, outside[1])
+            i2t = weigh_direction(self, S, pairs.i2t, outside[0], affine)
+            t2i = weigh_direction(self, S.t(), pairs.t2i, outside[1], affine)
             check_overflow(self, (i2t.weights, t2i.weights), similarities, checking)
             return Weights(
                 i2t.weights,
@@ -266,6 +326,13 @@ class Objective(nn.Module):
                 i2t.value + t2i.value,
                 join_offline(i2t.outside, t2i.outside, pairs),
             )
+
+
+def check_similarities(similarities: Tensor) -> None:
+    """Refuse what is no similarity matrix."""
+    check_matrix(similarities, "similarities", "(images, captions)")
+    if not similarities.numel():
+        raise InputError(f"similarities is empty: shape {tuple(similarities.shape)}.")
 
 
 objectives: Registry[Objective] = Registry(

@@ -46,7 +46,7 @@ def weigh_gathered(
     given_scale = [x for x in objective.affine() if x is not None and x.requires_grad]
     learned = [p for p in objective.parameters() if p.requires_grad] or given_scale
     with torch.enable_grad():
-        loss = objective(*every, positives, drawn, ignore=ignore)
+        loss = objective(every[0], every[1], positives, drawn, ignore=ignore)
     wanted = [*every, *(drawn or ()), *learned]
     found = torch.autograd.grad(loss, wanted, allow_unused=True)
     gradients: list[Tensor | None] = []

@@ -45,6 +45,10 @@ class NTXent(Family):
     tau: float = setting(0.1, "temperature of the softmax", search=Range(0.01, 0.3), above=0)
     learned: bool = setting(False, "learn the temperature, starting from tau, as CLIP does")
 
+    @property
+    def starting(self) -> tuple[str, ...]:
+        return ("tau", "learned") if self.learned else ("learned",)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.learned:
@@ -53,15 +57,18 @@ class NTXent(Family):
                     f"{self.name or 'nt-xent'}: a learned temperature is at least "
                     f"{1 / _LARGEST_SCALE}, as CLIP's; tau is {self.tau}."
                 )
-            self.log_scale = nn.Parameter(torch.tensor(math.log(1 / self.tau)))
+            self.log_scale = nn.Parameter(torch.tensor([math.log(1 / self.tau)]))
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         if self.learned:
             # What the last step moved beyond the end is put back there. Were only the scale cut
             # off, its derivative would be 0 from then on.
-            with torch.no_grad():
-                self.log_scale.clamp_(max=math.log(_LARGEST_SCALE))
-            return self.log_scale.exp(), None
+            end = math.log(_LARGEST_SCALE)
+            if not torch._C._are_functorch_transforms_active():  # these allow no change in place
+                with torch.no_grad():
+                    self.log_scale.clamp_(max=end)
+            beyond = (self.log_scale.detach() - end).clamp(min=0)
+            return (self.log_scale - beyond).exp().squeeze(0), None
         return constant(1 / self.tau), None
 
     def start_at(self, scale: float, bias: float) -> bool:

@@ -45,7 +45,7 @@ class Side:
     @cached_property
     def silent(self) -> Tensor | None:
         """(queries,) the rows that contribute nothing: absent, without a positive or a negative."""
-        absent = None if self.present is None else ~self.present
+        absent = self.padding
         whole = self.candidate_present is None and self.ignored is None
         if self.one_each and self.candidates + self.elsewhere > 1 and whole:
             return absent
@@ -61,8 +61,11 @@ class Side:
     @cached_property
     def absent(self) -> Tensor | None:
         """(queries,) the rows that only fill up the batch, or have no positive."""
-        if self.orphans:
-            return self._count(self.query) == 0
+        return self._count(self.query) == 0 if self.orphans else self.padding
+
+    @cached_property
+    def padding(self) -> Tensor | None:
+        """(queries,) the rows that only fill up the batch."""
         return None if self.present is None else ~self.present
 
     def _count(self, queries: Tensor) -> Tensor:

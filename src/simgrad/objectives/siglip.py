@@ -3,6 +3,8 @@
 Zhai, Mustafa, Kolesnikov, Beyer: Sigmoid loss for language image pre-training, ICCV 2023.
 For each pair, -log sigmoid(±(scale * s + bias)): plus for positives, minus for negatives. Summed
 over candidates, half the sum of the two directions' means: for n pairs that is 1/n times the sum.
+Each pair counts by itself, so those of a text that is nobody's count like any other negative; the
+means are over images and texts with a positive.
 """
 
 import math
@@ -55,13 +57,15 @@ class SigLIP(Family):
     )
     learned: bool = setting(True, "learn scale and offset, as published")
 
+    starting = ("scale", "offset", "learned")
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.log_scale = nn.Parameter(torch.tensor(math.log(self.scale)), self.learned)
-        self.bias = nn.Parameter(torch.tensor(self.offset), self.learned)
+        self.log_scale = nn.Parameter(torch.tensor([math.log(self.scale)]), self.learned)
+        self.bias = nn.Parameter(torch.tensor([float(self.offset)]), self.learned)
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
-        return self.log_scale.exp(), self.bias
+        return self.log_scale.exp().squeeze(0), self.bias.squeeze(0)
 
     def start_at(self, scale: float, bias: float) -> bool:
         if not self.learned or self.chosen("scale") or self.chosen("offset"):

@@ -3,6 +3,7 @@
 import math
 
 from simgrad.core.blocks import Cell, Column, Paragraph, Row, Section, Table
+from simgrad.core.text import counted
 from simgrad.core.words import explained
 from simgrad.evaluation import Estimate, metric_of
 from simgrad.evaluation.declared import DIRECTIONS
@@ -44,9 +45,10 @@ def _rows(
 ) -> list[Row]:
     numbers = standing.numbers[system.label]
     done = len(system.tested) if material.split == "test" else len(system.histories)
-    note = f"{done} seed{'' if done == 1 else 's'}"
+    what = "average" if system.average_of else "seed"
+    note = counted(done, what)
     if done < system.planned:
-        note = f"{done} of {system.planned} seeds"
+        note = f"{done} of {counted(system.planned, what)}"
     cells = [Cell(system.label, note, key=True, colour=material.colour(system))]
     cells += [_number(numbers.get(m), m, _leads(standing, system, m)) for m in metrics]
     if compared:
@@ -106,7 +108,7 @@ def _words(material: Material, found: list[Standing], compared: bool) -> str:
 
 
 def _caption(material: Material, found: list[Standing], compared: bool) -> str:
-    parts = []
+    parts = [_averages(material)] if any(s.average_of for s in material.systems) else []
     if any(system.published for system in material.systems):
         parts.append(f"In the paper: mean ± standard deviation, {material.source}.")
     if not compared:
@@ -115,6 +117,17 @@ def _caption(material: Material, found: list[Standing], compared: bool) -> str:
         parts.append("Differences: a bootstrap over seeds and images, paired over the same images.")
     elif any(s.ranks for standing in found for s in standing.systems):
         parts.append("Differences: a permutation test over images, paired over the same images.")
-    if any(standing.first_seeds for standing in found):
-        parts.append("Where one setting has a single run, the first seed of each is compared.")
+    if any(len({min(2, len(r)) for r in s.ranks.values() if r}) > 1 for s in found):
+        parts.append("A setting with a single run is not compared: its seeds are not known.")
     return " ".join(parts)
+
+
+def _averages(material: Material) -> str:
+    """What each average is the mean of."""
+    told = []
+    for system in material.systems:
+        if system.average_of:
+            alike = len(set(system.average_of)) == 1
+            several = f"{len(system.average_of)} seeds of {system.average_of[0]}"
+            told.append(f"{system.label}: {several if alike else ', '.join(system.average_of)}")
+    return f"Mean similarities of several models. {'; '.join(told)}."

@@ -82,7 +82,7 @@ def _sentence(material: Material, standing: Standing) -> Words:
     if gap is None:
         return [key(best), " leads with ", *figure, f", {lead} above ", key(second), _UNSURE]
     lead = f"{gap.difference:.1f}".replace("-", "−")
-    seeds = ", comparing the first seed of each" if standing.first_seeds else _seeds(best)
+    seeds = _seeds(best)
     sure: list[Inline] = [" ", *_certainty(gap), f"{seeds}."]
     differences = standing.against_best
     rest = [s for s in standing.order[1:] if s.label in differences]
@@ -174,6 +174,5 @@ def _difference_figure(
         interval_chart(rows, title, zero=True),
         told,
         "A line that stays clear of the dashed zero is a difference that chance hardly explains.",
-        "Line: 95% interval. p after Holm's correction for the number of comparisons."
-        + (" Only first seeds: a setting has no more." if standing.first_seeds else ""),
+        "Line: 95% interval. p after Holm's correction for the number of comparisons.",
     )

@@ -1,7 +1,7 @@
 """What a report is about: systems, each run with one or several seeds, in comparable groups."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,13 @@ from simgrad.core.charts import short_label
 from simgrad.core.errors import InputError
 from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, headlines, metric_of
+from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import MACHINE, Recipe
-from simgrad.runs.run import BEST, RANKS, RECIPE, Run
+from simgrad.runs.run import BEST, INFO, RANKS, RECIPE, Run
 from simgrad.studies.choice import ANSWER
-from simgrad.studies.papers import beside
+from simgrad.studies.papers import beside_rows
 from simgrad.studies.study import PLAN, Study
+from simgrad.studies.timing import timings
 
 # What may differ between runs of one setting: the seed, and where and how they were run.
 _NOT_THE_SETTING = ("seed", *MACHINE)
@@ -24,20 +26,27 @@ _MOST_RUNS = 2000
 
 @dataclass(frozen=True)
 class System:
-    """One setting and its runs."""
+    """One setting and its runs, or the mean similarities of other settings' models."""
 
     label: str
     group: str
-    runs: tuple[Run, ...]  # those that have begun, by seed
+    runs: tuple[Run, ...]  # those that have begun, by seed; of an average, its tests
     planned: int
     baseline: bool = False
     published: dict[str, tuple[float, float | None]] = field(default_factory=dict)
     unlike: str = ""  # why the published numbers are not comparable; "" where they are
     tuned: dict[str, Any] | None = None  # what a search found, where there was one
+    timed: Mapping[Path, dict[str, float]] = field(default_factory=dict)  # by run's folder
+    average_of: tuple[str, ...] = ()  # an average: it has a test, no recipe and no training
 
     @cached_property
     def finished(self) -> tuple[Run, ...]:
         return tuple(run for run in self.runs if run.finished)
+
+    @cached_property
+    def ended(self) -> tuple[Run, ...]:
+        """Finished runs, and those that diverged."""
+        return tuple(run for run in self.runs if run.finished or has_diverged(run))
 
     @cached_property
     def tested(self) -> tuple[Run, ...]:
@@ -56,7 +65,7 @@ class System:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        return self.runs[0].recipe if self.runs else None
+        return self.runs[0].recipe if self.runs and not self.average_of else None
 
     @cached_property
     def with_checkpoint(self) -> Run | None:
@@ -72,7 +81,7 @@ class System:
     def values(self, split: str) -> list[dict[str, float]]:
         """The metrics of each run: on the test split, or the best on the validation split."""
         if split == "test":
-            return [run.test for run in self.tested]
+            return [{**run.test, **self.timed.get(run.path, {})} for run in self.tested]
         found = []
         for run, history in ((run, run.history) for run in self.runs):
             if history:
@@ -112,7 +121,8 @@ class Material:
 
     @cached_property
     def runs(self) -> list[tuple[System, Run]]:
-        return [(system, run) for system in self.systems for run in system.runs]
+        """What was trained."""
+        return [(s, run) for s in self.systems if not s.average_of for run in s.runs]
 
     @cached_property
     def colours(self) -> dict[str, int | None]:
@@ -138,7 +148,10 @@ class Material:
         for system in self.systems:
             waiting = system.planned - len(system.runs)
             if waiting:
-                lines.append(f"{system.label}: {waiting} of {system.planned} runs have not begun.")
+                words = (
+                    "averages wait for their models" if system.average_of else "runs have not begun"
+                )
+                lines.append(f"{system.label}: {waiting} of {system.planned} {words}.")
             for run in system.runs:
                 if not run.finished:
                     lines.append(f"{system.label}, {_state(run)}")
@@ -206,24 +219,25 @@ def _runs_in(path: Path) -> list[Run]:
 def _of_study(study: Study, several: bool) -> list[System]:
     systems = []
     tuned = {tuning.name: tuning.record for tuning in study.tunings}
+    published, timed = beside_rows(study.plan.published, study.plan.rows), timings(study)
     for row in study.plan.rows:
-        if row.ensemble:  # it has a test and nothing else; the study's table shows it
-            continue
-        folders = study.folders(row)
-        runs = tuple(Run(folder) for folder in folders if (folder / RECIPE).is_file())
+        planned, begun = study.runs_of(row), INFO if row.ensemble else RECIPE
+        runs = tuple(run for run in planned if (run.path / begun).is_file())
         group = f"{study.title}: {row.group}".rstrip(": ") if several else row.group
-        paper, recipe = beside(study.plan.published, row), study.plan.recipe(row, 0)
+        paper, recipe = published[row.label], study.plan.recipe(row, 0)
         unlike = "" if paper.comparable(recipe) else f"{paper.dataset}, {paper.protocol}"
         systems.append(
             System(
                 row.label,
                 group,
                 runs,
-                len(folders),
+                len(planned),
                 row.baseline,
                 paper.cells,
                 unlike,
                 tuned.get(row.name),
+                timed,
+                tuple(row.ensemble),
             )
         )
     return systems

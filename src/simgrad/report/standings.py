@@ -4,19 +4,24 @@ Both come from `simgrad.evaluation`: `estimates` for intervals, `compare_many` f
 paired over the same images and corrected by Holm.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation import Difference, Estimate, compare_many
+from simgrad.evaluation import Difference, Estimate, Ranks, compare_many
 from simgrad.evaluation import estimates as estimates_of
+from simgrad.evaluation.comparing import with_spread
 from simgrad.report.material import Material, System
+from simgrad.runs.outcome import tested_metrics, tested_ranks
 
 
-def estimates(system: System, split: str) -> Mapping[str, Estimate]:
-    """Every metric of a system, with an interval where one can be had."""
-    return estimates_of(system.values(split), system.ranks if split == "test" else ())
+def estimates(system: System, split: str, ranks: Sequence[Ranks] = ()) -> Mapping[str, Estimate]:
+    """Every metric of a system, with an interval where one can be had; failed runs count."""
+    if split != "test":
+        return estimates_of(system.values(split))
+    found = tested_metrics(system.ended, ranks)
+    return estimates_of([{**one, **system.timed.get(run.path, {})} for run, one in found], ranks)
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Standing:
     group: str
     systems: tuple[System, ...]
     numbers: Mapping[str, Mapping[str, Estimate]]  # label -> metric -> estimate
+    ranks: Mapping[str, list[Ranks]]  # label -> of each run that has ended
 
     @cached_property
     def order(self) -> list[System]:
@@ -48,12 +54,6 @@ class Standing:
         """Every other system minus the best."""
         return self._against(self.order[0] if self.order else None)
 
-    @cached_property
-    def first_seeds(self) -> bool:
-        """One system has a single run and another several: only first seeds can be compared."""
-        numbers = {len(s.ranks) for s in self.order if s.ranks}
-        return 1 in numbers and len(numbers) > 1
-
     def lead(self) -> Difference | None:
         """The best minus the second."""
         if len(self.order) < 2:
@@ -68,11 +68,9 @@ class Standing:
         return replace(turned, low=-gap.high, high=-gap.low)
 
     def _against(self, one: System | None) -> dict[str, Difference]:
-        ranked = {s.label: s.ranks for s in self.order if s.ranks}
+        ranked = with_spread({s.label: self.ranks[s.label] for s in self.order})
         if one is None or one.label not in ranked or len(ranked) < 2:
             return {}
-        if self.first_seeds:
-            ranked = {label: ranks[:1] for label, ranks in ranked.items()}
         try:
             return compare_many(ranked, one.label, "rsum")
         except InputError:  # ranked on different queries
@@ -81,10 +79,12 @@ class Standing:
 
 def standings(material: Material) -> list[Standing]:
     """Each group of the material."""
-    return [
-        Standing(name, tuple(systems), {s.label: estimates(s, material.split) for s in systems})
-        for name, systems in material.groups.items()
-    ]
+    found = []
+    for name, systems in material.groups.items():
+        ranks = tested_ranks({s.label: s.ended for s in systems})
+        numbers = {s.label: estimates(s, material.split, ranks[s.label]) for s in systems}
+        found.append(Standing(name, tuple(systems), numbers, ranks))
+    return found
 
 
 def signed(value: float) -> str:

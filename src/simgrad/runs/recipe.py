@@ -311,7 +311,17 @@ class Recipe(Typed):
         own = {**(self.second_round or {}), **changes}
         if own.get("second_round") is not None:
             raise InputError("second_round: there is no third round.")
-        own.pop("from_round_one", None)
+        goes_on = own.pop("from_round_one", False)
+        if not isinstance(goes_on, bool):
+            raise InputError(f"second_round: from_round_one is true or false, not {goes_on!r:.80}.")
+        if goes_on:  # the weights bring the words they were trained with
+            for field in ("model", "vocabulary", "start_from"):
+                if own.get(field) not in (None, getattr(self, field)):
+                    raise InputError(
+                        f"second_round: {field}: with from_round_one it is the first round's: "
+                        "leave it out."
+                    )
+            own |= {"vocabulary": None, "start_from": None}
         return checked(Recipe, {**self.to_dict(), **own, "second_round": None}, "second_round")
 
     @property

@@ -17,6 +17,7 @@ from simgrad.core.notebook import Shown
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Loaded, load
+from simgrad.models.checkpoint import DESCRIPTION, verify
 from simgrad.runs.data import open_data
 from simgrad.runs.recipe import Recipe, read_recipe
 
@@ -137,9 +138,22 @@ class Run:
         return read_history(self.file(HISTORY))
 
     @property
+    def seconds_per_batch(self) -> float | None:
+        """Of training alone: no evaluation, no checkpoint. Where there are several evaluations,
+        from the first one on, because the first steps also warm up. None: not measured."""
+        step, timed = 0, []
+        for entry in self.history:
+            if entry.get("batch_seconds") is not None:
+                timed.append((entry["step"] - step, float(entry["batch_seconds"])))
+            step = entry["step"]
+        timed = timed[1:] or timed
+        steps = sum(count for count, _ in timed)
+        return sum(count * seconds for count, seconds in timed) / steps if steps > 0 else None
+
+    @property
     def test(self) -> dict[str, float]:
         """Metrics of the best checkpoint on the test split; none before it was tested."""
-        return read_test(self.path / TEST)
+        return read_test(self.file(TEST))
 
     @property
     def wise(self) -> dict[str, Any]:
@@ -155,7 +169,35 @@ class Run:
 
     def ranks(self) -> Ranks:
         """Per-query ranks on the test split."""
-        return Ranks.load(self.path / RANKS)
+        return Ranks.load(self.file(RANKS))
+
+    def validated(self) -> Ranks:
+        """Per-query ranks of a trial on the validation split."""
+        return Ranks.load(self.file(VALIDATED))
+
+    def damage(self) -> list[str]:
+        """What of a finished run is not what it wrote, by every hash there is."""
+        found = []
+        for name in self.info.get("files", {}) if self.finished else ():
+            try:
+                self.file(name)
+            except InputError as error:
+                found.append(str(error))
+        if (self.path / BEST / DESCRIPTION).is_file():
+            try:
+                verify(self.path / BEST)
+            except InputError as error:
+                found.append(str(error))
+        return found
+
+    def missing(self) -> list[str]:
+        """Which of the files that a finished run wrote are not there any more."""
+        told = self.info.get("files", {}) if self.finished else {}
+        return [
+            f"{self.path / name}: is missing; copy it again."
+            for name in told
+            if not (self.path / name).is_file()
+        ]
 
     def load(self, device: str = "cpu") -> Loaded:
         """The best checkpoint; its model may be one of the user's own."""
@@ -185,7 +227,9 @@ def write_info(folder: Path, info: dict[str, Any]) -> None:
     """run.json, which carries a hash of itself and, once finished, of the files beside it."""
     kept = {}
     if info.get("status") == "finished":
-        names = (RECIPE, HISTORY, ATTENTION, TRIPLETS, WISE, ALSO)
+        names = [RECIPE, HISTORY, ATTENTION, TRIPLETS, WISE, ALSO, TEST, RANKS, VALIDATED]
+        if not info.get("trial"):  # a trial's weights go when it has finished
+            names.append(f"{BEST}/{DESCRIPTION}")  # which has the hash of the weights
         kept = {name: sha256(folder / name) for name in names if (folder / name).is_file()}
     write_checked(folder / INFO, {"format": FORMAT, **info, "files": kept})
 

@@ -99,6 +99,9 @@ def open_system(
         kept = stored and data is None and split is None and (path / RANKS).is_file()
         if kept and (path / RECIPE).is_file():
             run = Run.open(path)
+            damaged = run.damage()  # weights that were removed to save space are not asked for
+            if damaged:
+                raise InputError("\n".join(damaged))
             return System(run.name, ranks=run.ranks())
         return model_system(open_trained(path, data=data, features=features, device=device), split)
     if not path.is_file():

@@ -16,7 +16,7 @@ import simgrad
 from simgrad.core.errors import InputError
 from simgrad.serve import api, views
 from simgrad.serve.lab import Lab, NotFound
-from simgrad.serve.safety import Access, Guard
+from simgrad.serve.safety import NO_TOKEN, Access, Guard
 from simgrad.serve.service import Service
 from simgrad.serve.workers import Busy
 
@@ -43,7 +43,7 @@ def create_app(lab: Lab, access: Access | None = None) -> FastAPI:
     )
     app.add_middleware(
         Guard,  # type: ignore[arg-type]  # plain ASGI; the stubs ask for a protocol of their own
-        access=access or Access.for_host("127.0.0.1"),
+        access=access or Access.for_host("127.0.0.1", NO_TOKEN),
         limits=lab.limits,
     )
     app.include_router(api.routes(service))

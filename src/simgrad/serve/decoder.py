@@ -13,8 +13,9 @@ import struct
 import sys
 from typing import Any
 
+from simgrad.data.pictures import open_image, reason_of
+
 HEAD = struct.Struct(">IQ")
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 _MEMORY = 2 << 30
 
 
@@ -34,7 +35,7 @@ def decode(data: bytes, settings: dict[str, Any]) -> tuple[dict[str, Any], bytes
 
     Image.MAX_IMAGE_PIXELS = None  # we count ourselves
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+        with open_image(io.BytesIO(data)) as picture:
             width, height = picture.size
             if width < 1 or height < 1 or width * height > settings["pixels"]:
                 raise Refused(
@@ -50,9 +51,7 @@ def decode(data: bytes, settings: dict[str, Any]) -> tuple[dict[str, Any], bytes
     except MemoryError:
         raise Refused("it takes too much memory to decode") from None
     except Exception as error:  # damaged files make decoders raise nearly anything
-        what = type(error).__name__
-        reason = "it is not a picture" if what == "UnidentifiedImageError" else str(error)[:100]
-        raise Refused(f"{reason} ({', '.join(FORMATS)} are read)") from None
+        raise Refused(reason_of(error)) from None
     return {"ok": True, "width": small.width, "height": small.height}, _packed(small, settings)
 
 

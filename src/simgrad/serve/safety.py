@@ -1,8 +1,9 @@
 """Who may ask what: hosts, tokens, sizes, headers. Pure ASGI, in front of everything else.
 
 Bound to this machine alone, the server answers only to this machine's names, so that a page on
-the web cannot reach it through a name of its own that points here. Bound to another address it
-asks for a token: `Authorization: Bearer TOKEN`, or ?token=TOKEN once, which becomes a cookie.
+the web cannot reach it through a name of its own that points here. Everywhere it asks for a token,
+as other users of a machine reach its ports too: `Authorization: Bearer TOKEN`, or ?token=TOKEN
+once, as in the link that is printed; that becomes a cookie.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from simgrad.core.errors import InputError
 from simgrad.serve.workers import Limits
@@ -25,6 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "simgrad_token"
+NO_TOKEN = "none"
 _SHORTEST = 16  # characters of a token
 _IN_FLIGHT = 256 << 20  # bytes of all uploads that are arriving
 _LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -51,16 +53,18 @@ class Access:
 
     @staticmethod
     def for_host(host: str, token: str | None = None) -> "Access":
-        """Loopback: no token needed, own names only. Elsewhere: a token, made up if not given."""
-        if token is not None and len(token) < _SHORTEST:
-            raise InputError(f"--token has {len(token)} characters; {_SHORTEST} at least.")
+        """A token, made up if not given. Loopback: own names only, and NO_TOKEN is possible."""
+        if token not in (None, NO_TOKEN) and len(token or "") < _SHORTEST:
+            raise InputError(f"--token has {len(token or '')} characters; {_SHORTEST} at least.")
         try:
             local = host == "localhost" or ipaddress.ip_address(host).is_loopback
         except ValueError:
             local = False
-        if local:
-            return Access(_LOCAL | {host}, token)
-        return Access(None, token or secrets.token_urlsafe(24))
+        if token == NO_TOKEN and not local:
+            raise InputError(f"--token {NO_TOKEN} is for this machine alone, and {host} is not.")
+        if token is None:
+            token = secrets.token_urlsafe(24)
+        return Access(_LOCAL | {host} if local else None, None if token == NO_TOKEN else token)
 
     def url(self, host: str, port: int) -> str:
         """Where to go in a browser."""
@@ -108,8 +112,11 @@ class Guard:
         name = host_name(headers.get("host", ""))
         if self.access.hosts is not None and name not in self.access.hosts:
             return 421, f"this server does not answer to the name {name[:80]!r}.", {}
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Two lengths: a server before this one may have read the other, and see two requests.
+            return 400, "a request with two lengths.", {"connection": "close"}
         origin = headers.get("origin")
-        if origin is not None and scope["method"] != "GET" and host_name_of(origin) != name:
+        if origin is not None and scope["method"] != "GET" and not self._is_own(origin, headers):
             return 403, "requests from other sites are not answered.", {}
         if self.access.token is None:
             return None
@@ -120,13 +127,22 @@ class Guard:
             # Out of the address bar, into a cookie that scripts cannot read.
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             path = "/" + quote(str(scope["path"]).lstrip("/\\"), safe="/")
-            cookie = f"{COOKIE}={quote(self.access.token or '')}; HttpOnly; SameSite=Strict; Path=/"
+            cookie = f"{_cookie(scope)}={quote(self.access.token or '')}"
+            cookie += "; HttpOnly; SameSite=Strict; Path=/"
             where = f"{path}?{rest}" if rest else path
             return 303, "", {"location": where, "set-cookie": cookie}
-        if any(map(self.access.knows, [bearer, *_tokens(headers.get("cookie", ""))])):
+        if any(
+            map(self.access.knows, [bearer, *_tokens(headers.get("cookie", ""), _cookie(scope))])
+        ):
             return None
         reason = "a token is needed: open the address that `simgrad serve` printed."
         return 401, reason, {"www-authenticate": "Bearer"}
+
+    def _is_own(self, origin: str, headers: dict[str, str]) -> bool:
+        """Scheme, host and port. Only behind a proxy, which takes a token, may pages be https."""
+        schemes = ("http",) if self.access.hosts is not None else ("http", "https")
+        host = headers.get("host", "").lower()
+        return origin.lower() in [f"{scheme}://{host}" for scheme in schemes]
 
     async def _body(self, headers: dict[str, str], receive: Receive) -> Receive:
         """The whole body within limits of size and time, then a `receive` that gives it back."""
@@ -209,18 +225,16 @@ def host_name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-def host_name_of(origin: str) -> str | None:
-    """The host of an Origin header; None for `null` and nonsense."""
-    try:
-        return urlsplit(origin).hostname
-    except ValueError:
-        return None
+def _cookie(scope: Scope) -> str:
+    """A browser keeps cookies by host alone: two servers on one machine have two names."""
+    server = scope.get("server") or ("", "")
+    return f"{COOKIE}_{server[1]}"
 
 
-def _tokens(header: str) -> list[str]:
+def _tokens(header: str, own: str) -> list[str]:
     """The tokens among the cookies. Other servers on this host set cookies too, of any form."""
     pairs = (part.strip().partition("=") for part in header.split(";"))
-    return [unquote(value.strip('"')) for name, _, value in pairs if name == COOKIE]
+    return [unquote(value.strip('"')) for name, _, value in pairs if name == own]
 
 
 def inside(path: Path, root: Path) -> bool:

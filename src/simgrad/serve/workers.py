@@ -9,7 +9,6 @@ import os
 import queue
 import select
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
+from simgrad.core.children import python
 from simgrad.core.errors import InputError
 from simgrad.serve.decoder import HEAD, message
 
@@ -54,7 +54,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "simgrad.serve.decoder"],
+            python("simgrad.serve.decoder"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

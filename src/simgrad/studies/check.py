@@ -1,8 +1,8 @@
 """Every number of a finished study, computed again from what lies beneath it.
 
-Test metrics from the ranks of each run; the table, with its intervals and p values, from those;
-of a tuned study, validation scores from the ranks of each trial, and what was chosen from the
-journal. A number that was changed, by hand or by a disk, is named.
+Each run must be its row's own. Test metrics come from the ranks of each run; the table, with its
+intervals and p values, from those; of a tuned study, validation scores from the ranks of each
+trial, and what was chosen from the journal. What was changed, by hand or by a disk, is named.
 """
 
 import csv
@@ -15,9 +15,12 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
-from simgrad.evaluation import Ranks, metric_of
+from simgrad.data.found import read_found
+from simgrad.evaluation import metric_of
 from simgrad.evaluation.metrics import metrics_of
-from simgrad.runs.run import RANKS, VALIDATED, Run
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import RANKS, Run
+from simgrad.studies.belonging import own_run
 from simgrad.studies.engine import only_diverged
 from simgrad.studies.journal import JOURNAL
 from simgrad.studies.study import Study
@@ -61,16 +64,15 @@ def _equal(one: Any, other: Any) -> bool:
 def check_study(study: Study) -> Checked:
     """Compute everything again; an unfinished study is refused, unless all that is missing
     diverged."""
-    if not study.complete and not only_diverged(study):
+    done = Checked()
+    for job in study.jobs():
+        _guarded(done, _check_run, job)
+    if not done.problems and not study.complete and not only_diverged(study):
         raise InputError(
             f"{study.path}: the study is not finished; run its command again to resume."
         )
-    done = Checked()
     for tuning in study.tunings:
         _guarded(done, _check_search, tuning)
-    for path, _ in study.jobs():
-        if Run(path).finished:
-            _guarded(done, _check_run, Run(path))
     if not done.problems:  # else the table is wrong because of them, or cannot be made
         _guarded(done, _check_table, study)
     return done
@@ -85,11 +87,24 @@ def _guarded(done: Checked, look: Any, at: Any) -> None:
         done.problems.append(str(error))
 
 
-def _check_run(done: Checked, run: Run) -> None:
-    """The test of one run, from its ranks."""
+def _check_run(done: Checked, job: tuple[Path, Recipe]) -> None:
+    """Whether a run is its row's own; its test, from its ranks."""
+    run = own_run(*job)
+    if not run.finished:
+        return
     done.runs += 1
+    _check_files(done, run)
     if run.test or (run.path / RANKS).is_file():
         done.same(run.test, metrics_of(run.ranks()).to_dict(), str(run.path / "test.json"))
+
+
+def _check_files(done: Checked, run: Run) -> None:
+    """The recipe, history, ranks, weights, found pairs: whatever has a hash is what was written."""
+    done.compared += 1
+    done.problems += [*run.damage(), *run.missing()]
+    pairs = run.recipe.found_pairs
+    if pairs is not None and Path(pairs).exists():
+        read_found(pairs)
 
 
 def _check_search(done: Checked, tuning: Tuning) -> None:
@@ -99,20 +114,22 @@ def _check_search(done: Checked, tuning: Tuning) -> None:
         for score, rung in ((trial.short, "short"), (trial.score, "full")):
             if score is None:
                 continue
-            found = _check_trial(done, tuning.run_of(trial, rung)[0])  # type: ignore[arg-type]
+            found = _check_trial(done, *tuning.run_of(trial, rung))  # type: ignore[arg-type]
             place = f"{tuning.folder / JOURNAL}: {tuning.name}, trial {trial.number}"
             done.same(score, found, place)
     for runs in tuning.repeats(trials).values():
-        for folder, _ in runs:
+        for folder, recipe in runs:
             if Run(folder).finished:
-                _check_trial(done, folder)
+                _check_trial(done, folder, recipe)
     done.same(tuning.record, tuning.summary(trials), str(tuning.path))
 
 
-def _check_trial(done: Checked, folder: Path) -> float:
+def _check_trial(done: Checked, folder: Path, recipe: Recipe) -> float:
     """The score of one trial's run, from its ranks."""
     done.runs += 1
-    run, ranks = Run(folder), Ranks.load(folder / VALIDATED)
+    run = own_run(folder, recipe)
+    _check_files(done, run)
+    ranks = run.validated()
     select = run.recipe.select
     found = round(metrics_of(ranks)[select], 4)
     best = metric_of(select).best(entry["val"][select] for entry in run.history)

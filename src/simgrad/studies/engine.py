@@ -8,10 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simgrad.core.children import python
 from simgrad.core.console import progress, say
 from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
@@ -109,10 +110,9 @@ def _start(study: Study, crew: Crew, service: dict[str, str]) -> list[subprocess
 
 
 def _popen(words: list[str], log: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", *words]
     with open(log, "ab") as file:
         return subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=file, stderr=file
+            python(*words), env=environment, stdin=subprocess.PIPE, stdout=file, stderr=file
         )
 
 
@@ -148,7 +148,8 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     if study.tunings:
         optuna_or_say()
     if not ray.is_initialized():
-        ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
+        with chdir(sys.prefix):  # Ray's workers import from the folder where it was started
+            ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
     there = ray.cluster_resources()
     on_gpus = study.plan.base.device != "cpu"
     gpus, cores = int(there.get("GPU", 0)) if on_gpus else 0, int(there.get("CPU", 1))
@@ -156,14 +157,15 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     share = gpus / crew.processes if gpus < crew.processes else 1.0  # several runs on one GPU
 
     @ray.remote(num_cpus=crew.cores, num_gpus=share, max_retries=3)  # type: ignore[untyped-decorator]
-    def worker(path: str, files: list[str], told: str) -> int:
+    def worker(path: str, files: list[str], told: str, here: str) -> int:
         os.environ[COMMAND] = told
+        os.chdir(here)  # paths of a recipe begin there
         for file in files:
             import_file(Path(file))
         return work(Study.open(path))
 
     files = [file["path"] for file in imported()]
-    given = str(study.path.resolve()), files, command()
+    given = str(study.path.resolve()), files, command(), os.getcwd()
     every = waiting = [worker.remote(*given) for _ in range(crew.processes)]
 
     def busy() -> bool:

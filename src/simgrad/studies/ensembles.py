@@ -5,19 +5,17 @@ Each is tested once its members are finished, and again when one of them has cha
 STUDY/ensembles/NAME-sN holds what a run keeps of its test.
 """
 
-from collections import Counter
 from pathlib import Path
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import sha256
 from simgrad.core.threads import threads
-from simgrad.runs.run import TEST, Run, write_info, write_test
+from simgrad.runs.run import Run, write_info, write_test
 from simgrad.runs.systems import model_system
 from simgrad.runs.tested import what_is_tested
 from simgrad.runs.testing import measure_together
 from simgrad.runs.trained import open_trained
+from simgrad.studies.belonging import made_from
 from simgrad.studies.study import Study
-from simgrad.studies.study_file import Row
 
 
 def complete_ensembles(study: Study, device: str = "auto") -> list[tuple[str, str]]:
@@ -26,7 +24,7 @@ def complete_ensembles(study: Study, device: str = "auto") -> list[tuple[str, st
     for row in study.plan.rows:
         if not row.ensemble:
             continue
-        for folder, members in zip(study.folders(row), members_of(study, row), strict=True):
+        for folder, members in zip(study.folders(row), study.members(row), strict=True):
             waiting = [run.name for run in members if not run.finished]
             if waiting:
                 problems.append((folder.name, f"waits for {', '.join(waiting)}"))
@@ -39,25 +37,9 @@ def complete_ensembles(study: Study, device: str = "auto") -> list[tuple[str, st
     return problems
 
 
-def members_of(study: Study, row: Row) -> list[list[Run]]:
-    """The runs of each ensemble of a row: one for each seed, fewer where a row is named twice."""
-    rows = {other.label: other for other in study.plan.rows}
-    times = Counter(row.ensemble)
-    found = []
-    for number in range(row.ensembles(len(study.plan.seeds))):
-        taken: Counter[str] = Counter()
-        members = []
-        for label in row.ensemble:
-            place = number * times[label] + taken[label]
-            taken[label] += 1
-            members.append(Run(study.folders(rows[label])[place]))
-        found.append(members)
-    return found
-
-
 def _test(folder: Path, members: list[Run], device: str) -> None:
-    made_from = {run.name: sha256(run.path / TEST) for run in members}
-    if Run(folder).finished and Run(folder).info.get("members") == made_from:
+    told = made_from(members)
+    if Run(folder).finished and Run(folder).info.get("members") == told:
         return
     systems = []
     for run in members:
@@ -75,4 +57,4 @@ def _test(folder: Path, members: list[Run], device: str) -> None:
     scores = [system.scores for system, _ in systems if system.scores is not None]
     folder.mkdir(parents=True, exist_ok=True)
     write_test(folder, measure_together(scores, asked))
-    write_info(folder, {"status": "finished", "members": made_from, "tested": asked.to_dict()})
+    write_info(folder, {"status": "finished", "members": told, "tested": asked.to_dict()})

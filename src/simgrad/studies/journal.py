@@ -1,24 +1,88 @@
-"""Optuna's journal in a study's folder: one line for everything that happened in a search.
+"""The journal of a study's searches: one line for everything that happened, with its checksum.
 
-Whoever touches it holds the search's lock.
+    {"row": "nt-xent", "trial": 3, "asked": {"lr": 0.0012}, "how": "tpe", "halved": false}
+    {"row": "nt-xent", "trial": 3, "short": 210.5}            # score of the short schedule
+    {"row": "nt-xent", "trial": 3, "promoted": true}
+    {"row": "nt-xent", "trial": 3, "state": "complete", "score": 251.2}
+
+Whoever touches it holds the search's lock. It can be done without: the same settings are asked for
+again, and their runs are found finished.
 """
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import refuse_link, writing
+from simgrad.core.lines import from_line, to_line
+from simgrad.studies.earlier_journal import OpCodes
 
 JOURNAL = "journal.log"
+STATES = ("complete", "stopped", "failed")
+Event = dict[str, Any]
+_NUMBERS = (int, float)
 
 
-def open_journal(path: Path) -> Any:
-    """The journal as Optuna's storage."""
-    optuna = optuna_or_say()
-    _require_journal(path)
-    backend = optuna.storages.journal.JournalFileBackend(str(path), _NoLock())
-    return optuna.storages.JournalStorage(backend)
+class Journal:
+    """The events of all rows; what was read once is not read again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._events: list[Event] = []
+        self._read = 0  # bytes
+        self._lines = 0
+        self._earlier = OpCodes()
+
+    def events(self) -> list[Event]:
+        """All that is there; a damaged line is named."""
+        mend(self.path)
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        if size < self._read:
+            self._forget()
+        if size > self._read:
+            with open(self.path, "rb") as file:
+                file.seek(self._read)
+                lines = file.read(size - self._read).splitlines()
+            try:
+                for line in lines:
+                    self._lines += 1
+                    self._events += self._understood(line)
+            except InputError:
+                self._forget()
+                raise
+            self._read = size
+        return self._events
+
+    def _understood(self, line: bytes) -> list[Event]:
+        where = f"{self.path}, line {self._lines}"
+        try:
+            told = from_line(line, where)
+            if "op_code" in told:  # as Optuna wrote it for versions before 0.2.0
+                return self._earlier.events(told)
+            if not _is_event(told):
+                raise InputError(f"{where}: damaged: it is not what a search writes.")
+            return [told]
+        except (KeyError, TypeError, ValueError, IndexError):
+            problem = f"{where}: damaged: it is not what a search writes."
+        except InputError as error:
+            problem = str(error)
+        raise InputError(
+            f"{problem} Copy the file again; or move it away and run the study's command again: it "
+            "is written anew from the trials' folders, and no finished trial is trained again."
+        )
+
+    def add(self, event: Event) -> None:
+        """Add a line; it is on the disk when this returns."""
+        with writing(self.path):
+            refuse_link(self.path)
+            with open(self.path, "ab") as file:
+                file.write(to_line(event).encode())
+                file.flush()
+                os.fsync(file.fileno())
 
 
 def mend(path: Path) -> None:
@@ -34,29 +98,23 @@ def mend(path: Path) -> None:
         file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def _require_journal(path: Path) -> None:
-    """Refuse a journal that was damaged, before Optuna stumbles over it."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    for number, line in enumerate(lines, 1):
-        try:
-            whole = isinstance(json.loads(line)["op_code"], int)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            whole = False
-        if not whole:
-            raise InputError(
-                f"{path}, line {number}: damaged: it is not what a search writes. Copy the file "
-                "again; without it, begin the study again with another --output."
-            )
-
-
-class _NoLock:
-    """Optuna's own locks outlive a killed holder; ours is held whenever the journal is touched."""
-
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
+def _is_event(told: Event) -> bool:
+    if not isinstance(told.get("row"), str) or type(told.get("trial")) is not int:
+        return False
+    kinds: dict[str, Any] = {
+        "asked": dict, "how": str, "halved": bool, "promoted": bool, "short": _NUMBERS,
+        "score": (*_NUMBERS, type(None)),
+    }  # fmt: skip
+    what = [key for key in ("asked", "short", "promoted", "state") if key in told]
+    state = told.get("state", STATES[0])
+    return (
+        len(what) == 1
+        and told.keys() <= {"row", "trial", "state", *kinds}
+        and all(isinstance(told[key], kind) for key, kind in kinds.items() if key in told)
+        and (isinstance(state, str) and state in STATES)
+        and ("asked" not in told or "how" in told)
+        and (told.get("state") != "complete" or isinstance(told.get("score"), _NUMBERS))
+    )
 
 
 def optuna_or_say() -> Any:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -22,11 +23,12 @@ def published_table(name: str) -> tuple[dict[str, str], ...]:
     return tuple(csv.DictReader(tables[name].read_text(encoding="utf-8").splitlines()))
 
 
+SECONDS, RATIO = "seconds_per_batch", "seconds_ratio"
 _NAMES = {
     "map5": "map5_hits",
     "map10": "map10_hits",
     "avg_recall": "average_recall",
-    "sec_per_batch": "seconds_per_batch",
+    "sec_per_batch": SECONDS,
 }
 # What a published table calls a test, by data set: our protocol.
 _PROTOCOLS = {
@@ -63,6 +65,17 @@ class Beside:
         if self.comparable(recipe):
             return "published"
         return f"published, NOT like ours: {self.protocol}"
+
+
+def beside_rows(published: dict[str, Any], rows: Sequence[Row]) -> dict[str, Beside]:
+    """The published row beside each of ours, by label; seconds also over the baseline's."""
+    found = {row.label: beside(published, row) for row in rows}
+    base = {row.group: found[row.label].cells.get(SECONDS) for row in rows if row.baseline}
+    for row in rows:
+        own, first = found[row.label].cells.get(SECONDS), base.get(row.group)
+        if own is not None and first is not None:
+            found[row.label].cells[RATIO] = (own[0] / first[0], None)
+    return found
 
 
 def beside(published: dict[str, Any], row: Row) -> Beside:

@@ -66,6 +66,20 @@ class Plan:
             if not row.ensemble
         ]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that read back."""
+        return {
+            "title": self.title,
+            "dataset": self.dataset,
+            "claim": self.claim,
+            "recipe": self.base.to_dict(),
+            "rows": [row.model_dump(by_alias=True) for row in self.rows],
+            "seeds": list(self.seeds),
+            "published": self.published,
+            "metrics": list(self.metrics),
+            "tune": None if self.tune is None else self.tune.to_dict(),
+        }
+
     def settled(self) -> "Plan":
         """The same study from anywhere: paths that are there become absolute."""
         rows = (row.model_copy(update={"changes": absolute(row.changes)}) for row in self.rows)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from simgrad.core.children import SAFE_PATH
 from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import settle
 from simgrad.runs.recipe import Recipe
@@ -53,7 +54,7 @@ def measure(
     try:
         context = multiprocessing.get_context("spawn")
         with shared_gpu(on_gpu and processes > 1) as service:
-            os.environ.update(service)
+            os.environ.update(service | SAFE_PATH)
             with ProcessPoolExecutor(processes, mp_context=context) as crew:
                 asked = [crew.submit(_probe, recipes[name], files, seconds) for name in jobs]
                 found = [one.result() for one in asked]

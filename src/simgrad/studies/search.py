@@ -1,8 +1,10 @@
-"""The search of one row: Optuna proposes settings, a journal in the study's folder keeps them.
+"""The search of one row: which settings are tried, kept in a journal in the study's folder.
 
-Quasi-random settings come first, then TPE learns from the scores of this row alone. Whoever works
-on the study asks here under one lock, which dies with its holder: a budget is never overdrawn, and
-a trial whose worker was killed is taken up by the next one who asks.
+Quasi-random settings come first, then TPE learns from the scores of this row alone. Which settings
+are tried depends on the study file and the seed, and not on how many work on it or how fast: a
+trial knows the trials of the rounds before its own, and is asked for when these are over. Whoever
+works on the study asks here under one lock, which dies with its holder: a budget is never
+overdrawn, and a trial whose worker was killed is taken up by the next one who asks.
 
 Halving, where it is asked for, happens among complete short schedules of this row: the better half
 goes on to full length. The first few go on in any case; where short and full scores do not order
@@ -10,15 +12,16 @@ them alike, halving is off.
 """
 
 import contextlib
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sha256
-from simgrad.core.spec import Range
-from simgrad.studies.journal import JOURNAL, mend, open_journal, optuna_or_say
+from simgrad.studies.drawing import at_random, grid_of, learned, quasi_random, recalled, shuffled
+from simgrad.studies.journal import JOURNAL, Event, Journal, optuna_or_say
 from simgrad.studies.space import Setting, Space, Tune, rounded
 
 _LOCK = ".search.lock"
@@ -27,6 +30,7 @@ State = Literal["running", "complete", "stopped", "failed"]
 # Settings that were tried at both lengths before the short one decides anything, and how well the
 # two must agree (Spearman's rank correlation).
 CALIBRATED, AGREEMENT = 5, 0.8
+ROUND = 4  # trials that are asked for together where each learns from others
 
 
 @dataclass(frozen=True)
@@ -56,47 +60,51 @@ class Search:
         start: Setting | None = None,
     ) -> None:
         self.folder, self.name, self.tune, self.whole = folder, name, tune, whole
-        self.start = start  # the setting of the first trial, if it is not drawn
-        self.space = dict(sorted(space.items()))
-        self.grid = _grid(self.space, tune.trials) if tune.search == "grid" else {}
-        self._journal: Any = None
+        self.space, self.start = space, start  # the setting of the first trial, if it is not drawn
+        self._journal = Journal(folder / JOURNAL)
+
+    @cached_property
+    def grid(self) -> list[Setting]:
+        """The points of a grid, in the order in which they are tried."""
+        return shuffled(grid_of(self.space, self.tune.trials), self.tune.seed)
 
     @property
     def count(self) -> int:
         """How many trials there will be: a grid may have fewer points than the budget."""
-        points = 1
-        for values in self.grid.values():
-            points *= len(values)
-        return min(self.tune.trials, points) if self.grid else self.tune.trials
+        trials = self.tune.trials
+        return min(trials, len(self.grid)) if self.tune.search == "grid" else trials
 
     def trials(self) -> list[Trial]:
         """Every trial so far."""
-        with self._open() as study:
-            return self._read(study)
+        with self._locked():
+            return self._read()
 
     def ask(self) -> Trial | None:
-        """A new setting; None where the budget is spent."""
-        with self._open() as study:
-            trials = self._read(study)
-            if len(trials) >= self.count:
+        """A new setting; None where the budget is spent, or trials that it may know are not over
+        yet."""
+        with self._locked():
+            trials = self._read()
+            place = len(trials)
+            known = trials[: self._known(place)]
+            if place >= self.count or any(trial.state == "running" for trial in known):
                 return None
             how: str = self.tune.search
-            if how == "tpe" and len(trials) < self.tune.quasi_random:
+            if how == "tpe" and place < self.tune.quasi_random:
                 how = "quasi-random"
             if self.start is not None and not trials:
                 how = "start"
-            study.sampler = self._sampler(how, len(trials))
-            asked = study.ask(self._distributions())
-            if self.tune.halving is not None:
-                agreed = correlation(trials)
-                asked.set_user_attr("halved", agreed is None or agreed >= AGREEMENT)
-            asked.set_user_attr("how", how)  # last: without it a trial was lost while it was asked
-            return self._trial(_at(study, asked.number))
+            drawn = self._drawn(how, place, known, trials[len(known) :])
+            setting = {key: rounded(drawn[key], key in self.whole) for key in sorted(self.space)}
+            agreed = correlation(known)
+            halved = self.tune.halving is not None and (agreed is None or agreed >= AGREEMENT)
+            number = 1 + max((trial.number for trial in trials), default=-1)
+            self._note(number, asked=setting, how=how, halved=halved)
+            return self._at(number)
 
     def next_rung(self, number: int) -> Rung | None:
         """What a trial has to train next; None when it is over."""
-        with self._open() as study:
-            trial = self._trial(_at(study, number))
+        with self._locked():
+            trial = self._at(number)
             if trial.state != "running":
                 return None
             if not trial.halved:
@@ -104,142 +112,120 @@ class Search:
             if trial.short is None:
                 return "short"
             if trial.promoted is None:
-                promoted = self._promoted(trial, self._read(study))
-                self._note(study, number, "promoted", promoted)
-                trial = self._trial(_at(study, number))
+                promoted = self._promoted(trial, self._read())
+                self._note(number, promoted=promoted)
+                trial = replace(trial, promoted=promoted)
             if not trial.promoted:
-                study.tell(number, state=_states()["stopped"])
+                self._note(number, state="stopped")
                 return None
             return "full"
 
     def tell(self, number: int, rung: Rung, score: float) -> None:
         """The best validation score of a run; said twice, it counts once."""
-        with self._open() as study:
-            trial = self._trial(_at(study, number))
+        with self._locked():
+            trial = self._at(number)
             if trial.state != "running" or (rung == "short" and trial.short is not None):
                 return
             if rung == "full":
-                study.tell(number, score)
-                return
-            place = self._place(study, number)
-            self._journal.set_trial_intermediate_value(place, 1, score)
-            self._note(study, number, "short", score)
+                self._note(number, state="complete", score=score)
+            else:
+                self._note(number, short=score)
 
     def fail(self, number: int) -> None:
         """Training diverged: the trial counts, and has no score."""
-        with self._open() as study:
-            if self._trial(_at(study, number)).state == "running":
-                study.tell(number, state=_states()["failed"])
+        with self._locked():
+            if self._at(number).state == "running":
+                self._note(number, state="failed")
 
     def importance(self) -> dict[str, float]:
         """How much of the difference between good and other trials each setting explains
         (PED-ANOVA, Watanabe et al., IJCAI 2023); nothing from fewer than four scores."""
-        import optuna
-
-        with self._open() as study:
-            scores = {t.score for t in self._read(study) if t.score is not None}
-            if len(scores) < 4:
-                return {}
-            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-            found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-            return {name: round(float(share), 4) for name, share in found.items()}
+        optuna = optuna_or_say()
+        trials = self.trials()
+        if len({trial.score for trial in trials if trial.score is not None}) < 4:
+            return {}
+        found = optuna.importance.get_param_importances(
+            recalled(self.space, trials),
+            evaluator=optuna.importance.PedAnovaImportanceEvaluator(),
+        )
+        return {name: round(float(share), 4) for name, share in found.items()}
 
     # -- how it is done
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[Any]:
-        """Optuna's study of this row, nobody else's meanwhile."""
-        optuna = optuna_or_say()
+    def _locked(self) -> Iterator[None]:
         with lock(self.folder / _LOCK, what=f"the search in {self.folder}"):
-            mend(self.folder / JOURNAL)
-            if self._journal is None:
-                self._journal = open_journal(self.folder / JOURNAL)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                found = {"study_name": self.name, "storage": self._journal}
-                try:  # not `load_if_exists`: that writes to the journal each time
-                    study = optuna.load_study(**found)
-                except KeyError:
-                    study = optuna.create_study(**found, direction="maximize")
-                yield study
+            yield
 
-    def _read(self, study: Any) -> list[Trial]:
-        """Its trials; one whose worker was killed while it asked is none."""
-        found = []
-        for frozen in study.get_trials(deepcopy=False):
-            if "how" in frozen.user_attrs:
-                found.append(self._trial(frozen))
-            elif not frozen.state.is_finished():
-                study.tell(frozen.number, state=_states()["failed"])
-        return found
+    def _read(self) -> list[Trial]:
+        found: dict[int, Trial] = {}
+        for event in self._journal.events():
+            if event["row"] == self.name:
+                number = event["trial"]
+                if ("asked" in event) == (number in found):
+                    raise InputError(
+                        f"{self._journal.path}: damaged: trial {number} of '{self.name}' is asked "
+                        "for twice or never. Copy the file again; or move it away and run the "
+                        "study's command again."
+                    )
+                found[number] = self._after(found.get(number), event)
+        return list(found.values())
 
-    def _trial(self, frozen: Any) -> Trial:
-        named = {state: name for name, state in _states().items()}
-        told = frozen.user_attrs
-        setting = {k: rounded(frozen.params[k], k in self.whole) for k in self.space}
-        state: Any = named.get(frozen.state, "running")
-        score = frozen.value if state == "complete" else None
-        return Trial(
-            frozen.number,
-            setting,
-            told.get("how", ""),
-            state,
-            score,
-            told.get("short"),
-            told.get("halved", False),
-            told.get("promoted"),
-        )
+    def _after(self, trial: Trial | None, event: Event) -> Trial:
+        """A trial as it is after one more event."""
+        if trial is None:
+            asked = event["asked"]
+            missing = [key for key in self.space if key not in asked]
+            if missing:
+                raise InputError(
+                    f"{self._journal.path}: trial {event['trial']} of '{self.name}' has no "
+                    f"{missing[0]}: it is of another study."
+                )
+            setting = {k: rounded(asked[k], k in self.whole) for k in sorted(self.space)}
+            halved = event.get("halved", False)
+            return Trial(event["trial"], setting, event["how"], "running", halved=halved)
+        told = {key: value for key, value in event.items() if key not in ("row", "trial")}
+        return replace(trial, **told)
 
-    def _place(self, study: Any, number: int) -> int:
-        found: int = self._journal.get_trial_id_from_study_id_trial_number(
-            self._journal.get_study_id_from_name(study.study_name), number
-        )
-        return found
+    def _at(self, number: int) -> Trial:
+        return next(trial for trial in self._read() if trial.number == number)
 
-    def _note(self, study: Any, number: int, name: str, value: Any) -> None:
-        self._journal.set_trial_user_attr(self._place(study, number), name, value)
+    def _note(self, number: int, **told: Any) -> None:
+        self._journal.add({"row": self.name, "trial": number, **told})
+
+    def _known(self, place: int) -> int:
+        """How many trials come before the round of this one: these it knows, and no others."""
+        if self.tune.halving is not None:
+            first = CALIBRATED
+        elif self.tune.search == "tpe":
+            first = self.tune.quasi_random
+        else:
+            return 0
+        return 0 if place < first else first + (place - first) // ROUND * ROUND
 
     def _promoted(self, trial: Trial, trials: list[Trial]) -> bool:
-        """Whether it goes on to full length: it is in the better half of this row's."""
-        agreed = correlation(trials)
+        """Whether it goes on to full length: it is in the better half of those that it knows."""
+        place = [one.number for one in trials].index(trial.number)
+        known = trials[: self._known(place)]
+        agreed = correlation(known)
         if agreed is None or agreed < AGREEMENT:
             return True
         assert trial.short is not None
-        shorts = sorted(t.short for t in trials if t.short is not None)
+        shorts = sorted([*(t.short for t in known if t.short is not None), trial.short])
         return trial.short >= shorts[len(shorts) // 2]
 
-    def _distributions(self) -> dict[str, Any]:
-        distributions = optuna_or_say().distributions
-        found: dict[str, Any] = {}
-        for key, where in self.space.items():
-            if key in self.grid or not isinstance(where, Range):
-                values = self.grid.get(key, where)
-                found[key] = distributions.CategoricalDistribution(tuple(values))  # type: ignore[arg-type]
-            else:
-                found[key] = distributions.FloatDistribution(where.low, where.high, log=where.log)
-        return found
-
-    def _sampler(self, how: str, number: int) -> Any:
-        """A sampler that knows its place: a search that was stopped resumes as if it had not."""
-        samplers = optuna_or_say().samplers
-        # The same quasi-random points for all rows, as far as they search the same.
-        own = int(sha256(f"{self.tune.seed} {self.name} {number}")[:8], 16)
+    def _drawn(self, how: str, place: int, known: list[Trial], beside: list[Trial]) -> Setting:
+        own = int(sha256(f"{self.tune.seed} {self.name} {place}")[:8], 16)
         if how == "start":
-            return samplers.PartialFixedSampler(self.start, samplers.RandomSampler(seed=own))
-        if how == "quasi-random":
-            choices = int(sha256(f"{self.tune.seed} {number}")[:8], 16)
-            return _quasi_random(self._distributions(), self.tune.seed, choices, number)
-        if how == "tpe":
-            return samplers.TPESampler(
-                n_startup_trials=0, multivariate=True, constant_liar=True, seed=own
-            )
+            assert self.start is not None
+            return self.start
+        if how == "quasi-random":  # the same points for all rows, as far as they search the same
+            return quasi_random(self.space, self.tune.seed, place)
         if how == "grid":
-            return samplers.GridSampler(self.grid, seed=self.tune.seed)
-        return samplers.RandomSampler(seed=own)
-
-
-def _at(study: Any, number: int) -> Any:
-    return study.get_trials(deepcopy=False)[number]
+            return self.grid[place]
+        if how == "tpe":
+            return learned(self.space, known, [trial.setting for trial in beside], own)
+        return at_random(self.space, own)
 
 
 def correlation(trials: list[Trial]) -> float | None:
@@ -253,53 +239,3 @@ def correlation(trials: list[Trial]) -> float | None:
         return None
     found = float(spearmanr(*zip(*first, strict=True)).statistic)
     return found if found == found else 0.0  # all alike: nothing agrees
-
-
-def _grid(space: Space, trials: int) -> dict[str, list[Any]]:
-    """So many points of each range that the grid fits the budget, its ends included."""
-    import numpy as np
-
-    ranges = [key for key, where in space.items() if isinstance(where, Range)]
-    fixed = 1
-    for where in space.values():
-        fixed *= 1 if isinstance(where, Range) else len(where)
-    each = max(1, int((trials / fixed) ** (1 / max(1, len(ranges))) + 1e-9))
-    found: dict[str, list[Any]] = {}
-    for key, where in space.items():
-        if not isinstance(where, Range):
-            found[key] = list(where)
-            continue
-        ends = np.array([where.low, where.high])
-        low, high = np.log(ends) if where.log else ends
-        points = np.linspace(low, high, each) if each > 1 else np.array([(low + high) / 2])
-        found[key] = (np.exp(points) if where.log else points).tolist()
-    return found
-
-
-def _quasi_random(distributions: dict[str, Any], seed: int, choices: int, number: int) -> Any:
-    samplers = optuna_or_say().samplers
-
-    class QuasiRandom(samplers.QMCSampler):  # type: ignore[name-defined, misc, unused-ignore]
-        """From the first trial on: Optuna's own waits until a trial has shown the space."""
-
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-            kind = optuna_or_say().distributions.FloatDistribution
-            return {k: d for k, d in distributions.items() if isinstance(d, kind)}
-
-        def _find_sample_id(self, study: Any, search_space: Any) -> int:
-            """The trial's own number. Optuna counts in the journal, so that a worker killed while
-            it asked would use a point up, and all later trials would get others."""
-            return number
-
-    return QuasiRandom(
-        qmc_type="sobol",
-        scramble=True,
-        seed=seed,
-        independent_sampler=samplers.RandomSampler(seed=choices),
-        warn_independent_sampling=False,
-    )
-
-
-def _states() -> dict[State, Any]:
-    kinds = optuna_or_say().trial.TrialState
-    return {"complete": kinds.COMPLETE, "stopped": kinds.PRUNED, "failed": kinds.FAIL}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,10 @@ from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
 from simgrad.core.notebook import Shown
 from simgrad.core.typed import read_yaml
+from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import Recipe, differing
-from simgrad.runs.run import LOCK, Run
+from simgrad.runs.run import LOCK, RECIPE, Run
+from simgrad.studies.belonging import own_ensemble, own_run
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.space import apply, base_of, told_apart
 from simgrad.studies.study_file import Row
@@ -80,7 +83,7 @@ class Study:
         return Study(self.path)
 
     def _write(self, plan: Plan) -> None:
-        text = yaml.safe_dump(to_dict(plan), sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(plan.to_dict(), sort_keys=False, allow_unicode=True)
         if not self._has(text):  # else a command that joins in and is killed would harm others
             (self.path / SEAL).unlink(missing_ok=True)  # it speaks of the plan before
             with atomic_write(self.path / PLAN) as file:
@@ -137,8 +140,9 @@ class Study:
         return draw("plot", self)
 
     def __repr__(self) -> str:
-        done = sum(run.finished for run in self.runs)
-        return f"<study {self.path.name}: {done} of {len(self.jobs())} runs finished>"
+        jobs = self.jobs()
+        done = sum(Run(path).finished for path, _ in jobs)
+        return f"<study {self.path.name}: {done} of {len(jobs)} runs finished>"
 
     @property
     def title(self) -> str:
@@ -173,9 +177,10 @@ class Study:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether nothing is left to do; refused if a folder holds another row's run."""
         searched = all(tuning.record is not None for tuning in self.tunings)
-        return searched and all(Run(path).finished for path, _ in self.jobs())
+        runs = [own_run(*job) for job in self.jobs()]
+        return searched and all(run.finished for run in runs)
 
     def round_one(self, recipe: Recipe) -> Path | None:
         """Where the first of two rounds is trained: once for all rows that begin the same way."""
@@ -190,22 +195,54 @@ class Study:
     @property
     def runs(self) -> list[Run]:
         """The runs that have begun."""
-        return [Run(path) for path, _ in self.jobs() if (path / "recipe.yaml").is_file()]
+        return [own_run(*job) for job in self.jobs() if (job[0] / RECIPE).is_file()]
 
     @property
     def groups(self) -> dict[str, list[Run]]:
         """Finished runs by row of the table."""
-        found: dict[str, list[Run]] = {}
-        for row in self.plan.rows:
-            found[row.label] = [Run(p) for p in self.folders(row) if Run(p).finished]
-        return found
+        return {
+            row.label: [run for run in self.runs_of(row) if run.finished] for row in self.plan.rows
+        }
+
+    def runs_of(self, row: Row) -> list[Run]:
+        """The runs of a row, one for each seed, begun or not; of ensembles, what their test found.
+
+        Refused if one is not the row's own: every number of a study is read from these.
+        """
+        if row.ensemble:
+            several = zip(self.folders(row), self.members(row), strict=True)
+            return [own_ensemble(folder, members) for folder, members in several]
+        asked = dict(self.jobs())
+        return [own_run(p, asked[p]) if p in asked else Run(p) for p in self.folders(row)]
+
+    @property
+    def ended(self) -> dict[str, list[Run]]:
+        """By row of the table: finished runs, and those that diverged. Both are results."""
+        return {
+            row.label: [r for r in self.runs_of(row) if r.finished or has_diverged(r)]
+            for row in self.plan.rows
+        }
 
     def folders(self, row: Row) -> list[Path]:
-        """Where the runs of a row are, one for each seed; of ensembles, what their test found."""
+        """Where the runs of a row are."""
         if row.ensemble:
             seeds = self.plan.seeds[: row.ensembles(len(self.plan.seeds))]
             return [self.path / ENSEMBLES / row.folder(seed) for seed in seeds]
         return [self.path / RUNS / row.folder(seed) for seed in self.plan.seeds]
+
+    def members(self, row: Row) -> list[list[Run]]:
+        """The runs of each ensemble: one for each seed, fewer where a row is named twice."""
+        runs = {other.label: self.runs_of(other) for other in self.plan.rows if not other.ensemble}
+        times = Counter(row.ensemble)
+        found = []
+        for number in range(row.ensembles(len(self.plan.seeds))):
+            taken: Counter[str] = Counter()
+            members = []
+            for label in row.ensemble:
+                members.append(runs[label][number * times[label] + taken[label]])
+                taken[label] += 1
+            found.append(members)
+        return found
 
 
 def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
@@ -298,18 +335,3 @@ def _never_began(folder: Path) -> bool:
     """A run that failed before its first step: nothing of it is worth keeping."""
     info = Run(folder).info
     return info.get("status") == "failed" and "steps" not in info
-
-
-def to_dict(plan: Plan) -> dict[str, Any]:
-    """A plan as plain values that read back."""
-    return {
-        "title": plan.title,
-        "dataset": plan.dataset,
-        "claim": plan.claim,
-        "recipe": plan.base.to_dict(),
-        "rows": [row.model_dump(by_alias=True) for row in plan.rows],
-        "seeds": list(plan.seeds),
-        "published": plan.published,
-        "metrics": list(plan.metrics),
-        "tune": None if plan.tune is None else plan.tune.to_dict(),
-    }

@@ -10,12 +10,21 @@ from simgrad.core import tables
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.core.tables import Strong
-from simgrad.evaluation import Difference, Estimate, Ranks, compare_many, estimates, metric_of
-from simgrad.runs.run import RANKS, Run
+from simgrad.evaluation import (
+    Difference,
+    Estimate,
+    Ranks,
+    compare_many,
+    estimates,
+    metric_of,
+)
+from simgrad.evaluation.comparing import with_spread
+from simgrad.runs.outcome import tested_metrics, tested_ranks
 from simgrad.runs.tested import tested_words
-from simgrad.studies.papers import beside
+from simgrad.studies.papers import beside_rows
 from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study
+from simgrad.studies.timing import timings
 from simgrad.studies.tuned import Tuning, validation_of
 
 Published = tuple[float, float | None]  # mean, and standard deviation where it was printed
@@ -84,18 +93,15 @@ class StudyTable:
 
 def build_table(study: Study) -> StudyTable:
     """The table of what is finished; rows of a group are compared with its baseline in rsum."""
-    plan, groups = study.plan, study.groups
-    published = {row.label: beside(plan.published, row) for row in plan.rows}
+    plan, groups = study.plan, study.ended
+    published, timed = beside_rows(plan.published, plan.rows), timings(study)
     tested = {label: [run for run in runs if run.test] for label, runs in groups.items()}
-    ranks = {
-        label: [run.ranks() for run in runs if (run.path / RANKS).is_file()]
-        for label, runs in tested.items()
-    }
-    cells = {}
-    for label, runs in tested.items():
-        asked = [_among(plan.metrics, {**run.test, **_speed(run)}) for run in runs]
+    ranks, cells = tested_ranks(groups), {}
+    for label, runs in groups.items():
+        metrics = tested_metrics(runs, ranks[label])
+        asked = [_among(plan.metrics, {**one, **timed.get(run.path, {})}) for run, one in metrics]
         found = estimates(asked, ranks[label])
-        cells[label] = {m: found.get(m, _UNKNOWN) for m in plan.metrics if runs}
+        cells[label] = {m: found.get(m, _UNKNOWN) for m in plan.metrics if asked}
     peers: dict[str, list[str]] = {}
     baselines: dict[str, str] = {}
     for row in plan.rows:
@@ -132,12 +138,6 @@ def _among(metrics: Sequence[str], values: dict[str, float]) -> dict[str, float]
     return {metric: values[metric] for metric in metrics if metric in values}
 
 
-def _speed(run: Run) -> dict[str, float]:
-    """Seconds of a batch; ensembles have none."""
-    info = run.info
-    return {"seconds_per_batch": info["seconds"] / info["steps"]} if info.get("steps") else {}
-
-
 def _found(tuning: Tuning) -> Found | None:
     record = tuning.record
     if record is None or record["chosen"] is None:
@@ -164,11 +164,9 @@ def _leads(label: str, peers: list[str], cells: dict[str, dict[str, Estimate]]) 
 
 def _differences(ranks: dict[str, list[Ranks]], base: str) -> dict[str, Difference]:
     """Each row of a group against its baseline, corrected for their number."""
-    done = {label: runs for label, runs in ranks.items() if runs}
+    done = with_spread(ranks)
     if base not in done or len(done) < 2:
         return {}
-    if min(map(len, done.values())) == 1:  # too few seeds to tell systems from seeds: single runs
-        done = {label: runs[:1] for label, runs in done.items()}
     try:
         return compare_many(done, base, "rsum")
     except InputError:  # runs on different queries: nothing to pair

@@ -18,6 +18,7 @@ from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
+from simgrad.studies.belonging import own_run
 from simgrad.studies.search import CALIBRATED, Rung, Search, Trial, correlation
 from simgrad.studies.space import (
     Setting,
@@ -110,7 +111,7 @@ class Tuning:
     def to_repeat(self, trials: list[Trial]) -> list[tuple[Path, Recipe]]:
         """The runs of finalists that are not over."""
         runs = (run for several in self.repeats(trials).values() for run in several)
-        return [run for run in runs if repeated_score(run[0]) is None]
+        return [run for run in runs if repeated_score(*run) is None]
 
     def summary(self, trials: list[Trial]) -> dict[str, Any]:
         """Everything about trials that are over."""
@@ -120,7 +121,7 @@ class Tuning:
             further = repeats.get(trial.number, [])
             one = {**asdict(trial), **self._cost(trial, further)}
             if further:
-                one["repeats"] = [repeated_score(folder) for folder, _ in further]
+                one["repeats"] = [repeated_score(*run) for run in further]
             tried.append(one)
         best = chosen(tried)
         costs = {key: sum(one[key] for one in tried) for key in ("epochs", "seconds")}
@@ -179,9 +180,9 @@ def validation_of(tried: dict[str, Any]) -> float:
     return float(fmean([tried["score"], *tried.get("repeats", ())]))
 
 
-def repeated_score(folder: Path) -> float | None:
+def repeated_score(folder: Path, recipe: Recipe) -> float | None:
     """Of a finalist's run with a further seed; None before it is over. Diverged, it has 0."""
-    run = Run(folder)
+    run = own_run(folder, recipe)
     if run.finished:
         return score_of(run)
     return 0.0 if run.info.get("status") == "failed" and run.info.get("diverged") else None

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation import Difference, compare_many
+from simgrad.evaluation import Difference, Ranks, compare_many, metrics_of
+from simgrad.evaluation.comparing import with_spread
+from simgrad.runs.outcome import tested_ranks
 from simgrad.runs.run import RANKS, Run
 from simgrad.studies.study import Study
 
@@ -81,20 +83,16 @@ class Verdict:
 
 def verdict(study: Study) -> Verdict:
     """Of what is finished; an error where there is nothing to compare."""
-    runs = {label: _tested(found) for label, found in study.groups.items()}
-    runs = {label: found for label, found in runs.items() if found}
-    if len(runs) < 2:
+    ranks = {label: runs for label, runs in tested_ranks(study.ended).items() if runs}
+    if len(ranks) < 2:
         raise InputError(f"{study.path}: fewer than two objectives have been tested.")
-    fewest = min(map(len, runs.values()))
-    if fewest == 1:  # too few to tell seeds from objectives: single runs are compared
-        runs = {label: found[:1] for label, found in runs.items()}
-    scores = {label: _mean(found) for label, found in runs.items()}
+    ranks = with_spread(ranks)
+    scores = {label: _mean(runs) for label, runs in ranks.items()}
     leader = max(scores, key=lambda label: scores[label])
-    ranks = {label: [run.ranks() for run in found] for label, found in runs.items()}
-    found = compare_many(ranks, leader, _METRIC)
+    found = compare_many(ranks, leader, _METRIC) if len(ranks) > 1 else {}
     rivals = sorted((_rival(label, one) for label, one in found.items()), key=lambda r: r.behind)
     images = len(ranks[leader][0].i2t)
-    most = max(map(len, runs.values()))
+    fewest, most = (few(map(len, ranks.values())) for few in (min, max))
     return Verdict(
         leader, scores[leader], tuple(rivals), fewest, images, most if most > fewest else 0
     )
@@ -108,8 +106,8 @@ def _tested(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.test and (run.path / RANKS).is_file()]
 
 
-def _mean(runs: Sequence[Run]) -> float:
-    return float(np.mean([run.test[_METRIC] for run in runs]))
+def _mean(runs: Sequence[Ranks]) -> float:
+    return float(np.mean([metrics_of(run)[_METRIC] for run in runs]))
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,11 @@ def outlook(study: Study, found: Verdict) -> Outlook | None:
     if not found.tied:
         return None
     rival, groups = found.tied[0], {k: _tested(runs) for k, runs in study.groups.items()}
-    pair = [groups[found.leader], groups[rival.label]]
+    ranks = tested_ranks(study.ended)
+    pair = [[metrics_of(run)[_METRIC] for run in ranks[k]] for k in (found.leader, rival.label)]
     if found.seeds < 2:
         return Outlook(rival.label, found.seeds + 2, _seconds(groups, 2))
-    one_seed = sum(float(np.var([r.test[_METRIC] for r in runs], ddof=1)) for runs in pair)
+    one_seed = sum(float(np.var(scores, ddof=1)) for scores in pair)
     needed = seeds_to_decide(rival.behind, rival.image_error, one_seed, found.seeds)
     more = 0 if needed is None else needed - found.seeds
     return Outlook(rival.label, needed, _seconds(groups, more))

@@ -23,6 +23,7 @@ class Display:
         self.bar: Any = None
         self.task: Any = None
         self.samples, self.since, self.worked = 0, time.monotonic(), time.process_time()
+        self.steps = 0
         self.warned = False
         self.shown = 0.0
         self.validation = ""
@@ -44,7 +45,7 @@ class Display:
 
     def step(self, epoch: int, part: float, loss: Tensor, samples: int) -> None:
         """After every step; looks at the loss only a few times a second."""
-        self.samples += samples
+        self.samples, self.steps = self.samples + samples, self.steps + 1
         now = time.monotonic()
         if self.bar is not None and now - self.shown > 0.3:
             self.shown = now
@@ -55,6 +56,17 @@ class Display:
     def speed(self) -> float:
         """Captions trained on per second since the last evaluation."""
         return self.samples / max(1e-6, time.monotonic() - self.since)
+
+    def batch_seconds(self) -> float | None:
+        """Seconds of a batch of training since the last evaluation; None before the first step."""
+        return (time.monotonic() - self.since) / self.steps if self.steps else None
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Something that is no training, and does not count as its time."""
+        begun = time.monotonic()
+        yield
+        self.since += time.monotonic() - begun
 
     def evaluated(self, entry: dict[str, Any], on_cpu: bool) -> None:
         """After every evaluation."""
@@ -69,6 +81,7 @@ class Display:
                 f"{entry['samples_per_second']:,.0f} captions/s"
             )
         self.samples, self.since, self.worked = 0, time.monotonic(), time.process_time()
+        self.steps = 0
 
     def _look_at_share(self) -> None:
         """Say once that others use the machine, where that makes a run slow."""

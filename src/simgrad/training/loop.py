@@ -167,7 +167,8 @@ class Training:
             if self.device.type == "cpu" or at.step % 50 == 0:  # asking a GPU means waiting for it
                 self._require_finite_loss(loss, plan[place])
             if recipe.attention_every and at.step % recipe.attention_every == 0:
-                self._note_attention(plan[0], now.objective)
+                with self.display.aside():
+                    self._note_attention(plan[0], now.objective)
             last = at.place == steps
             end = last and epoch + 1 == total_epochs(recipe)
             every = recipe.evaluate_every
@@ -179,7 +180,8 @@ class Training:
             if at.over:
                 break
             if time.monotonic() - self.saved > recipe.checkpoint_seconds:
-                self._checkpoint()
+                with self.display.aside():
+                    self._checkpoint()
             if asked_to_stop():
                 return False
         return True
@@ -206,7 +208,7 @@ class Training:
         model, recipe, at = self.model, self.recipe, self.progress
         # Reading the loss waits for the device: the speed read next is that of training.
         loss = float(self.kept.total)
-        speed = self.display.speed()
+        speed, batch_seconds = self.display.speed(), self.display.batch_seconds()
         self._require_finite_weights()
         model.eval()
         val = self.prepared.val
@@ -221,6 +223,7 @@ class Training:
             "lr": recipe.lr * now.lr_factor,
             "seconds": self._seconds(),
             "samples_per_second": round(speed, 1),
+            **({} if batch_seconds is None else {"batch_seconds": batch_seconds}),
             "val": {k: round(v, 4) for k, v in metrics.to_dict().items()},
             "attention": self._observe(index, chosen),
         }

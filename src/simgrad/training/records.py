@@ -103,7 +103,7 @@ class Records:
         asked = what_is_tested(self.recipe, dataset)
         info = {
             "status": status,
-            **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
+            **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data", "trial")},
             "steps": at.step,
             "epochs": at.epoch,
             "best": {self.recipe.select: at.best, "step": at.best_step},

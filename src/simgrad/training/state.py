@@ -122,9 +122,12 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """The inverse of `optimizer_tensors`."""
     state: dict[int, dict[str, Tensor]] = {}
+    shapes = [p.shape for group in optimizer.param_groups for p in group["params"]]
     for name, value in tensors.items():
         if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
+            if value.dim() == 0 and key != "step" and shapes[int(index)] == (1,):
+                value = value.reshape(1)  # of earlier versions, whose temperatures were scalars
             state.setdefault(int(index), {})[key] = value
     whole = optimizer.state_dict()
     optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})

@@ -10,12 +10,8 @@ from torch import nn
 
 from simgrad.core.errors import InputError, OutOfMemory
 from simgrad.objectives import Objective
+from simgrad.runs.outcome import collapsed
 from simgrad.runs.recipe import Recipe
-
-# How much the similarities of a query differ (standard deviation). Seven objectives were trained
-# at four rates each: runs that learned were above 0.01 or rose towards it, those that did not
-# stayed below or fell.
-_SMALL, _NOTHING = 1e-2, 1e-3
 
 
 class TrainingError(InputError):
@@ -40,7 +36,8 @@ class Watch:
         than at its best; `cures`: what may help if the similarities do not differ.
         """
         warnings = []
-        if self._collapsed(spread):
+        before, self.spreads = self.spreads, [*self.spreads, spread][-2:]
+        if collapsed(before, spread):
             text = (
                 f"a query finds all candidates (nearly) equally similar (they differ by "
                 f"{spread:.2g}): training has collapsed to one point, or is about to. {cures()}"
@@ -60,12 +57,6 @@ class Watch:
         fresh = [text for key, text in warnings if key not in self.said]
         self.said += [key for key, _ in warnings if key not in self.said]
         return fresh
-
-    def _collapsed(self, spread: float) -> bool:
-        """At once where nothing differs; where little does, if that has not grown for a while."""
-        before, self.spreads = self.spreads, [*self.spreads, spread][-2:]
-        stuck = len(before) == 2 and spread <= min(before)
-        return spread < _NOTHING or (spread < _SMALL and stuck)
 
     def to_json(self) -> dict[str, Any]:
         """What it has seen so far, for a checkpoint."""

@@ -27,7 +27,7 @@ def exports_as_pair(model: Any) -> str:
         return "its image network is not of transformers"
     if not network.by_pooler:
         return "its image network is read elsewhere than at its pooler"
-    if model.text.pooling != "pooler":
+    if getattr(model.text, "pooling", None) != "pooler":
         return "its text network is read elsewhere than at its pooler"
     return "its projections have a hidden layer" if model.config.hidden else ""
 

@@ -14,15 +14,21 @@ from simgrad.objectives.engine import fused, recorded
 from simgrad.objectives.engine.compiled import serve, weigh_compiled
 from simgrad.objectives.engine.dense import weigh_dense
 from simgrad.objectives.engine.forms import Rule
+from simgrad.objectives.engine.functional import (
+    is_followed,
+    is_transformed,
+    refuse_transforms,
+    weigh_functional,
+)
 from simgrad.objectives.engine.passes import Alone, Passing, weigh_passes
 from simgrad.objectives.engine.ring import Ring, Transport
 from simgrad.objectives.engine.tensors import (
     Readback,
     attach,
     check_finite,
+    check_matrix,
     may_check,
     product_type,
-    refuse_vmap,
     without_autocast,
 )
 from simgrad.objectives.engine.tiles import PlainTiles
@@ -50,6 +56,20 @@ def weigh_embeddings(
     check_shapes(images, texts)
     kind = product_type(images, texts)  # autocast has a say in this, and in nothing else here
     inputs: list[Tensor | None] = [images, texts, *(offline or ()), *affine]
+    if is_transformed(inputs):
+        learned = is_followed(affine[0])
+
+        def calculate(*plain: Tensor) -> tuple[Tensor, list[Tensor | None]]:
+            x, y, *drawn, scale, bias = plain
+            mined = Offline(*drawn) if drawn else None
+            with torch.no_grad(), without_autocast(x.device.type):
+                value, by_images, by_texts, on_scale, on_bias, *rest = _weighed(
+                    rule, x, y, positives, mined, ignore, kind, (scale, bias), learned, block
+                )
+            assert value is not None
+            return value, [by_images, by_texts, *rest, on_scale, on_bias]
+
+        return weigh_functional(calculate, inputs)
     with torch.no_grad(), without_autocast(images.device.type):
         answer = None
         if positives is None and offline is None and ignore is None and block is None:
@@ -133,6 +153,7 @@ def weigh_spread(
 ) -> Tensor:
     """The loss of a batch that lies on several processes, `factor` times its gradient attached."""
     scale, bias = rule.affine()
+    refuse_transforms([images, texts, *(offline or ()), scale, bias])
     kind = product_type(images, texts)
     with torch.no_grad(), without_autocast(images.device.type):
         unit = Unit(images, texts, scale, kind, scale is not None and scale.requires_grad)
@@ -188,14 +209,8 @@ def check_total(total: float, images: Tensor, texts: Tensor) -> None:
 
 def check_shapes(images: Tensor, texts: Tensor, *, spread: bool = False) -> None:
     """`spread`: a share of a batch, of which there may be nothing here."""
-    if isinstance(images, Tensor) and isinstance(texts, Tensor):
-        refuse_vmap(images, texts)
     for what, x in (("images", images), ("texts", texts)):
-        if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
-            got = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-            raise InputError(
-                f"{what} must be a floating-point tensor (count, dimension), not {got}."
-            )
+        check_matrix(x, what, "(count, dimension)")
         if x.numel() == 0 and not (spread and x.shape[1]):
             raise InputError(f"{what} is empty: shape {tuple(x.shape)}.")
     if images.shape[1] != texts.shape[1]:

@@ -144,6 +144,9 @@ def weigh_passes(work: Work, family: Elementwise, tiles: Tiles, passing: Passing
         tiles.one_sided, factors = True, (factors[0] + factors[1], 0.0)
     pairs = joint(work, passing)
     vectors = torch.zeros_like(work.vectors, dtype=work.exact)  # gradients of images and texts
+    if not len(pairs.of_batch):  # no positive on any process
+        nothing = vectors.new_zeros(())
+        return Gradients(nothing, vectors, work.outside, None if work.bias is None else nothing)
     images, texts = vectors[: work.count], vectors[work.count :]
     rows, columns = _lines(work, family, family.known(pairs), factors)
     shard = Shard(work.texts, passing.first_text, True, columns, texts)

@@ -10,6 +10,8 @@ from simgrad.objectives.engine.forms import Rule
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Side
 
+Affine = tuple[Tensor | None, Tensor | None]  # scale and bias
+
 
 class Direction(NamedTuple):
     """One direction's share of the loss and its derivatives."""
@@ -20,14 +22,21 @@ class Direction(NamedTuple):
 
 
 def weigh_direction(
-    objective: Rule, S: Tensor, side: Side, outside: Tensor | None = None
+    objective: Rule,
+    S: Tensor,
+    side: Side,
+    outside: Tensor | None = None,
+    affine: Affine | None = None,
 ) -> Direction:
-    """One direction of a whole matrix: rows of S are queries. S is left as it is."""
-    seen = affine_of(objective, S).clone(memory_format=torch.contiguous_format)
+    """One direction of a whole matrix: rows of S are queries. S is left as it is.
+
+    `affine`: the objective's scale and bias, where they are known already.
+    """
+    affine = affine or objective.affine()
+    seen = affine_of(objective, S, affine).clone(memory_format=torch.contiguous_format)
     own = seen[side.query, side.candidate]
     value, weights, outer = apply_rule(objective, seen, side, own, own, outside)
-    scale, _ = objective.affine()
-    factor = factor_of(objective, side, S.dtype)
+    scale, factor = affine[0], factor_of(objective, side, S.dtype)
     weights = weights * (factor if scale is None else factor * scale.detach().to(S.dtype))
     return Direction(value * factor, weights, None if outer is None else outer * factor)
 
@@ -41,6 +50,9 @@ def apply_rule(
     outside: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The rule, and what the frame adds to it: what is not there, and who is silent."""
+    if not len(of_batch):  # a batch without a positive: no rule is asked
+        nothing = None if outside is None else torch.zeros_like(outside)
+        return seen.new_zeros(()), torch.zeros_like(seen), nothing
     if side.candidate_present is not None or side.ignored is not None:
         _require_coping(objective)
     if side.candidate_present is not None:
@@ -56,13 +68,23 @@ def apply_rule(
     if side.ignored is not None:
         nothing = weights.new_zeros(())
         weights = weights.index_put((side.ignored[:, 0], side.ignored[:, 1]), nothing)
-    # A query without a negative contributes nothing, unless it has negatives outside the batch, or
-    # its rule asks for none.
-    silent = side.absent if objective.needs_offline or objective.pairwise else side.silent
+    silent = silent_of(objective, side)
     if silent is not None:
         values = values.masked_fill(silent, 0)
         weights = weights.masked_fill(silent[:, None], 0)
     return values.sum(), weights, outer
+
+
+def silent_of(objective: Rule, side: Side) -> Tensor | None:
+    """(queries,) those that contribute nothing; None: all contribute.
+
+    A query without a positive or a negative does not. One with negatives outside the batch needs
+    none in it. Where each pair counts by itself, so do those of a query that has no positive: what
+    is nobody's is then as much of a negative as any other, seen from either direction.
+    """
+    if objective.pairwise:
+        return side.padding
+    return side.absent if objective.needs_offline else side.silent
 
 
 def _require_coping(objective: Rule) -> None:
@@ -80,9 +102,9 @@ def factor_of(objective: Rule, side: Side, kind: torch.dtype) -> "float | Tensor
     return factor.to(kind) if isinstance(factor, Tensor) else factor
 
 
-def affine_of(objective: Rule, S: Tensor) -> Tensor:
+def affine_of(objective: Rule, S: Tensor, affine: Affine | None = None) -> Tensor:
     """Similarities as the rule sees them."""
-    scale, bias = objective.affine()
+    scale, bias = affine or objective.affine()
     if scale is not None:
         S = S * scale.detach().to(S.dtype)
     if bias is not None:

@@ -18,13 +18,20 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in _HALF else x
 
 
-@cache
 def constant(value: float) -> Tensor:
     """A number as a tensor, made once: it is never changed.
 
     On the CPU, whatever device is the default when it is first asked for.
     """
+    # A compiler warns of what remembers, and a number is a constant of its program anyway.
+    return _number(value) if torch.compiler.is_compiling() else _made(value)
+
+
+def _number(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64, device="cpu")
+
+
+_made = cache(_number)
 
 
 def without_autocast(device: str) -> AbstractContextManager[None]:
@@ -145,10 +152,16 @@ class _Attach(torch.autograd.Function):
         return (None, None, *below, *(None for _ in below))
 
 
-def refuse_vmap(*tensors: Tensor) -> None:
-    """Batches of batches have a similarity matrix each: that is a loop."""
-    if any(torch._C._functorch.is_batchedtensor(x) for x in tensors):
+def check_matrix(x: Any, what: str, shape: str) -> None:
+    """Refuse what is no matrix of numbers."""
+    if isinstance(x, Tensor) and torch._C._functorch.is_batchedtensor(x):
+        # Batches of batches have a similarity matrix each: that is a loop.
         raise InputError("objectives do not work under torch.vmap: call them in a loop instead.")
+    if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
+        got = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"{what} must be a floating-point tensor {shape}, not {got}.")
+    if x.is_meta:
+        raise InputError(f"{what} lies on the device 'meta', which holds no numbers.")
 
 
 def _times(factor: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.engine.forms import Rule
-from simgrad.objectives.engine.rules import factor_of
+from simgrad.objectives.engine.rules import factor_of, silent_of
 from simgrad.objectives.engine.tensors import chunks, product
 from simgrad.objectives.positives import Positives, Side
 
@@ -80,9 +80,7 @@ class Work:
     @cached_property
     def silences(self) -> tuple[Tensor | None, Tensor | None]:
         """(queries,) of either direction: those that contribute nothing; None: all do."""
-        i2t, t2i = self.pairs.i2t, self.pairs.t2i
-        alone = self.rule.needs_offline or self.rule.pairwise
-        return (i2t.absent, t2i.absent) if alone else (i2t.silent, t2i.silent)
+        return silent_of(self.rule, self.pairs.i2t), silent_of(self.rule, self.pairs.t2i)
 
 
 def add_rows(

@@ -1,0 +1,80 @@
+"""Two layers for models so small that a CPU spends a step on little else: a product, and dropout.
+
+Both compute what PyTorch's own do. Elsewhere than on a CPU they are PyTorch's own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+_STEPS = 1 << 16  # a share is rounded to one of so many
+
+
+def left_out(x: Tensor, share: float) -> Tensor:
+    """A random share of the numbers becomes 0, and the others grow, so that the mean stays.
+
+    PyTorch draws a number in double precision for each. Here a draw of 64 bits serves four.
+    """
+    cut = round(_STEPS * share)
+    if not x.is_cpu or not cut:
+        return F.dropout(x, share)
+    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    drawn = bits.view(torch.int16)[: x.numel()].view(x.shape)  # -32768 to 32767, all as likely
+    kept = (drawn >= cut - _STEPS // 2).to(x.dtype)
+    return x * kept.mul_(_STEPS / max(1, _STEPS - cut))
+
+
+class QuickLinear(nn.Linear):
+    """A linear layer whose products oneDNN makes where that is faster.
+
+    PyTorch asks MKL, which on processors of other makers uses half the width of their registers.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        plain = torch.compiler.is_exporting() or torch.is_autocast_enabled(x.device.type)
+        if plain or not _wide(x) or not _wide(self.weight):
+            return super().forward(x)
+        product: Callable[[Tensor, Tensor], Tensor] = _Product.apply
+        out = product(x, self.weight)
+        return out if self.bias is None else out + self.bias
+
+
+def _wide(x: Tensor) -> bool:
+    """Whether oneDNN's product is the faster one."""
+    return (
+        x.is_cpu
+        and x.dtype == torch.float32
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    )
+
+
+class _Product(torch.autograd.Function):
+    """x (n, inputs) with weight (outputs, inputs) -> (n, outputs)"""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:
+        context.save_for_backward(x, weight)
+        return _product(x, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, above: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+        x, weight = context.saved_tensors
+        for_x, for_weight = context.needs_input_grad
+        return (
+            _product(above, weight.t().contiguous()) if for_x else None,
+            _product(above.t().contiguous(), x.t().contiguous()) if for_weight else None,
+        )
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """(n, k), (m, k) -> (n, m)"""
+    # The operator that compiled programs call. `F.linear` of MKL-DNN tensors copies its result.
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+    return out

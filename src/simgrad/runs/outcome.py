@@ -1,0 +1,86 @@
+"""How a run ended: trained, collapsed, diverged, or still on the plateau.
+
+A run that failed is a result too. An objective that fails with one seed in five is worse than its
+other four seeds say, so a failed run counts with what it scored: nothing, if it diverged.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from simgrad.evaluation import Ranks, metrics_of
+from simgrad.runs.run import RANKS, Run
+
+Outcome = Literal["trained", "collapsed", "diverged", "plateau"]
+# How much the similarities of a query differ (standard deviation). Seven objectives were trained
+# at four rates each: runs that learned were above 0.01 or rose towards it, those that did not
+# stayed below or fell.
+SMALL, NOTHING = 1e-2, 1e-3
+
+
+def outcome_of(run: Run) -> Outcome | None:
+    """How a run ended; None: it has not ended, or something else than training stopped it."""
+    info = run.info
+    if has_diverged(run):
+        return "diverged"
+    if not run.finished:
+        return None
+    return judged(run.history, info.get("best", {}).get("step"))
+
+
+def has_diverged(run: Run) -> bool:
+    """Whether its numbers became NaN or infinite, as they would again."""
+    info = run.info
+    return info.get("status") == "failed" and bool(info.get("diverged"))
+
+
+def judged(history: Sequence[Mapping[str, Any]], best_step: int | None) -> Outcome:
+    """What a finished training came to, by the spread of similarities at each evaluation.
+
+    Its best checkpoint counts: what happened afterwards was not tested.
+    """
+    known = [entry for entry in history if "spread" in entry]
+    if not known:  # earlier versions did not note it
+        return "trained"
+    best = next((entry for entry in known if entry["step"] == best_step), known[-1])
+    if best["spread"] >= SMALL:
+        return "trained"
+    spreads = [entry["spread"] for entry in known]
+    return "collapsed" if collapsed(spreads[:-1], spreads[-1]) else "plateau"
+
+
+def collapsed(before: Sequence[float], spread: float) -> bool:
+    """At once where nothing differs; where little does, if that has not grown for a while."""
+    recent = before[-2:]
+    stuck = len(recent) == 2 and spread <= min(recent)
+    return spread < NOTHING or (spread < SMALL and stuck)
+
+
+def tested_ranks(groups: Mapping[str, Sequence[Run]]) -> dict[str, list[Ranks]]:
+    """The test ranks of all runs that have ended; those of a diverged one are the worst there are.
+
+    A run that was not tested, or whose ranks were not kept, is left out.
+    """
+    kept = {
+        run.path: run.ranks()
+        for runs in groups.values()
+        for run in runs
+        if not has_diverged(run) and run.test and (run.path / RANKS).is_file()
+    }
+    if not kept:
+        return {label: [] for label in groups}
+    worst = next(iter(kept.values())).worst()
+    return {
+        label: [kept.get(run.path, worst) for run in runs if run.path in kept or has_diverged(run)]
+        for label, runs in groups.items()
+    }
+
+
+def tested_metrics(
+    runs: Sequence[Run], ranks: Sequence[Ranks]
+) -> list[tuple[Run, dict[str, float]]]:
+    """Runs that have ended with their test metrics; a diverged one found nothing of what `ranks`
+    rank. A run that was not tested is left out.
+    """
+    nothing = metrics_of(ranks[0].worst()).to_dict() if ranks else {}
+    found = [(run, nothing if has_diverged(run) else run.test) for run in runs]
+    return [(run, metrics) for run, metrics in found if metrics]

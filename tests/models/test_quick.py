@@ -1,0 +1,66 @@
+"""Quick layers give what PyTorch's own give."""
+
+import pytest
+import torch
+from torch import nn
+
+from simgrad.models.networks import quick
+from simgrad.models.networks.quick import QuickLinear, left_out
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [1, 7, 128])
+def test_a_quick_product_and_its_gradients_are_those_of_a_linear_layer(
+    rows: int, bias: bool
+) -> None:
+    torch.manual_seed(0)
+    ours, plain = QuickLinear(30, 12, bias=bias), nn.Linear(30, 12, bias=bias)
+    plain.load_state_dict(ours.state_dict())
+    x, above = torch.randn(rows, 30), torch.randn(rows, 12)
+    found = []
+    for layer in (ours, plain):
+        given = x.clone().requires_grad_()
+        out = layer(given)
+        out.backward(above)
+        found.append((out.detach(), given.grad, *(p.grad for p in layer.parameters())))
+    for mine, other in zip(*found, strict=True):
+        assert torch.allclose(mine, other, atol=1e-5)
+
+
+def test_other_numbers_than_float32_are_multiplied_plainly() -> None:
+    layer = QuickLinear(5, 4).double()
+    assert layer(torch.randn(3, 5, dtype=torch.double)).dtype == torch.double
+
+
+def test_without_the_operator_it_is_a_linear_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = QuickLinear(5, 4), torch.randn(3, 5)
+    expected = layer(x)
+    monkeypatch.setattr(quick, "_wide", lambda x: False)
+    assert torch.allclose(layer(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.9])
+def test_a_share_is_left_out_and_the_mean_stays(share: float) -> None:
+    torch.manual_seed(0)
+    seen = left_out(torch.ones(301, 333), share)
+    assert seen.unique().tolist() == pytest.approx([0.0, 1 / (1 - share)], rel=1e-3)
+    assert abs((seen == 0).float().mean() - share) < 0.01
+    assert abs(seen.mean() - 1) < 0.02
+    # Neither rows nor columns, nor places that share a draw, go together.
+    gone = (seen == 0).float()
+    for far in (1, 2, 3, 4):
+        both = (gone.flatten()[:-far] * gone.flatten()[far:]).mean()
+        assert abs(both - share**2) < 0.01
+
+
+def test_the_same_seed_leaves_out_the_same_and_gradients_follow() -> None:
+    x = torch.randn(9, 7, requires_grad=True)
+    seen = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        seen.append(left_out(x, 0.5))
+    assert torch.equal(*seen)
+    assert not torch.equal(seen[0], left_out(x, 0.5))
+    seen[0].sum().backward()
+    assert torch.allclose(x.grad, (seen[1] / x).detach(), atol=1e-5)
+    assert torch.equal(left_out(x, 0.0), x)
