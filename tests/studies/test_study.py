@@ -172,6 +172,17 @@ def test_labels_of_strangers_leave_a_table_whole(tmp_path: Path) -> None:
     assert len(table) == 4
 
 
+def test_each_seed_is_a_draw_of_its_own(done: Study) -> None:
+    seeds = {
+        label: [[r.recipe.seed for r in d] for d in found] for label, found in done.draws.items()
+    }
+    assert seeds == {row.label: [[seed] for seed in done.plan.seeds] for row in done.plan.rows}
+    assert {k: [run.path for (run,) in draws] for k, draws in done.draws.items()} == {
+        label: [run.path for run in runs] for label, runs in done.ended.items()
+    }
+    assert not done.new_splits
+
+
 def test_a_study_is_extended_by_seeds_and_never_changed(done: Study) -> None:
     more = Study.create(plan(seeds=3), done.path)
     assert len(more.jobs()) == 6

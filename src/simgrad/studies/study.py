@@ -223,6 +223,19 @@ class Study:
             for row in self.plan.rows
         }
 
+    @property
+    def draws(self) -> dict[str, list[list[Run]]]:
+        """By row of the table: ended runs, those of one independent draw together.
+
+        Each seed is a draw of its own. Draws without an ended run are left out.
+        """
+        return {label: [[run] for run in runs] for label, runs in self.ended.items()}
+
+    @property
+    def new_splits(self) -> bool:
+        """Whether each draw is tested on images of its own."""
+        return False
+
     def folders(self, row: Row) -> list[Path]:
         """Where the runs of a row are."""
         if row.ensemble:
