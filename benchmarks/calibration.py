@@ -13,9 +13,9 @@ import numpy as np
 from simgrad.core.console import print_table
 from simgrad.data.base import Split
 from simgrad.data.subset import take
-from simgrad.serve.calibration import Calibration, calibrate
-from simgrad.serve.embedder import Embedder
-from simgrad.serve.sureness import right_pairs
+from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.sureness import right_pairs
+from simgrad.search.calibration import Calibration, calibrate
 
 
 def similarities(embedder: Embedder, split: Split, images: int | None) -> tuple[Any, Any, Split]:

@@ -131,7 +131,7 @@ def _save_clip(folder: Path, pixels: int, tower: dict[str, int] | None) -> None:
     """A random CLIP with word pieces of the scenes' captions, as simgrad would export it."""
     from simgrad.data.wordpieces import WordPieces
     from simgrad.models import Inputs, build, save
-    from simgrad.runs.exporting import export_trained
+    from simgrad.retriever.exporting import export_trained
 
     captions = _pairs("scenes(train=200, val=2, test=0)")[1]
     words = WordPieces.build(captions)

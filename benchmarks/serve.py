@@ -23,7 +23,7 @@ from floor import bytes_per_second
 
 from simgrad.data import open_dataset
 from simgrad.runs.recipe import Recipe
-from simgrad.serve.exact import Exact
+from simgrad.search.exact import Exact
 from simgrad.training import train
 
 CLIENTS = 64

@@ -25,10 +25,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 from simgrad.analysis.drawing import save_figure, triplet_diagram
 from simgrad.analysis.pair_drawing import pair_weight_diagram
 from simgrad.data.scenes.montage import main as montage
+from simgrad.lab.app import create_app
+from simgrad.lab.lab import Lab
+from simgrad.lab.server import listen, server
 from simgrad.report import write_report
-from simgrad.serve.app import create_app
-from simgrad.serve.lab import Lab
-from simgrad.serve.server import listen, server
 from simgrad.studies.study import Study
 
 ROOT = Path(__file__).parents[1]

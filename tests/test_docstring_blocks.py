@@ -119,7 +119,7 @@ NO_CODE = {
     "src/simgrad/objectives/goal.py": ["weight on s+:", "m+ = mean"],
     "src/simgrad/objectives/offline.py": ["w [online"],
     "src/simgrad/objectives/smoothap.py": ["R_i = 1 + sum of"],
-    "src/simgrad/serve/calibration.py": ["score  "],
+    "src/simgrad/search/calibration.py": ["score  "],
 }
 
 

@@ -5,10 +5,10 @@ import torch
 
 from simgrad.analysis import triplet_field
 from simgrad.analysis.situations import weigh_situations
-from simgrad.core.charts import Curve, line_chart
-from simgrad.core.fields import field_chart
-from simgrad.core.svg import described
 from simgrad.objectives import objective
+from simgrad.pages.charts import Curve, line_chart
+from simgrad.pages.fields import field_chart
+from simgrad.pages.svg import described
 
 POSITIVE, OTHER, MINED = 0.5, 0.4, 0.45  # similarities that stay where they are
 

@@ -2,7 +2,7 @@
 
 from repository import ROOT
 
-from simgrad.core.words import MEANINGS
+from simgrad.pages.glossary import MEANINGS
 
 _HEAD = """# Words
 

@@ -12,7 +12,7 @@ import reference_pages
 import repository
 from mkdocs.structure.files import File
 
-from simgrad.core.svg import RULES, colours
+from simgrad.pages.svg import RULES, colours
 
 CHARTS = (
     f":root{{{colours(False)}}}"

@@ -9,7 +9,7 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-from simgrad.core.svg import described, drawing, element, standalone
+from simgrad.pages.svg import described, drawing, element, standalone
 
 ROOT = Path(__file__).parents[2]
 WIDTH, LINE, GAP, LEFT = 720.0, 16.0, 10.0, 8.0

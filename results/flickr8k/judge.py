@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from simgrad.runs.judging import evaluate_judgments
+from simgrad.runs.systems import open_system
 
 from simgrad.core.files import atomic_write, lock
 from simgrad.data import Split
 from simgrad.data.judgments import read_judgments
 from simgrad.evaluation.judgments import APPROVED
-from simgrad.runs.judging import evaluate_judgments
 from simgrad.runs.run import BEST
-from simgrad.runs.systems import open_system
 from simgrad.studies.study import Study
 from simgrad.training import Run
 

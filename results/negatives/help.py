@@ -20,6 +20,8 @@ from os import cpu_count
 from pathlib import Path
 
 import numpy as np
+from simgrad.runs.mining import similarities
+from simgrad.runs.systems import open_system
 
 from simgrad.data.found import FOUND, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.data.judgments import read_judgments
@@ -28,9 +30,7 @@ from simgrad.evaluation.comparing import compare_many
 from simgrad.evaluation.metrics import summary
 from simgrad.evaluation.truth import Truth, truth_positions
 from simgrad.evaluation.uncertainty import estimates
-from simgrad.runs.mining import similarities
 from simgrad.runs.run import Run
-from simgrad.runs.systems import open_system
 from simgrad.studies.study import Study
 
 HERE = Path(__file__).parent

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
+from simgrad.runs.false_negatives import views_of
+from simgrad.runs.systems import open_system
 
 from simgrad.data.judgments import read_judgments
 from simgrad.evaluation.judgments import pair_similarities
 from simgrad.mining.evidence import DEPTH, NAMES, candidates, evidence
 from simgrad.mining.probable import Probable
-from simgrad.runs.false_negatives import views_of
-from simgrad.runs.systems import open_system
 
 HERE = Path(__file__).parent
 DRAWS = 200

@@ -6,8 +6,8 @@ The public surface is small and loads on first use, so that `import simgrad` is 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simgrad.core.drawers import register
 from simgrad.core.lazy import lazy
+from simgrad.pages.drawers import register
 
 __version__ = "0.2.0"
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from simgrad.evaluation import compare as compare
     from simgrad.evaluation import evaluate as evaluate
     from simgrad.evaluation import evaluate_similarities as evaluate_similarities
+    from simgrad.lab.notebook import show as show
     from simgrad.mining import mine as mine
     from simgrad.objectives import distributed as distributed
     from simgrad.objectives import objective as objective
     from simgrad.report.notebook import plot as plot
     from simgrad.runs.recipe import Recipe as Recipe
     from simgrad.runs.run import Run as Run
-    from simgrad.serve.notebook import show as show
     from simgrad.studies.study import Study as Study
     from simgrad.training import train as train
 else:
@@ -56,7 +56,7 @@ else:
             "evaluation": "simgrad.evaluation",
             "integrations": "simgrad.integrations",
             "plot": "simgrad.report.notebook",
-            "show": "simgrad.serve.notebook",
+            "show": "simgrad.lab.notebook",
         },
     )
 

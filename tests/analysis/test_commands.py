@@ -10,7 +10,7 @@ import torch
 
 from simgrad.cli.program import main
 from simgrad.data import Split
-from simgrad.runs.counting import RunBatches, count_run, judged_tables
+from simgrad.retriever.counting import RunBatches, count_run, judged_tables
 from simgrad.training import Recipe, train
 
 

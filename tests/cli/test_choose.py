@@ -19,10 +19,10 @@ from simgrad.cli.choose import choose
 from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
+from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.search import Searcher, ask
 from simgrad.runs.recipe import read_recipe
 from simgrad.runs.run import Run, write_info
-from simgrad.serve.embedder import Embedder
-from simgrad.serve.search import Searcher, ask
 from simgrad.studies.check import check_study
 from simgrad.studies.choice import CHOICE, Choice
 from simgrad.studies.sizing import Size

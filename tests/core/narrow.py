@@ -25,8 +25,8 @@ from simgrad.core import devices
 from simgrad.mining import mine
 from simgrad.objectives import Offline
 from simgrad.objectives import objectives as registry
-from simgrad.runs.systems import model_system
-from simgrad.runs.trained import open_trained
+from simgrad.retriever.systems import model_system
+from simgrad.retriever.trained import open_trained
 
 NAME = "apple"
 aten = torch.ops.aten

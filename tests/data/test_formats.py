@@ -16,7 +16,7 @@ from simgrad.data.cutting import open_picture
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.pictures import FORMATS, decode, size_of
 from simgrad.data.reading import read_by, readers
-from simgrad.serve.workers import Decoders
+from simgrad.lab.workers import Decoders
 from tests.data import layout_writers as write
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"

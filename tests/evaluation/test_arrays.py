@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.evaluation.evaluator import evaluate_scores
-from simgrad.runs.systems import open_pair, open_system
+from simgrad.retriever.systems import open_pair, open_system
 from tests.evaluation.commands import run
 
 OWNER = np.concatenate([np.repeat(np.arange(12), 2), [3, 3, 7]])

@@ -8,8 +8,8 @@ import torch
 
 import simgrad
 from simgrad.evaluation import Ranks
-from simgrad.runs import systems
-from simgrad.runs.systems import Reranking, System
+from simgrad.retriever import systems
+from simgrad.retriever.systems import Reranking, System
 from tests.evaluation.commands import ask, run
 
 

@@ -8,7 +8,7 @@ from torch import nn
 import simgrad
 from simgrad.data.base import Split
 from simgrad.models.base import Encoded
-from simgrad.runs.encoding import ModelScores, encode_split, evaluate_encoded, evaluate_model
+from simgrad.retriever.encoding import ModelScores, encode_split, evaluate_encoded, evaluate_model
 
 
 class Rows:

@@ -23,7 +23,7 @@ from simgrad.mining import Candidates, mine
 from simgrad.models import Inputs, build, load
 from simgrad.models.unpickle import read_tensors
 from simgrad.objectives import objective
-from simgrad.runs.counting import RunBatches
+from simgrad.retriever.counting import RunBatches
 from simgrad.runs.recipe import read_recipe
 from simgrad.studies.plan import read_plan
 from simgrad.studies.study import Study

@@ -17,9 +17,9 @@ from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.data.candidates import Candidates
 from simgrad.data.feature_folder import HEADER
-from simgrad.runs.systems import open_system
-from simgrad.serve.embedder import Embedder
-from simgrad.serve.search import Searcher
+from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.search import Searcher
+from simgrad.retriever.systems import open_system
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table

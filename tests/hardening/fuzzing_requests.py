@@ -109,9 +109,9 @@ def lab_page() -> Any:
     """The page in this process; it lives as long as the process."""
     from fastapi.testclient import TestClient
 
-    from simgrad.serve.app import create_app
-    from simgrad.serve.lab import Lab
-    from simgrad.serve.workers import Limits
+    from simgrad.lab.app import create_app
+    from simgrad.lab.lab import Lab
+    from simgrad.lab.workers import Limits
 
     folder = tempfile.TemporaryDirectory(prefix="fuzzed")
     run = Path(folder.name) / "run"

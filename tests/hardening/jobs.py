@@ -125,8 +125,8 @@ def _mined(folder: Path) -> dict[str, Any]:
 
 
 def _index(run: Path, folder: Path) -> None:
-    from simgrad.serve.embedder import Embedder
-    from simgrad.serve.search import Searcher
+    from simgrad.retriever.embedder import Embedder
+    from simgrad.retriever.search import Searcher
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("best", "recipe.yaml", "run.json"):

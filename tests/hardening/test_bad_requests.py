@@ -9,9 +9,9 @@ pytest.importorskip("fastapi", reason="needs the extra: pip install simgrad[serv
 
 from fastapi.testclient import TestClient
 
-from simgrad.serve.app import create_app
-from simgrad.serve.lab import Lab
-from simgrad.serve.workers import Limits
+from simgrad.lab.app import create_app
+from simgrad.lab.lab import Lab
+from simgrad.lab.workers import Limits
 from tests.hardening.bad_requests import REQUESTS
 from tests.hardening.jobs import run_job
 
@@ -39,7 +39,7 @@ def test_refused(client: TestClient, name: str) -> None:
 def test_the_address_that_is_printed_can_be_reached_at_once() -> None:
     import socket
 
-    from simgrad.serve.server import listen
+    from simgrad.lab.server import listen
 
     with listen("127.0.0.1", 0) as listening:
         socket.create_connection(listening.getsockname(), 2).close()

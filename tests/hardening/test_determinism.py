@@ -27,7 +27,7 @@ def test_in_another_process_that_reads_the_data_itself(tmp_path: Path) -> None:
 def test_however_many_read_ahead(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simgrad.runs import prepare
+    from simgrad.retriever import prepare
 
     monkeypatch.setattr(prepare, "_RESIDENT", {})  # read from disk, as large features are
     data = open_dataset("scenes(train=40, val=10, test=10, features=regions)")

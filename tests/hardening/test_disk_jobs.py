@@ -133,8 +133,8 @@ def test_no_space_for_the_features_of_a_network(
 
 
 def test_no_space_for_a_search_index(finished: Path, tmp_path: Path) -> None:
-    from simgrad.serve.embedder import Embedder
-    from simgrad.serve.search import Searcher
+    from simgrad.retriever.embedder import Embedder
+    from simgrad.retriever.search import Searcher
 
     def found(run: Path) -> list[int]:
         searcher = Searcher(Embedder.open(run), dataset=dataset())

@@ -10,7 +10,7 @@ from PIL import Image
 
 from simgrad.core.children import python
 from simgrad.data.reading import read_by, readers
-from simgrad.serve.workers import Decoders
+from simgrad.lab.workers import Decoders
 from simgrad.studies.engine import run_local, run_ray
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.probe import measure
@@ -95,7 +95,7 @@ def test_nothing_that_lies_in_the_current_folder_runs(
 
 def test_the_trap_works(trace: Path) -> None:
     """Started as Python does by default, the process would run what lies there."""
-    subprocess.run([sys.executable, "-m", "simgrad.serve.decoder"], input=b"", stderr=-3)
+    subprocess.run([sys.executable, "-m", "simgrad.lab.decoder"], input=b"", stderr=-3)
     assert "simgrad" in trace.read_text()
 
 

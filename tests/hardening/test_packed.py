@@ -20,7 +20,7 @@ from simgrad.core.parquet import read_parquet
 from simgrad.data import open_dataset, read_published
 from simgrad.data.candidates import read_candidates
 from simgrad.evaluation.ranks import Ranks
-from simgrad.runs.array_files import read_arrays
+from simgrad.retriever.array_files import read_arrays
 from tests.hardening.memory import at_most
 
 

@@ -16,7 +16,7 @@ from simgrad.data.candidates import (
     read_candidates,
     write_candidates,
 )
-from simgrad.runs.mining import mine_run
+from simgrad.retriever.mining import mine_run
 from simgrad.training import train
 from tests.data import layout_writers as write
 

@@ -22,7 +22,7 @@ from simgrad.mining.filters import Filters
 from simgrad.mining.product import largest
 from simgrad.mining.rescoring import score_again
 from simgrad.models import Encoded, load
-from simgrad.runs.mining import mine_encoded, mine_run
+from simgrad.retriever.mining import mine_encoded, mine_run
 from simgrad.training import train
 from tests.models.small import small as small_model
 

@@ -9,7 +9,7 @@ from simgrad.core.errors import InputError
 from simgrad.data.vocabulary import Vocabulary
 from simgrad.models import Inputs, RetrievalModel, build, models
 from simgrad.models.base import TokenizerNeeds
-from simgrad.runs.prepare import prepare
+from simgrad.retriever.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from tests.models.small import FEATURES, PIXELS, SMALL, captions, images, small
 

@@ -12,8 +12,8 @@ from simgrad.data.vocabulary import Vocabulary
 from simgrad.models import Inputs, build, load, models, save
 from simgrad.models.checkpoint import DESCRIPTION, _content_hash
 from simgrad.models.towers import Towers
-from simgrad.runs.honouring import require_same_model
-from simgrad.runs.prepare import prepare
+from simgrad.retriever.honouring import require_same_model
+from simgrad.retriever.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from tests.models.small import FEATURES, WORDS, captions, images
 from tests.models.test_pair import made, networks  # noqa: F401  # a fixture

@@ -11,7 +11,7 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.models import Inputs, build, load, models, save
 from simgrad.models.networks.open_clip import to_open_clip, to_transformers
-from simgrad.runs.exporting import export_trained
+from simgrad.retriever.exporting import export_trained
 from tests.models.test_pretrained import ours
 from tests.models.tiny import clip_folder, siglip_folder
 

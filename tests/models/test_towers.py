@@ -16,7 +16,7 @@ from simgrad.models.networks.bert import BertSettings, bert
 from simgrad.models.networks.swin import Swin, SwinSettings
 from simgrad.models.networks.swin_weights import swin
 from simgrad.models.xvlm import XvlmModel, hard_draw
-from simgrad.runs.encoding import model_scores
+from simgrad.retriever.encoding import model_scores
 from tests.models.small import CaptionBatch, captions, images, small
 
 

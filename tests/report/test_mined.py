@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simgrad.core.blocks import Examples
+from simgrad.pages.blocks import Examples
 from simgrad.report.build import build_report
 from simgrad.report.examples import most_different_images
 from simgrad.report.material import collect

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgrad.core.blocks import (
+from simgrad.evaluation import Ranks, estimates, evaluate_similarities, metrics_of
+from simgrad.pages.blocks import (
     Callout,
     Cell,
     Code,
@@ -24,8 +25,7 @@ from simgrad.core.blocks import (
     Table,
     Term,
 )
-from simgrad.core.svg import LIGHT
-from simgrad.evaluation import Ranks, estimates, evaluate_similarities, metrics_of
+from simgrad.pages.svg import LIGHT
 from simgrad.report.build import build_report
 from simgrad.report.examples import most_different
 from simgrad.report.markdown import write_markdown

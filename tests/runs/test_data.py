@@ -11,8 +11,8 @@ import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.data import Dataset, Split, open_dataset
-from simgrad.runs.counting import RunBatches
-from simgrad.runs.mining import mine_run
+from simgrad.retriever.counting import RunBatches
+from simgrad.retriever.mining import mine_run
 from simgrad.runs.recipe import Recipe
 from simgrad.training import Run, train
 from tests.data import layout_writers as write

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simgrad.core.errors import InputError
-from simgrad.runs.systems import open_system
+from simgrad.retriever.systems import open_system
 from simgrad.studies.check import check_study
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study

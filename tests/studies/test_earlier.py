@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simgrad.cli.program import main
-from simgrad.runs.counting import count_run
+from simgrad.retriever.counting import count_run
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table
 from simgrad.studies.worker import work

@@ -12,8 +12,8 @@ from simgrad.evaluation import evaluate_similarities
 from simgrad.report.build import write_report
 from simgrad.report.material import collect
 from simgrad.report.standings import standings
-from simgrad.runs.systems import model_system
-from simgrad.runs.trained import open_trained
+from simgrad.retriever.systems import model_system
+from simgrad.retriever.trained import open_trained
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.study import Study

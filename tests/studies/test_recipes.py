@@ -12,7 +12,7 @@ import torch
 from simgrad.data import Sampler
 from simgrad.models import models
 from simgrad.objectives import objective, objectives
-from simgrad.runs.prepare import prepare
+from simgrad.retriever.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import read_plan

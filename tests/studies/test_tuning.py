@@ -20,12 +20,12 @@ from torch import Tensor
 
 from simgrad.cli.study import adapt
 from simgrad.cli.study import study as command
-from simgrad.core.blocks import Figures
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
 from simgrad.evaluation import Ranks
 from simgrad.objectives import Pairs, declare, objective, objectives
+from simgrad.pages.blocks import Figures
 from simgrad.report.build import build_report
 from simgrad.report.material import collect
 from simgrad.report.page import page

@@ -16,11 +16,11 @@ from simgrad.models import load
 from simgrad.models.inputs import Scale
 from simgrad.report.build import build_report
 from simgrad.report.card import model_card
-from simgrad.runs.exporting import export_trained
-from simgrad.runs.prepare import prepare
+from simgrad.retriever.exporting import export_trained
+from simgrad.retriever.prepare import prepare
+from simgrad.retriever.trained import open_pretrained
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
-from simgrad.runs.trained import open_pretrained
 from simgrad.training.rounds import train
 from simgrad.training.schedule import moment
 from simgrad.training.step import Step
@@ -327,7 +327,7 @@ def test_other_data_are_scored_before_and_after(
         opened.append(data)
         return open_dataset(data)
 
-    monkeypatch.setattr("simgrad.runs.forgetting.open_dataset", opening)
+    monkeypatch.setattr("simgrad.retriever.forgetting.open_dataset", opening)
     run = train(recipe(clip, also=OTHER), tmp_path / "run", quiet=True)
     assert opened == [OTHER]  # it may be large
     told = run.also

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simgrad.core.errors import InputError
-from simgrad.runs.prepare import prepare
+from simgrad.retriever.prepare import prepare
 from simgrad.runs.run import Run
 from simgrad.training import train
 from simgrad.training.loop import Training

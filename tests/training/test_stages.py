@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from simgrad.core.errors import InputError
-from simgrad.runs.prepare import prepare
+from simgrad.retriever.prepare import prepare
 from simgrad.training import loop as loop_module
 from simgrad.training import train
-from tests.runs.test_prepare import _SMALL, recipe, tiny
+from tests.retriever.test_prepare import _SMALL, recipe, tiny
 from tests.training.test_loop import same, without_time
 
 __all__ = ["tiny"]  # the fixture that makes the network known

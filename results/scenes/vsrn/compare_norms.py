@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from simgrad.runs.encoding import evaluate_encoded
+from simgrad.runs.trained import Trained, open_trained
 from torch import nn
 
 from simgrad.data.base import Split
 from simgrad.data.batches import in_order
 from simgrad.models.base import Encoded
-from simgrad.runs.encoding import evaluate_encoded
-from simgrad.runs.trained import Trained, open_trained
 
 BATCH = 64
 

@@ -11,8 +11,8 @@ from simgrad.cli.tables import print_counts, print_epsilons, write_rows
 from simgrad.core.console import print_table
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
-from simgrad.runs.counting import RunBatches, count_run
-from simgrad.runs.trained import Trained, open_pretrained
+from simgrad.retriever.counting import RunBatches, count_run
+from simgrad.retriever.trained import Trained, open_pretrained
 
 
 def cocos(

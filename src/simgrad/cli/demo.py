@@ -7,7 +7,7 @@ from simgrad.cli.report import report as write_report
 from simgrad.cli.study import adapt, conclude
 from simgrad.cli.tables import print_general
 from simgrad.core.console import console, say
-from simgrad.runs.counting import count_run
+from simgrad.retriever.counting import count_run
 from simgrad.studies.engine import run_local
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study

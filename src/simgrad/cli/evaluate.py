@@ -16,9 +16,9 @@ from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.evaluation.scores import Average
-from simgrad.runs.judging import evaluate_judgments, evaluate_truth
-from simgrad.runs.systems import System, model_system, naming, open_pair, open_system
-from simgrad.runs.trained import open_pretrained
+from simgrad.retriever.judging import evaluate_judgments, evaluate_truth
+from simgrad.retriever.systems import System, model_system, naming, open_pair, open_system
+from simgrad.retriever.trained import open_pretrained
 
 
 def evaluate(

@@ -9,7 +9,7 @@ from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.report.card import model_card
-from simgrad.runs.exporting import export_trained
+from simgrad.retriever.exporting import export_trained
 from simgrad.runs.run import RECIPE, Run
 
 

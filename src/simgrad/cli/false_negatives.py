@@ -11,9 +11,9 @@ from simgrad.core.errors import InputError
 from simgrad.data.base import Split
 from simgrad.data.found import FOLDER
 from simgrad.data.opening import open_dataset
-from simgrad.runs.false_negatives import Finds
-from simgrad.runs.false_negatives import false_negatives as find
-from simgrad.runs.systems import System, open_system
+from simgrad.retriever.false_negatives import Finds
+from simgrad.retriever.false_negatives import false_negatives as find
+from simgrad.retriever.systems import System, open_system
 
 _LITTLE = 0.25  # of the captions lead to their own image: the evidence has no scale
 

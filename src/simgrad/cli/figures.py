@@ -11,9 +11,9 @@ from simgrad.core.text import did_you_mean
 from simgrad.evaluation.evaluator import evaluate_scores
 from simgrad.evaluation.ranks import Ranks
 from simgrad.evaluation.scores import Average
+from simgrad.retriever.systems import model_system
+from simgrad.retriever.trained import open_trained
 from simgrad.runs.run import RANKS, TRIPLETS, Run
-from simgrad.runs.systems import model_system
-from simgrad.runs.trained import open_trained
 from simgrad.studies.study import Study
 from simgrad.studies.study_file import Row
 

@@ -15,15 +15,15 @@ from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.mining.filters import Filters
 from simgrad.mining.statistics import draw
 from simgrad.mining.tuples import Shape, check_place, picture_names, tuples_of, write_tuples
-from simgrad.runs.found_pairs import FoundPairs, pairs_of
-from simgrad.runs.mining import (
+from simgrad.retriever.mining import (
     mine_systems,
     mine_trained,
     pairing_of,
     without_found,
 )
-from simgrad.runs.systems import System, model_system, open_pair, open_system
-from simgrad.runs.trained import open_either
+from simgrad.retriever.systems import System, model_system, open_pair, open_system
+from simgrad.retriever.trained import open_either
+from simgrad.runs.found_pairs import FoundPairs, pairs_of
 
 _SUMMARY = ("count", "mean", "std", "min", "25%", "50%", "75%", "max")
 

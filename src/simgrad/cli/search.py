@@ -8,13 +8,13 @@ from typing import Annotated
 
 import tyro
 
+from simgrad.cli.thumbnails import protocol, show
 from simgrad.core.console import console, progress
 from simgrad.core.errors import InputError
 from simgrad.core.text import as_json
-from simgrad.serve.embedder import Embedder
-from simgrad.serve.results import Hit, Results, percent
-from simgrad.serve.search import Searcher, ask
-from simgrad.serve.thumbnails import protocol, show
+from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.search import Searcher, ask
+from simgrad.search.results import Hit, Results, percent
 
 
 def search(

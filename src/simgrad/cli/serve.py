@@ -9,10 +9,10 @@ from simgrad.core.console import console
 from simgrad.core.errors import InputError
 
 try:
-    from simgrad.serve.app import create_app
-    from simgrad.serve.lab import Lab, find_paths
-    from simgrad.serve.safety import Access
-    from simgrad.serve.server import listen, server
+    from simgrad.lab.app import create_app
+    from simgrad.lab.lab import Lab, find_paths
+    from simgrad.lab.safety import Access
+    from simgrad.lab.server import listen, server
 except ModuleNotFoundError as error:
     raise InputError(f"the lab page needs {error.name}: `pip install simgrad[serve]`.") from None
 

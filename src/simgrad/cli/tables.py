@@ -12,7 +12,7 @@ from simgrad.core.console import print_table
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, write_json
 from simgrad.core.tables import write_csv
-from simgrad.runs.counting import RunCounts
+from simgrad.retriever.counting import RunCounts
 
 Summary = dict[str, dict[str, tuple[float, float]]]
 _LABEL = {"C_qv_neg": "C-", "W_qv_neg": "W-", "W_qv_pos": "W+"}

@@ -1,7 +1,7 @@
 """Reports: one file that shows a study or some runs to people.
 
 `build.py` collects and puts together; each section has a file of its own, which makes blocks
-(`core/blocks.py`) of plain text and drawings; `page.py` and `markdown.py` write them, from the
+(`pages/blocks.py`) of plain text and drawings; `page.py` and `markdown.py` write them, from the
 templates beside them.
 """
 

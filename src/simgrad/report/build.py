@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 import simgrad
-from simgrad.core.blocks import Section
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
+from simgrad.pages.blocks import Section
 from simgrad.report.cocos import cocos
 from simgrad.report.comparison import comparison
 from simgrad.report.crossranks import crossed

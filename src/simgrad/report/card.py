@@ -7,7 +7,7 @@ import simgrad
 from simgrad.evaluation import headlines, metric_of
 from simgrad.evaluation.uncertainty import estimates
 from simgrad.models.inputs import Scale
-from simgrad.runs.exporting import Exported
+from simgrad.retriever.exporting import Exported
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 

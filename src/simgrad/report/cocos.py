@@ -1,12 +1,12 @@
 """COCOS: what contributes to the gradient at each system's best checkpoint, on a few batches."""
 
 from simgrad.analysis.count_labels import COUNT_LABELS
-from simgrad.core.blocks import Block, Cell, Column, Details, Paragraph, Row, Section, Table
 from simgrad.core.errors import InputError
-from simgrad.core.words import explained
 from simgrad.evaluation.declared import DIRECTIONS
+from simgrad.pages.blocks import Block, Cell, Column, Details, Paragraph, Row, Section, Table
+from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
-from simgrad.runs.counting import count_run
+from simgrad.retriever.counting import count_run
 
 _Figures = dict[str, tuple[float, float]]  # mean, standard deviation over batches
 

@@ -2,11 +2,11 @@
 
 import math
 
-from simgrad.core.blocks import Cell, Column, Paragraph, Row, Section, Table
 from simgrad.core.text import counted
-from simgrad.core.words import explained
 from simgrad.evaluation import Estimate, metric_of
 from simgrad.evaluation.declared import DIRECTIONS
+from simgrad.pages.blocks import Cell, Column, Paragraph, Row, Section, Table
+from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 from simgrad.report.standings import Standing, printed_p, signed
 

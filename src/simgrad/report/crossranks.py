@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from simgrad.core.blocks import (
+from simgrad.evaluation import cross_ranks, histogram
+from simgrad.pages.blocks import (
     Block,
     Cell,
     Column,
@@ -14,9 +15,8 @@ from simgrad.core.blocks import (
     Section,
     Table,
 )
-from simgrad.core.charts import share_chart
-from simgrad.core.words import explained
-from simgrad.evaluation import cross_ranks, histogram
+from simgrad.pages.charts import share_chart
+from simgrad.pages.glossary import explained
 from simgrad.report.material import Material
 
 _WORDS = (

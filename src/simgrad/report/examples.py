@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgrad.core.blocks import (
+from simgrad.core.errors import InputError
+from simgrad.data.base import Dataset, Rows, Split
+from simgrad.evaluation import Ranks
+from simgrad.pages.blocks import (
     Block,
     Example,
     Examples,
@@ -17,9 +20,6 @@ from simgrad.core.blocks import (
     Strip,
     Thumb,
 )
-from simgrad.core.errors import InputError
-from simgrad.data.base import Dataset, Rows, Split
-from simgrad.evaluation import Ranks
 from simgrad.report.material import Material, System
 from simgrad.report.retrieval import Found, Pictures, retrieve
 from simgrad.report.standings import Standing

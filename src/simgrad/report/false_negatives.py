@@ -1,9 +1,9 @@
 """Pairs that are probably right although nobody marked them, where a run has looked for them."""
 
-from simgrad.core.blocks import Example, Examples, Key, Line, Paragraph, Section, Strip, Thumb
 from simgrad.core.errors import InputError
 from simgrad.data.base import Split
 from simgrad.data.found import FOLDER, FOUND, Pair, places_of, read_found, split_name
+from simgrad.pages.blocks import Example, Examples, Key, Line, Paragraph, Section, Strip, Thumb
 from simgrad.report.material import Material
 from simgrad.report.retrieval import Pictures
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from simgrad.core.blocks import (
+from simgrad.evaluation import metric_of
+from simgrad.pages.blocks import (
     Block,
     Cell,
     Column,
@@ -14,9 +15,8 @@ from simgrad.core.blocks import (
     Section,
     Table,
 )
-from simgrad.core.charts import Curve, line_chart
-from simgrad.core.words import explained
-from simgrad.evaluation import metric_of
+from simgrad.pages.charts import Curve, line_chart
+from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 
 

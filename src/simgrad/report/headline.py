@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from simgrad.core.blocks import (
+from simgrad.evaluation import Difference, metric_of
+from simgrad.pages.blocks import (
     Block,
     Callout,
     Figure,
@@ -14,9 +15,8 @@ from simgrad.core.blocks import (
     Term,
     Words,
 )
-from simgrad.core.charts import Interval, interval_chart
-from simgrad.core.words import explain
-from simgrad.evaluation import Difference, metric_of
+from simgrad.pages.charts import Interval, interval_chart
+from simgrad.pages.glossary import explain
 from simgrad.report.material import Material, System
 from simgrad.report.standings import Standing, printed_p, signed
 

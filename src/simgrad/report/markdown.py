@@ -11,10 +11,10 @@ from urllib.parse import quote
 from jinja2 import Environment
 from markupsafe import Markup
 
-from simgrad.core.blocks import Block, Details, Figure, Figures
 from simgrad.core.files import atomic_path, atomic_write
-from simgrad.core.pages import Meanings, environment
-from simgrad.core.svg import described, standalone
+from simgrad.pages.blocks import Block, Details, Figure, Figures
+from simgrad.pages.rendering import Meanings, environment
+from simgrad.pages.svg import described, standalone
 from simgrad.report.page import Report
 
 

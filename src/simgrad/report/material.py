@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from simgrad.core.charts import short_label
 from simgrad.core.errors import InputError
-from simgrad.core.svg import LIGHT
 from simgrad.evaluation import Ranks, headlines, metric_of
+from simgrad.pages.charts import short_label
+from simgrad.pages.svg import LIGHT
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import MACHINE, Recipe
 from simgrad.runs.run import BEST, INFO, RANKS, RECIPE, Run

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simgrad.core.blocks import (
+from simgrad.core.errors import InputError
+from simgrad.data.base import Split
+from simgrad.data.candidates import Candidates
+from simgrad.pages.blocks import (
     Block,
     Example,
     Examples,
@@ -15,9 +18,6 @@ from simgrad.core.blocks import (
     Strip,
     Thumb,
 )
-from simgrad.core.errors import InputError
-from simgrad.data.base import Split
-from simgrad.data.candidates import Candidates
 from simgrad.report.material import Material, System
 from simgrad.report.retrieval import Pictures
 from simgrad.runs.run import Run

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from simgrad.core.blocks import Block, Inline, Paragraph
-from simgrad.core.notebook import Shown
+from simgrad.pages.blocks import Block, Inline, Paragraph
+from simgrad.pages.notebook import Shown
 from simgrad.report.headline import headline
 from simgrad.report.material import collect
 from simgrad.report.standings import standings

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from simgrad.core.blocks import Album, Block, Section
-from simgrad.core.pages import render, stylesheet, theme
+from simgrad.pages.blocks import Album, Block, Section
+from simgrad.pages.rendering import render, stylesheet, theme
 
 _PAPER = "#training,#cocos,#triplets,#examples,#provenance{break-before:page}"
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import yaml
 
-from simgrad.core.blocks import (
+from simgrad.core.text import duration
+from simgrad.evaluation import metric_of
+from simgrad.pages.blocks import (
     Block,
     Callout,
     Cell,
@@ -18,8 +20,6 @@ from simgrad.core.blocks import (
     Section,
     Table,
 )
-from simgrad.core.text import duration
-from simgrad.evaluation import metric_of
 from simgrad.report.material import Material, System
 from simgrad.runs.run import Run
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from simgrad.core.blocks import Album
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.subset import take
 from simgrad.models.base import Encoded, RetrievalModel
-from simgrad.runs.encoding import encode_source
-from simgrad.runs.prepare import source_of
+from simgrad.pages.blocks import Album
+from simgrad.retriever.encoding import encode_source
+from simgrad.retriever.prepare import source_of
 from simgrad.runs.run import Run
 
 TOP = 5

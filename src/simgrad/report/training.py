@@ -5,7 +5,9 @@ from statistics import fmean
 from typing import Any
 
 from simgrad.analysis.count_labels import COUNT_LABELS
-from simgrad.core.blocks import (
+from simgrad.evaluation import metric_of
+from simgrad.evaluation.declared import DIRECTIONS
+from simgrad.pages.blocks import (
     Block,
     Cell,
     Column,
@@ -18,10 +20,8 @@ from simgrad.core.blocks import (
     Section,
     Table,
 )
-from simgrad.core.charts import Curve, Points, line_chart
-from simgrad.core.words import explained
-from simgrad.evaluation import metric_of
-from simgrad.evaluation.declared import DIRECTIONS
+from simgrad.pages.charts import Curve, Points, line_chart
+from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 
 Entry = dict[str, Any]

@@ -6,10 +6,10 @@ import numpy as np
 
 from simgrad.analysis import triplet_field
 from simgrad.analysis.diagrams import read_triplets
-from simgrad.core.blocks import Block, Figure, Figures, Paragraph, Section
 from simgrad.core.errors import InputError
-from simgrad.core.fields import Array, field_chart, training_phases
-from simgrad.core.words import explained
+from simgrad.pages.blocks import Block, Figure, Figures, Paragraph, Section
+from simgrad.pages.fields import Array, field_chart, training_phases
+from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 from simgrad.runs.run import TRIPLETS
 

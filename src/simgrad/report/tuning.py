@@ -7,7 +7,9 @@ needed.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from simgrad.core.blocks import (
+from simgrad.core.spec import Range, print_value
+from simgrad.evaluation import metric_of
+from simgrad.pages.blocks import (
     Block,
     Callout,
     Cell,
@@ -21,10 +23,8 @@ from simgrad.core.blocks import (
     Section,
     Table,
 )
-from simgrad.core.charts import Curve, line_chart
-from simgrad.core.spec import Range, print_value
-from simgrad.core.words import explained
-from simgrad.evaluation import metric_of
+from simgrad.pages.charts import Curve, line_chart
+from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 from simgrad.studies.expected_best import best_so_far, expected_best
 from simgrad.studies.search import AGREEMENT

@@ -1,1 +1,1 @@
-"""Runs: recipe, run folder and device; joins models with data: encode, evaluate, mine, count."""
+"""Runs: recipe, run folder, provenance: what lies on disk."""

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.core.derived import read_checked, write_checked
-from simgrad.core.drawers import draw
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back
 from simgrad.core.files import read_json, sha256, write_json
-from simgrad.core.notebook import Shown
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Loaded, load
 from simgrad.models.checkpoint import DESCRIPTION, verify
+from simgrad.pages.drawers import draw
+from simgrad.pages.notebook import Shown
 from simgrad.runs.data import open_data
 from simgrad.runs.recipe import Recipe, read_recipe
 

@@ -22,7 +22,7 @@ import torch
 
 from simgrad.core.extras import import_extras
 from simgrad.models import models
-from simgrad.runs.prepare import read_ahead
+from simgrad.retriever.prepare import read_ahead
 from simgrad.studies.study import Study
 from simgrad.studies.worker import attend, work
 

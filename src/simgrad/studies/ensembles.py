@@ -9,11 +9,11 @@ from pathlib import Path
 
 from simgrad.core.errors import InputError
 from simgrad.core.threads import threads
+from simgrad.retriever.systems import model_system
+from simgrad.retriever.testing import measure_together
+from simgrad.retriever.trained import open_trained
 from simgrad.runs.run import Run, write_info, write_test
-from simgrad.runs.systems import model_system
 from simgrad.runs.tested import what_is_tested
-from simgrad.runs.testing import measure_together
-from simgrad.runs.trained import open_trained
 from simgrad.studies.belonging import made_from
 from simgrad.studies.study import Study
 

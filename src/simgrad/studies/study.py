@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 from simgrad.core.derived import read_checked, write_checked
-from simgrad.core.drawers import draw
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
-from simgrad.core.notebook import Shown
 from simgrad.core.typed import read_yaml
+from simgrad.pages.drawers import draw
+from simgrad.pages.notebook import Shown
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import LOCK, RECIPE, Run

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from simgrad.core.devices import widest
 from simgrad.evaluation import Ranks
 from simgrad.models import save
-from simgrad.runs.prepare import Prepared
+from simgrad.retriever.prepare import Prepared
 from simgrad.runs.run import BEST, LAST, VALIDATED
 from simgrad.training import distributed, state
 from simgrad.training.optimizing import Optimizer

@@ -18,18 +18,18 @@ from simgrad.core.errors import InputError
 from simgrad.data.sampling import IndexBatch, Sampler
 from simgrad.evaluation import metric_of
 from simgrad.objectives import Objective
+from simgrad.retriever.encoding import encode_source, evaluate_encoded
+from simgrad.retriever.forgetting import other_data, score_other
+from simgrad.retriever.language_warning import foreign_captions
+from simgrad.retriever.prepare import Prepared, building
+from simgrad.retriever.testing import measure
 from simgrad.runs import run
 from simgrad.runs.data import same_data
-from simgrad.runs.encoding import encode_source, evaluate_encoded
-from simgrad.runs.forgetting import other_data, score_other
 from simgrad.runs.found_pairs import known_pairs
-from simgrad.runs.language_warning import foreign_captions
 from simgrad.runs.outside import draw_of
-from simgrad.runs.prepare import Prepared, building
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.runs.tested import what_is_tested
-from simgrad.runs.testing import measure
 from simgrad.training import distributed, state
 from simgrad.training.checkpoints import Kept
 from simgrad.training.display import Display

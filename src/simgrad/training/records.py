@@ -18,9 +18,9 @@ from simgrad.core.errors import InputError
 from simgrad.core.extras import imported
 from simgrad.core.files import atomic_path, atomic_write, refuse_link, sweep, writing
 from simgrad.data.base import Dataset
+from simgrad.retriever.prepare import Prepared
 from simgrad.runs.data import record_of, same_data
 from simgrad.runs.environment import environment
-from simgrad.runs.prepare import Prepared
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import (
     ATTENTION,

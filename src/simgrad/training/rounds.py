@@ -6,9 +6,9 @@ from typing import Any
 
 from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
+from simgrad.retriever.mining import mine_run
+from simgrad.retriever.prepare import building, opened
 from simgrad.runs.data import trained_on
-from simgrad.runs.mining import mine_run
-from simgrad.runs.prepare import building, opened
 from simgrad.runs.recipe import Recipe, read_recipe
 from simgrad.runs.recipe_names import check_names
 from simgrad.runs.run import BEST, RECIPE, Run

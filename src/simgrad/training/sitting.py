@@ -8,8 +8,8 @@ from simgrad.core.files import lock
 from simgrad.core.products import float32_products
 from simgrad.core.threads import fewer, threads
 from simgrad.data.base import Dataset
+from simgrad.retriever.prepare import prepare
 from simgrad.runs import run
-from simgrad.runs.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, Run
 from simgrad.training import distributed, state

@@ -12,8 +12,8 @@ import torch
 
 from simgrad.evaluation import metric_of
 from simgrad.models import save
-from simgrad.runs.encoding import encode_source, evaluate_encoded
-from simgrad.runs.prepare import Prepared, begin_model
+from simgrad.retriever.encoding import encode_source, evaluate_encoded
+from simgrad.retriever.prepare import Prepared, begin_model
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, WISE, Run, write_wise
 

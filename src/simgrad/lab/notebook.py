@@ -1,0 +1,115 @@
+"""`simgrad.show(run, "a dog on grass")`: a search, drawn in a notebook."""
+
+import base64
+import io
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simgrad.core.errors import InputError
+from simgrad.data.cutting import open_picture
+from simgrad.models.checkpoint import DESCRIPTION
+from simgrad.pages.blocks import Block, Example, Examples, Key, Line, Mark, Paragraph, Strip, Thumb
+from simgrad.pages.notebook import Shown
+from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.search import Searcher, ask
+from simgrad.runs.run import BEST, Run
+from simgrad.search.results import Hit, Results, percent
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_SIDE = 200  # pixels of a picture
+
+
+def show(
+    run: "str | Path | Run",
+    query: "str | Path | Image",
+    *,
+    top: int = 5,
+    split: str = "test",
+    data: str | None = None,
+    device: str = "auto",
+) -> Shown:
+    """What a run finds: pictures for a sentence, captions for a picture.
+
+    `run` may also be a checkpoint that `simgrad import` wrote, with the `data` to search.
+
+    Examples:
+        >>> shown = simgrad.show("runs/first", "a red heart", top=2)  # or the path of a picture
+        >>> print(shown)
+        a red heart: found
+          1  ...
+    """
+    path = run.path if isinstance(run, Run) else Path(run)
+    searcher = _searcher(path, split, data, device, _stamp(path))
+    if isinstance(query, str | Path):
+        found, asked = ask(searcher, str(query), top), _opened(Path(query))
+    else:
+        found, asked = searcher.picture(query, "picture", top), query
+    notes = [Paragraph([note], "note") for note in found.notes]
+    blocks: list[Block] = [Examples([_example(searcher, found, path.resolve().name, asked)])]
+    return Shown([*blocks, *notes], _text(found))
+
+
+def _opened(path: Path) -> "Image | None":
+    """The picture of a query that is a file."""
+    try:
+        return open_picture(path, str(path), least=_SIDE)
+    except (InputError, OSError, ValueError):  # a sentence
+        return None
+
+
+@lru_cache(maxsize=4)
+def _searcher(
+    path: Path, split: str, data: str | None, device: str, _: tuple[int, int]
+) -> Searcher:
+    return Searcher(Embedder.open(path, device, data=data), split)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Changes when the checkpoint does."""
+    for file in (path / BEST / DESCRIPTION, path / DESCRIPTION):
+        if file.is_file():
+            return file.stat().st_mtime_ns, file.stat().st_size
+    return 0, 0
+
+
+def _example(searcher: Searcher, found: Results, name: str, asked: "Image | None") -> Example:
+    outcome = found.verdict() or f"best of {found.searched_images:,} pictures"
+    if found.kind == "sentence":
+        thumbs = [
+            Thumb(_address(searcher.thumbnail(hit.row, _SIDE)), hit.name, _mark(hit), _told(hit))
+            for hit in found.images
+        ]
+        return Example(found.query, [Strip(Key(name, 0), outcome, thumbs=thumbs)])
+    lines = [Line(hit.captions[0], _mark(hit), _told(hit)) for hit in found.captions]
+    query = Thumb(_address(asked), found.query)
+    return Example(None, [Strip(Key(name, 0), outcome, lines=lines)], query)
+
+
+def _mark(hit: Hit) -> Mark:
+    return "right" if hit.right else ""
+
+
+def _told(hit: Hit) -> str:
+    return f"{hit.score:.3f}" if hit.probability is None else percent(hit.probability)
+
+
+def _address(picture: "Image | None") -> str | None:
+    """A small picture as an address that holds all of it; None where there is none."""
+    if picture is None:
+        return None
+    small = picture.convert("RGB")
+    small.thumbnail((_SIDE, _SIDE))
+    file = io.BytesIO()
+    small.save(file, "WEBP", quality=80)
+    return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _text(found: Results) -> str:
+    lines = [f"{found.query}: {found.verdict() or 'found'}"]
+    for hit in found.asked or found.images:
+        lines.append(f"{hit.rank:>3}  {_told(hit):>5}  {hit.name}{' ✓' if hit.right else ''}")
+        lines += [f"            {hit.captions[0]}"] if hit.captions else []
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""What people look at: charts, templates, the glossary, pieces for a notebook."""

@@ -1,0 +1,1 @@
+"""A model with its tokenizer, device and data: encode, measure, mine, count, search, export."""

@@ -1,0 +1,251 @@
+"""COCOS over a run: its training set at its best checkpoint, in batches as in training."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simgrad.analysis.counting import CocosAccumulator, cocos
+from simgrad.analysis.published import PaperCounts, paper_counts_of
+from simgrad.core.console import track
+from simgrad.core.errors import InputError
+from simgrad.data.base import Split
+from simgrad.data.judgments import CROWD, EXPERT, read_judgments
+from simgrad.data.sampling import IndexBatch, Sampler
+from simgrad.mining.drawing import Drawn
+from simgrad.objectives import Objective, Offline
+from simgrad.objectives import objective as read
+from simgrad.retriever.encoding import encode_source
+from simgrad.retriever.learned import learned_objective
+from simgrad.retriever.trained import Trained, open_trained
+from simgrad.runs.outside import draw_of, offline_similarities
+from simgrad.runs.run import Run
+
+# A judged caption describes an image if experts found at most minor errors, or a crowd's majority.
+_DESCRIBES = {"expert": 2 / 3, "crowd": 0.5}
+
+
+@dataclass(frozen=True)
+class RunBatch:
+    """Similarities of one batch, and what the objective is told about it."""
+
+    index: "IndexBatch"
+    similarities: Tensor  # (images, captions)
+    image_of_caption: Tensor  # (captions,)
+    offline: Offline | None
+
+    @property
+    def square(self) -> Tensor:
+        """Pair k in row and column k, as in published batches."""
+        return self.similarities[self.image_of_caption]
+
+
+class RunBatches:
+    """Batches of a run's data through its best checkpoint, in evaluation mode."""
+
+    def __init__(
+        self,
+        run: "str | Path | Run | Trained",
+        *,
+        split: str = "train",
+        batches: int | None = None,
+        device: str = "auto",
+        data: str | None = None,
+        features: str | None = None,
+        skip: str | None = None,
+        objective: str | None = None,
+        batch: int | None = None,
+    ) -> None:
+        """`data`, `features` and `skip` are others than the run was trained on."""
+        trained = (
+            run
+            if isinstance(run, Trained)
+            else open_trained(run, data=data, features=features, skip=skip, device=device)
+        )
+        if trained.run is None and objective is None:
+            raise InputError(
+                f"{trained.name} is a checkpoint without a recipe: name an objective to count, "
+                "with --objective."
+            )
+        self.name, self.path, self.device = trained.name, trained.path, trained.device
+        self.model = trained.model
+        own = trained.recipe
+        recipe = self.recipe = own.replace(
+            augment=None, objective=objective or own.objective, batch=batch or own.batch
+        )
+        self.objective = (
+            learned_objective(recipe, trained.loaded, self.path)
+            if objective is None
+            else read(recipe.objective)
+        ).to(self.device)
+        self.dataset = trained.dataset
+        self.split = trained.split(split)
+        self.source = trained.source(self.split)
+        sampler = Sampler(recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed)
+        self.indices: list[IndexBatch] = sampler.epoch(self.split, 0)[:batches]
+        if self.objective.needs_offline:
+            self.indices = self._draw(self.indices)
+
+    def _draw(self, indices: list[Any]) -> list[Any]:
+
+        if self.recipe.candidates is None or self.split.name != "train":
+            raise InputError(
+                f"{self.path}: {self.objective} weighs mined negatives, which exist for the "
+                "train split of a run with `candidates`."
+            )
+        draw = draw_of(self.recipe, self.split, None, self.dataset)
+        assert draw is not None
+        return list(draw.epoch(indices, 0))
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @torch.no_grad()
+    def __iter__(self) -> Iterator[RunBatch]:
+        # A few batches are encoded sooner than a whole training set; and of sets of vectors a
+        # whole training set need not fit in memory.
+        few = 2 * sum(len(index.captions) for index in self.indices) < self.split.num_captions
+        if few or not self.model.embeds:
+            for batch in self.source.batches(self.indices):
+                images = self.model.encode_images(batch.images)
+                captions = self.model.encode_captions(batch.tokens, batch.lengths)
+                yield self._batch(batch.index, images, captions)
+            return
+
+        images, captions = encode_source(self.model, self.source)
+        for index in self.indices:
+            rows, columns = (torch.from_numpy(x) for x in (index.images, index.captions))
+            chosen = images.select(rows), captions.select(columns)
+            yield self._batch(index, *(part.to(self.device) for part in chosen))
+
+    def _batch(self, index: Any, images: Any, captions: Any) -> RunBatch:
+
+        offline, drawn = None, Drawn.of(index, self.device)
+        position = torch.from_numpy(index.image_of_caption).to(self.device)
+        if drawn is not None:
+            position = position[: drawn.own_captions]
+            offline = offline_similarities(self.model, images, captions, position, drawn.places)
+            images = images.select(slice(0, drawn.own_images))
+            captions = captions.select(slice(0, drawn.own_captions))
+        S = self.model.similarities(images, captions).float()
+        return RunBatch(index, S, position, offline)
+
+    def truth(self, batch: RunBatch) -> tuple[Tensor | None, Tensor | None]:
+        """(images, captions): which pairs belong together, and for which this is known."""
+        n, m = batch.similarities.shape
+        rows, columns = batch.index.images[:n], batch.index.captions[:m]
+        if self.split.truth is not None:
+            return torch.from_numpy(self.split.truth(rows, columns)), None
+        if self._judged is None:
+            return None, None
+        relevant, known = (table[rows][:, columns].toarray() for table in self._judged)
+        return torch.from_numpy(relevant), torch.from_numpy(known)
+
+    @property
+    def _judged(self) -> Any:
+        """Sparse tables (images, captions) of human judgments, where the data has them."""
+        if not hasattr(self, "_tables"):
+            self._tables = judged_tables(self.split, Path(self.recipe.data))
+        return self._tables
+
+
+def judged_tables(split: "Split", data: Path) -> Any:
+    """(describes, judged) as sparse boolean tables; None where nothing in the split is judged."""
+    from scipy.sparse import csr_matrix
+
+    folder = data if data.is_dir() else data.parent
+    if split.caption_ids is None or not any((folder / name).is_file() for name in (EXPERT, CROWD)):
+        return None
+    shape = (split.num_images, split.num_captions)
+    relevant, known = (csr_matrix(shape, dtype=np.int8) for _ in range(2))
+    for kind, judgments in read_judgments(folder).items():
+        images, captions, pairs = judgments.rows(split)
+        describes = judgments.relevance()[pairs] >= _DESCRIBES[kind]
+        known += csr_matrix((np.ones(len(pairs), np.int8), (images, captions)), shape)
+        relevant += csr_matrix((describes.astype(np.int8), (images, captions)), shape)
+    return (relevant.astype(bool), known.astype(bool)) if known.nnz else None
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """COCOS of one run: as defined, and as the published tables were counted."""
+
+    name: str
+    objective: Objective
+    corrected: CocosAccumulator
+    released: CocosAccumulator  # empty where the published counting does not apply
+    epsilon: float = 0.01  # weights above this count
+
+    @property
+    def family(self) -> PaperCounts | None:
+        """How the paper counts this objective, if it does."""
+        return paper_counts_of(self.objective)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per counting, direction and figure."""
+        named = {"run": self.name, "objective": str(self.objective), "epsilon": self.epsilon}
+        return [
+            {**named, "counting": counting, **row}
+            for counting in ("corrected", "released")
+            for row in getattr(self, counting).rows()
+        ]
+
+
+@torch.no_grad()
+def count_run(
+    run: "str | Path | Run | Trained",
+    *,
+    epsilon: float = 0.01,
+    split: str = "train",
+    batches: int | None = None,
+    device: str = "auto",
+    **where: Any,
+) -> RunCounts:
+    """COCOS over a run's training set at its best checkpoint, or with an imported checkpoint.
+
+    Further options are those of `RunBatches`.
+    """
+    data = RunBatches(run, split=split, batches=batches, device=device, **where)
+    counts = RunCounts(data.name, data.objective, CocosAccumulator(), CocosAccumulator(), epsilon)
+    as_pairs = data.recipe.other_captions_are_negatives
+    for batch in track(data, f"counting {data.name}", len(data)):
+        S: Tensor = batch.square if as_pairs else batch.similarities
+        positives = None if as_pairs else batch.image_of_caption
+        truth, known = data.truth(batch)
+        if as_pairs:
+            truth, known = (_rows(mask, batch.image_of_caption) for mask in (truth, known))
+        counts.corrected.add(
+            cocos(
+                data.objective,
+                S,
+                positives,
+                epsilon,
+                offline=batch.offline,
+                truth=truth,
+                known=known,
+            )
+        )
+        if counts.family is not None and _as_published(data, batch):
+            # Published batches are of pairs, or of images with as many captions each.
+            square = data.recipe.sampler != "images"
+            S, positives = (batch.square, None) if square else (S, positives)
+            counts.released.add(
+                cocos(data.objective, S, positives, epsilon, released=True, offline=batch.offline)
+            )
+    return counts
+
+
+def _rows(mask: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if mask is None else mask[rows.cpu()]
+
+
+def _as_published(data: RunBatches, batch: RunBatch) -> bool:
+    """Published batches of images have the same number of captions for each."""
+    if data.recipe.sampler != "images" or data.recipe.other_captions_are_negatives:
+        return True
+    each = torch.bincount(batch.image_of_caption)
+    return bool((each == each[0]).all())

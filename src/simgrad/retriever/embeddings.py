@@ -1,0 +1,92 @@
+"""Embeddings kept on disk: made once for a model and a set of pictures, added to when it grows.
+
+RUN/search/KEY/ (or the cache folder, where the run's is not writable) holds what the weights with
+hash KEY made. Arrays are never changed; index.json, written last, says which belong together, what
+they were made from and what they must look like. So a reader sees the old state or the new one,
+a killed writer leaves nothing that counts, and what was damaged or made from other data is made
+again. One writer at a time: the others wait for its lock.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simgrad.core.cache import cache_folder
+from simgrad.core.derived import read_array, read_kept, write_array, write_kept
+from simgrad.core.errors import InputError
+from simgrad.core.files import lock, sweep
+from simgrad.data.base import Split
+from simgrad.models import Encoded
+from simgrad.retriever.embedder import Embedder
+
+INDEX = "index.json"
+_PARTS = ("vectors", "tokens", "mask")
+# What reading a kept file can end in; all of it means: make it again.
+UNUSABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+def place_of(embedder: Embedder) -> Path:
+    """Where this model's embeddings are kept."""
+    own = embedder.path / "search" / embedder.key
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+        if os.access(own, os.W_OK):
+            return own
+    except OSError:
+        pass
+    return cache_folder() / "search" / embedder.key
+
+
+def write_encoded(folder: Path, name: str, encoded: Encoded) -> dict[str, Any]:
+    """vectors, tokens and mask as NAME.PART.npy; what to check them by."""
+    told = {}
+    for part in _PARTS:
+        tensor: Tensor | None = getattr(encoded, part)
+        if tensor is not None:
+            told[part] = write_array(folder / f"{name}.{part}.npy", tensor.cpu().numpy())
+    return told
+
+
+def read_encoded(folder: Path, name: str, told: dict[str, Any]) -> Encoded:
+    """What `write_encoded` wrote, memory-mapped."""
+    parts: dict[str, Tensor] = {}
+    for part in _PARTS:
+        if part in told:
+            parts[part] = torch.from_numpy(read_array(folder / f"{name}.{part}.npy", told[part]))
+    return Encoded(**parts)
+
+
+def split_embeddings(embedder: Embedder, split: Split, fingerprint: str) -> tuple[Encoded, Encoded]:
+    """Images and captions of a split."""
+    folder = place_of(embedder) / f"{split.name}-{fingerprint[:16]}"
+    made_from = {"weights": embedder.key, "data": fingerprint}
+    ready = _ready_split(folder, made_from)
+    if ready is not None:
+        return ready
+    try:
+        with lock(folder.with_suffix(".lock"), what=f"the embeddings of {split.dataset}"):
+            ready = _ready_split(folder, made_from)
+            if ready is not None:
+                return ready
+            sweep(folder)
+            images, captions = embedder.encode_split(split)
+            index = {
+                "images": write_encoded(folder, "images", images),
+                "captions": write_encoded(folder, "captions", captions),
+            }
+            write_kept(folder / INDEX, index, made_from)
+            return images, captions
+    except OSError:  # no place to keep them: make them each time
+        return embedder.encode_split(split)
+
+
+def _ready_split(folder: Path, made_from: dict[str, str]) -> tuple[Encoded, Encoded] | None:
+    try:
+        index = read_kept(folder / INDEX, made_from)
+        images = read_encoded(folder, "images", index["images"])
+        return images, read_encoded(folder, "captions", index["captions"])
+    except UNUSABLE:
+        return None  # none yet, or damaged

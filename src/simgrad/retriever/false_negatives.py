@@ -1,0 +1,96 @@
+"""Pairs of a split that are probably right although nobody marked them, by several systems."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from simgrad.core.derived import write_checked
+from simgrad.core.errors import InputError
+from simgrad.data.base import Rows, Split
+from simgrad.data.found import FOUND, INFO, Pair, caption_names, read_found, rows_of, write_found
+from simgrad.mining.evidence import DEPTH, NAMES, Floats, View, candidates, evidence
+from simgrad.mining.probable import Probable, shipped
+from simgrad.retriever.mining import pairing_of
+from simgrad.retriever.systems import System
+
+
+@dataclass(frozen=True)
+class Finds:
+    """Pairs, surest first."""
+
+    split: Split
+    pairs: Rows  # (k, 2) image and caption
+    probability: Floats
+    evidence: Floats  # (k, len(NAMES))
+    probable: Probable
+    knows: tuple[float, ...]  # by system: share of captions that lead to their own image
+
+    def named(self) -> list[Pair]:
+        """The pairs as they are kept."""
+        split, names = self.split, caption_names(self.split)
+        return [
+            Pair(split.image_names[image], names[caption], split.captions[caption], round(p, 4))
+            for (image, caption), p in zip(
+                self.pairs.tolist(), self.probability.tolist(), strict=True
+            )
+        ]
+
+    def save(self, folder: Path, systems: Sequence[str]) -> None:
+        """found.jsonl, and what it was made from; answers that are there stay."""
+        write_found(folder / FOUND, self.named())
+        told = {
+            "data": self.split.dataset,
+            "split": self.split.name,
+            "systems": list(systems),
+            "pairs": len(self.pairs),
+            "calibrated_on": self.probable.learned_from,
+        }
+        write_checked(folder / INFO, told)
+
+
+def false_negatives(
+    systems: Sequence[System],
+    split: Split,
+    *,
+    depth: int = DEPTH,
+    most: int = 10_000,
+    calibrate: str | Path | None = None,
+) -> Finds:
+    """The `most` probable pairs among the first `depth` of any system in either direction.
+
+    `calibrate`: found pairs with answers, from which probabilities are learned again.
+    """
+    views = views_of(systems, split, depth)
+    probable = shipped()
+    if calibrate is not None:
+        probable = _learned(views, split, calibrate)
+    pairs = candidates(views, split, depth)
+    shown = evidence(views, split, pairs)
+    probability = probable(shown)
+    order = np.argsort(-probability, kind="stable")[:most]
+    knows = tuple(view.knows for view in views)
+    return Finds(split, pairs[order], probability[order], shown[order], probable, knows)
+
+
+def views_of(systems: Sequence[System], split: Split, depth: int = DEPTH) -> list[View]:
+    """Every system on the same split."""
+    for system in systems:
+        if not np.array_equal(pairing_of(system), split.image_of_caption):
+            raise InputError(
+                f"{system.name}: its captions do not belong to images as in the {split.name} split "
+                f"of {split.dataset}."
+            )
+    return [View.of(system.similarities, split.image_of_caption, depth) for system in systems]
+
+
+def _learned(views: Sequence[View], split: Split, place: str | Path) -> Probable:
+    answered = [pair for pair in read_found(place) if pair.answer in ("yes", "no")]
+    right = rows_of([p for p in answered if p.answer == "yes"], split, place=place).right
+    # As if they had been right, so that their rows are found.
+    asked = [Pair(p.image, p.caption, p.text, answer="yes") for p in answered if p.answer == "no"]
+    wrong = rows_of(asked, split, place=place).right
+    truth = np.repeat([True, False], [len(right), len(wrong)])
+    shown = evidence(views, split, np.concatenate([right, wrong]))
+    return Probable.learned(tuple(NAMES), shown, truth, str(place))

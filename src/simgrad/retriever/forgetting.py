@@ -1,0 +1,49 @@
+"""Forgetting: what a pretrained model knew of other data, before training and after it."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simgrad.core.errors import InputError
+from simgrad.data.opening import open_dataset
+from simgrad.models import RetrievalModel
+from simgrad.retriever.prepare import Prepared, begin_model, require_fitting
+from simgrad.retriever.testing import measure
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import write_also
+from simgrad.runs.tested import Tested, what_is_tested
+
+
+def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | None:
+    """What of the other data is scored, all of it at once; None where none is named."""
+    if recipe.also is None:
+        return None
+    if recipe.start_from is None and not model.config.ready:
+        raise InputError(
+            f"also: is about what training forgets, and '{model.config}' knows nothing before it. "
+            "Other data are scored after training by `simgrad evaluate RUN --data DATA`."
+        )
+    dataset = open_dataset(recipe.also)
+    asked = what_is_tested(recipe.replace(protocol="all", test_split=None), dataset)
+    if asked is None:
+        raise InputError(f"also: {recipe.also} has no test split.")
+    require_fitting(asked.split, model, f"also: {recipe.also}")
+    return asked
+
+
+@torch.no_grad()
+def score_other(
+    recipe: Recipe, asked: Tested | None, folder: Path, prepared: Prepared, best: RetrievalModel
+) -> None:
+    """Keep the metrics on the other data, of the weights at the start and of the best ones."""
+    if asked is None:
+        return
+    plain = recipe.replace(features=None, rerank=None)
+    before = begin_model(recipe, prepared.dataset).to(prepared.device)
+
+    def score(model: RetrievalModel) -> dict[str, Any]:
+        model.eval()
+        return measure(plain, asked, model, prepared.tokenizer, prepared.device).to_dict()
+
+    write_also(folder, {**asked.to_dict(), "before": score(before), "after": score(best)})

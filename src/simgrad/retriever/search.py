@@ -1,0 +1,281 @@
+"""Search: a sentence finds pictures, a picture finds captions and pictures like it.
+
+Models that embed are searched by a matrix product, exactly (`exact.py`). Above a million items,
+FAISS is used where it is installed (`approximate.py`). Models that compare sets are asked
+for similarities. How sure a hit is was learned on the validation split (`sureness.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simgrad.core.errors import InputError
+from simgrad.data.base import Dataset, Split
+from simgrad.data.cutting import open_picture
+from simgrad.data.pictures import SUFFIXES
+from simgrad.models import Encoded
+from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.embeddings import place_of, split_embeddings
+from simgrad.retriever.folder import FolderIndex, folder_embeddings
+from simgrad.retriever.gallery import Gallery
+from simgrad.retriever.sureness import Sureness, sureness_of
+from simgrad.search.exact import Ranked
+from simgrad.search.recognise import find
+from simgrad.search.results import Hit, Results
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST = 1000  # results of one query
+
+
+class Searcher:
+    """A model and what it searches: a split of its data, or the pictures of a folder."""
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        split: str = "test",
+        folder: Path | None = None,
+        *,
+        dataset: Dataset | None = None,
+        exact: bool = False,
+        report: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        self.embedder, self._exact = embedder, exact
+        self.folder: FolderIndex | None = None
+        self.dataset, self._no_data = dataset, ""
+        if folder is not None:
+            self.folder = folder_embeddings(embedder, folder, report=report)
+        if dataset is None:
+            self.dataset = self._open_data()
+        self.split: Split | None = None
+        if self.dataset is not None and (folder is None or split in self.dataset.splits):
+            self.split = self.dataset.split(split)
+
+    def _open_data(self) -> Dataset | None:
+        """The model's data; a folder can be searched without it."""
+        try:
+            return self.embedder.dataset()
+        except InputError as error:
+            if self.folder is None:
+                raise
+            self._no_data = str(error)
+            return None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the data."""
+        return "" if self.dataset is None else self.dataset.fingerprint()
+
+    @cached_property
+    def _encoded(self) -> tuple[Encoded, Encoded]:
+        assert self.split is not None
+        return split_embeddings(self.embedder, self.split, self.fingerprint)
+
+    def _gallery(self, items: Encoded, kind: str) -> Gallery:
+        assert self.split is not None
+        place = place_of(self.embedder) / f"{self.split.name}-{self.fingerprint[:16]}"
+        index = None if self._exact else place / f"{kind}.faiss"
+        return Gallery(self.embedder.model, items, kind, index)
+
+    @cached_property
+    def images(self) -> Gallery | None:
+        """The pictures that are searched; None: there are none."""
+        if self.folder is not None:
+            items = self.folder.encoded
+            return None if items is None else Gallery(self.embedder.model, items, "images")
+        return self._gallery(self._encoded[0], "images")
+
+    @cached_property
+    def captions(self) -> Gallery | None:
+        """The captions that are searched; None: without data there are none."""
+        return None if self.split is None else self._gallery(self._encoded[1], "captions")
+
+    @cached_property
+    def sureness(self) -> Sureness:
+        """How sure hits are; learned at the first search."""
+        if self._no_data:
+            return Sureness(why_not=self._no_data.rstrip("."))
+        return sureness_of(self.embedder, self.dataset, self.fingerprint)
+
+    def sentence(self, text: str, top: int = 10) -> Results:
+        """Pictures that a sentence describes."""
+        top, gallery = _checked(top), self.images
+        start = perf_counter()
+        query = self.embedder.sentence(text)
+        # One more than is shown: how far the first stands before the second is part of how sure.
+        ranked = [] if gallery is None else gallery.search(query, top + 1)
+        seconds = perf_counter() - start
+        unknown = self.embedder.unknown_words(text)
+        notes = [f"not in the model's vocabulary: {', '.join(unknown)[:200]}"] if unknown else []
+        known = self._known("sentence", ranked, gallery, notes)
+        own = self._captions_like(text)
+        images = [self._image(k, *hit, own=own) for k, hit in _numbered(ranked[:top], known)]
+        cut = self._cut("sentence", gallery)
+        searched = len(gallery or ())
+        return Results(text, "sentence", images, [], searched, 0, seconds, tuple(notes), *cut)
+
+    def picture(self, picture: "Image", name: str, top: int = 10) -> Results:
+        """Captions that fit a picture, and pictures like it."""
+        row = self.recognise(picture)
+        if row is not None:
+            return self.row(row, top, name)
+        start = perf_counter()
+        return self._ranked(self.embedder.pictures([picture]), name, top, start)
+
+    def row(self, row: int, top: int = 10, name: str | None = None) -> Results:
+        """The same for a picture of the split, by its row."""
+        assert self.split is not None
+        start = perf_counter()
+        if self.folder is None and self.images is not None:
+            query = self.images.items.select(slice(row, row + 1))
+        elif self.split.features is not None:
+            query = self.embedder.features(self.split.features.rows(np.array([row])))
+        else:
+            assert self.split.pictures is not None
+            query = self.embedder.pictures([self.split.pictures.picture(row)])
+        name = name or self.split.image_names[row]
+        return self._ranked(query, name, top, start, row)
+
+    def recognise(self, picture: "Image") -> int | None:
+        """The row of a picture that belongs to the split, where only features can be read."""
+        if self.split is None or self.split.features is None or self.split.pictures is None:
+            return None
+        return find(picture, self.split, place_of(self.embedder).parent, self.fingerprint)
+
+    def _ranked(
+        self, query: Encoded, name: str, top: int, start: float, row: int | None = None
+    ) -> Results:
+        top = _checked(top)
+        captions = self.captions.search(query, top + 1) if self.captions is not None else []
+        like = self.images.like(query, top + 1) if self.images is not None else []
+        if self.folder is None:
+            like = [(r, score) for r, score in like if r != row]
+        seconds = perf_counter() - start
+        notes = []
+        if row is not None and self.split is not None and name != self.split.image_names[row]:
+            notes.append(f"this is {self.split.image_names[row]} of the {self.split.name} split")
+        known = self._known("picture", captions, self.captions, notes)
+        return Results(
+            name,
+            "picture",
+            [self._image(k, *hit) for k, hit in _numbered(like[:top])],
+            [self._caption(k, *hit, image=row) for k, hit in _numbered(captions[:top], known)],
+            len(self.images or ()),
+            len(self.captions or ()),
+            seconds,
+            tuple(notes),
+            *self._cut("picture", self.captions),
+        )
+
+    def _known(
+        self, kind: str, ranked: Ranked, gallery: Gallery | None, notes: list[str]
+    ) -> Sequence[float | None]:
+        """The probability of each hit; a note where there is none, or it is a guess."""
+        if gallery is None or not ranked:
+            return []
+        calibration = self.sureness.of(kind)
+        if calibration is None:
+            notes.append(f"no probabilities: {self.sureness.why_not}")
+            return []
+        if calibration.far_from(len(gallery)):
+            notes.append(
+                f"how sure these are was learned among {calibration.candidates:,}, far from the "
+                f"{len(gallery):,} searched here: take it as a guess"
+            )
+        return calibration.probabilities([score for _, score in ranked], len(gallery))
+
+    def _cut(self, kind: str, gallery: Gallery | None) -> tuple[float | None, float | None]:
+        """From where on nothing fits, and what that is worth."""
+        calibration = self.sureness.of(kind)
+        if calibration is None or gallery is None:
+            return None, None
+        return calibration.cut_off(len(gallery)), calibration.refused
+
+    def _image(
+        self, rank: int, row: int, score: float, p: float | None, own: Sequence[int] = ()
+    ) -> Hit:
+        if self.folder is not None:
+            return Hit(rank, row, score, self.folder.names[row], (), probability=p)
+        assert self.split is not None
+        captions = tuple(self.split.captions[int(c)] for c in self.split.captions_of(row))
+        right = self._fits(row, own[0]) if own else None
+        return Hit(rank, row, score, self.split.image_names[row], captions, right, p)
+
+    def _caption(
+        self, rank: int, row: int, score: float, p: float | None, image: int | None
+    ) -> Hit:
+        assert self.split is not None
+        name = self.split.image_names[int(self.split.image_of_caption[row])]
+        right = None if image is None else self._fits(image, row)
+        return Hit(rank, row, score, name, (self.split.captions[row],), right, p)
+
+    def thumbnail(self, row: int, side: int) -> "Image | None":
+        """The picture of a row of what is searched, small; None where it cannot be read."""
+        try:
+            if self.folder is not None:
+                path = self.folder.root / self.folder.names[row]
+                picture = open_picture(path, str(path), least=side)
+            elif self.split is None or self.split.pictures is None:
+                return None
+            else:
+                picture = self.split.pictures.picture(row)
+        except InputError:
+            return None
+        picture.thumbnail((side, side))
+        return picture
+
+    def _fits(self, image: int, caption: int) -> bool:
+        assert self.split is not None
+        if int(self.split.image_of_caption[caption]) == image:
+            return True
+        truth = self.split.truth
+        return truth is not None and bool(truth(np.array([image]), np.array([caption]))[0])
+
+    def _captions_like(self, text: str) -> list[int]:
+        return self._rows_of_caption.get(text.strip().lower(), [])
+
+    @cached_property
+    def _rows_of_caption(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for row, caption in enumerate(self.split.captions if self.split is not None else ()):
+            found.setdefault(caption.strip().lower(), []).append(row)
+        return found
+
+
+def _numbered(
+    ranked: Ranked, known: Sequence[float | None] = ()
+) -> list[tuple[int, tuple[int, float, float | None]]]:
+    """rank -> row, score and probability of each hit."""
+    pairs = zip_longest(ranked, known[: len(ranked)])
+    return [(k, (row, score, p)) for k, ((row, score), p) in enumerate(pairs, 1)]
+
+
+def _checked(top: int) -> int:
+    if not 1 <= top <= MOST:
+        raise InputError(f"--top is 1 to {MOST:,}, not {top}.")
+    return top
+
+
+def ask(searcher: Searcher, query: str, top: int = 10) -> Results:
+    """Search by a sentence, by a picture's file, or by the name of a picture of the split."""
+    path = Path(query)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it: a sentence
+        is_file = False
+    if is_file:
+        return searcher.picture(open_picture(path, str(path), least=512), path.name, top)
+    names = searcher.split.image_names if searcher.split is not None else ()
+    row = next((row for row, name in enumerate(names) if name == query), None)
+    if row is not None:
+        return searcher.row(row, top)
+    if path.suffix.lower() in SUFFIXES and " " not in query:
+        raise InputError(f"{query}: there is no such picture.")
+    return searcher.sentence(query, top)

@@ -1,0 +1,290 @@
+"""Search: exact, in line with evaluation, incremental over folders, clear about what it cannot."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from simgrad.cli.program import main
+from simgrad.core.errors import InputError
+from simgrad.data import open_dataset
+from simgrad.models import Encoded
+from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.embeddings import place_of
+from simgrad.retriever.folder import folder_embeddings
+from simgrad.retriever.gallery import Gallery
+from simgrad.retriever.search import Searcher
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run, write_info
+from simgrad.search.approximate import Approximate, available
+from simgrad.search.exact import Exact
+from simgrad.training import train
+from tests.processes import at_once
+from tests.retriever.conftest import DATA
+from tests.search.test_exact import unit
+
+
+@pytest.mark.skipif(not available(), reason="needs the extra: pip install simgrad[faiss]")
+def test_faiss_finds_nearly_the_same(tmp_path: Path, searcher: Searcher) -> None:
+    vectors = unit(4000, 16)
+    index = Approximate.open(tmp_path / "images.faiss", vectors)
+    exact = Exact(vectors)
+    found = [
+        len({r for r, _ in index.search(q, 10)} & {r for r, _ in exact.search(q, 10)})
+        for q in unit(20, 16, 1)
+    ]
+    assert np.mean(found) > 8
+    again = Approximate.open(tmp_path / "images.faiss", vectors)
+    assert again.search(vectors[7], 1)[0][0] == 7
+    small = Gallery(searcher.embedder.model, Encoded(vectors), "images", tmp_path / "x.faiss")
+    assert small.like(Encoded(vectors[7:8]), 1)[0][0] == 7
+    assert not (tmp_path / "x.faiss").exists()  # exact below a million
+
+
+def test_ranks_agree_with_evaluation(searcher: Searcher, runs: dict[str, Path]) -> None:
+    from simgrad.runs.run import Run
+
+    assert searcher.split is not None
+    ranks = Run.open(runs["nt"]).ranks()
+    for row in range(0, searcher.split.num_captions, 17):
+        found = searcher.sentence(searcher.split.captions[row], searcher.split.num_images).images
+        own = int(searcher.split.image_of_caption[row])
+        assert [hit.row for hit in found].index(own) + 1 == ranks.t2i[row]
+
+
+def test_a_picture_of_the_data_is_recognised(searcher: Searcher) -> None:
+    assert searcher.split is not None
+    assert searcher.split.pictures is not None
+    picture = searcher.split.pictures.picture(9)
+    found = searcher.picture(picture.resize((150, 150)), "mine.png", 60)
+    assert "scene" in found.notes[0]
+    own = {int(c) for c in searcher.split.captions_of(9)}
+    assert {hit.row for hit in found.captions if hit.right} >= own & {h.row for h in found.captions}
+    assert 9 not in [hit.row for hit in found.images]
+    assert found.captions == searcher.row(9, 60).captions
+
+
+def test_another_picture_is_refused_with_the_reason(searcher: Searcher) -> None:
+    from PIL import Image
+
+    noise = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+    with pytest.raises(InputError, match="the data's own pictures, not with another one"):
+        searcher.picture(Image.fromarray(noise), "noise.png")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "empty"), ("  ", "empty"), ("word " * 400, "characters")]
+)
+def test_sentences_that_do_not_fit(searcher: Searcher, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        searcher.sentence(text)
+
+
+def test_odd_sentences_are_answered(searcher: Searcher) -> None:
+    for text in ("🦆", "\u202eabc", "\0", "word " * 150, "\ud800"):
+        assert len(searcher.sentence(text, 3).images) == 3
+    assert searcher.sentence("a zeppelin", 1).notes == ("not in the model's vocabulary: zeppelin",)
+
+
+def test_embeddings_are_kept_and_damage_is_mended(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
+    first = Searcher(Embedder.open(run)).sentence("a red heart", 5)
+    kept = next(run.glob("search/*/test-*/images.vectors.npy"))
+    before = kept.stat().st_mtime_ns
+    assert Searcher(Embedder.open(run)).sentence("a red heart", 5).images == first.images
+    assert kept.stat().st_mtime_ns == before
+    kept.write_bytes(kept.read_bytes()[:100])
+    assert Searcher(Embedder.open(run)).sentence("a red heart", 5).images == first.images
+    assert kept.stat().st_size > 1000
+
+
+def test_no_flipped_bit_changes_an_answer(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Whatever is damaged in what search keeps, the answer is that of before."""
+    run = tmp_path / "copy"
+    shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
+    picture = Searcher(Embedder.open(run)).split.pictures.picture(3)  # type: ignore[union-attr]
+
+    def ask() -> tuple[object, object]:
+        searcher = Searcher(Embedder.open(run))
+        by_picture = searcher.picture(picture, "mine.png", 5)
+        return searcher.sentence("a red heart", 5).images, (by_picture.captions, by_picture.images)
+
+    before = ask()
+    random = np.random.default_rng(0)
+    files = [p for p in run.rglob("search/**/*") if p.suffix in (".json", ".npy")]
+    assert len(files) >= 6
+    for file in files:
+        whole = bytearray(file.read_bytes())
+        whole[random.integers(len(whole))] ^= 1 << int(random.integers(8))
+        file.write_bytes(whole)
+        assert ask() == before, file.name
+
+
+def test_an_index_of_other_data_is_not_used(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
+    searcher = Searcher(Embedder.open(run))
+    searcher.sentence("a red heart", 1)
+    folder = next(run.glob("search/*/test-*/"))
+    fewer = "scenes(train=300, val=40, test=20, features=global)"
+    with pytest.warns(UserWarning, match="not what it was trained on"):
+        other = Searcher(Embedder.open(run, data=fewer))
+    assert other.sentence("a red heart", 30).searched_images == 20
+    # An index that carries the right name but was made from something else is made anew.
+    stolen = next(p for p in run.glob("search/*/test-*/") if p != folder)
+    shutil.rmtree(folder)
+    shutil.copytree(stolen, folder)
+    assert Searcher(Embedder.open(run)).sentence("a red heart", 70).searched_images == 60
+
+
+def test_a_bare_checkpoint_searches_the_data_it_is_given(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "imported"
+    shutil.copytree(runs["nt"] / "best", bare)
+    with pytest.raises(SystemExit) as stopped:
+        main(["search", str(bare), "a red heart"])
+    assert stopped.value.code == 2
+    assert "--data" in capsys.readouterr().err
+    for folder, more in ((bare, ["--data", DATA]), (runs["nt"], [])):
+        with pytest.raises(SystemExit):
+            main(["search", str(folder), "a red heart", "--top", "3", "--json", *more])
+    asked = capsys.readouterr().out
+    first, second = asked.split("\n}\n", 1)
+    found = [json.loads(text)["images"] for text in (first + "\n}", second)]
+    assert found[0] == found[1]
+
+
+def test_two_processes_at_once(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
+    command = ("search", str(run), "a star", "--json")
+    answers = [json.loads(told.stdout) for told in at_once(command, command)]
+    assert answers[0]["images"] == answers[1]["images"]
+    assert not list(run.rglob("*.tmp"))
+
+
+# -- folders, with a run on features whose network is known
+
+
+@pytest.fixture(scope="module")
+def photo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    data = "scenes(train=24, val=6, test=8)"
+    options = ["--output", str(folder / "features"), "--device", "cpu", "--workers", "1"]
+    with pytest.raises(SystemExit) as stopped:
+        main(["features", data, *options])
+    assert stopped.value.code == 0
+    recipe = Recipe(
+        data=data,
+        features=str(folder / "features"),
+        model="vse++(dimension=16, word_dimension=8)",
+        objective="nt-xent",
+        epochs=1,
+        device="cpu",
+    )
+    return train(recipe, folder / "run", quiet=True).path
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    split = open_dataset("scenes(train=24, val=6, test=8)").split("test")
+    assert split.pictures is not None
+    (tmp_path / "pics" / "deep").mkdir(parents=True)
+    for row in range(4):
+        name = f"pics/{row}.png" if row else "pics/deep/0.png"
+        split.pictures.picture(row).save(tmp_path / name)
+    (tmp_path / "pics" / "broken.jpg").write_bytes(b"not a picture")
+    (tmp_path / "pics" / "notes.txt").write_text("no picture")
+    split.pictures.picture(5).save(tmp_path / "outside.png")
+    (tmp_path / "pics" / "link.png").symlink_to(tmp_path / "outside.png")
+    return tmp_path / "pics"
+
+
+def test_a_folder_is_embedded_once_and_then_in_part(photo_run: Path, pictures: Path) -> None:
+    embedder = Embedder.open(photo_run)
+    first = folder_embeddings(embedder, pictures)
+    assert list(first.names) == ["1.png", "2.png", "3.png", "deep/0.png"]
+    assert list(first.skipped) == ["broken.jpg"]
+    assert first.added == 5
+    assert folder_embeddings(embedder, pictures).added == 0
+    (pictures / "2.png").unlink()
+    (pictures / "1.png").rename(pictures / "renamed.png")
+    (pictures / "3.png").touch()
+    shutil.copy(pictures.parent / "outside.png", pictures / "new.png")
+    again = folder_embeddings(embedder, pictures)
+    assert list(again.names) == ["3.png", "deep/0.png", "new.png", "renamed.png"]
+    assert again.added == 1
+    old, new = first.encoded, again.encoded
+    assert old is not None
+    assert old.vectors is not None
+    assert new is not None
+    assert new.vectors is not None
+    assert torch.equal(new.vectors[[0, 1, 3]], old.vectors[[2, 3, 0]])
+    fresh = embedder.pictures([_open(pictures / name) for name in again.names])
+    assert fresh.vectors is not None
+    assert torch.allclose(new.vectors, fresh.vectors, atol=1e-5)
+    kept = next(p for p in place_of(embedder).glob("folder-*") if p.is_dir())
+    assert len(list(kept.glob("*.npy"))) == 1  # the arrays of earlier states are gone
+
+
+def _open(path: Path) -> object:
+    from simgrad.data.cutting import open_picture
+
+    return open_picture(path, path.name, least=512)
+
+
+def test_search_a_folder(
+    photo_run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searcher = Searcher(Embedder.open(photo_run), "test", pictures)
+    found = searcher.sentence("a red heart", 10)
+    assert {hit.name for hit in found.images} == {"1.png", "2.png", "3.png", "deep/0.png"}
+    like = searcher.picture(_open(pictures / "2.png"), "2.png", 3)  # type: ignore[arg-type]
+    assert like.images[0].name == "2.png"
+    assert like.images[0].score == pytest.approx(1, abs=1e-4)
+    with pytest.raises(SystemExit) as stopped:
+        main(["search", str(photo_run), str(pictures / "2.png"), "--folder", str(pictures)])
+    assert stopped.value.code == 0
+    assert "2.png" in capsys.readouterr().out
+
+
+def test_changed_weights_of_the_network_are_noticed(photo_run: Path, tmp_path: Path) -> None:
+    run, features = tmp_path / "run", tmp_path / "features"
+    shutil.copytree(photo_run, run)
+    shutil.copytree(photo_run.parent / "features", features)
+    header = json.loads((features / "features.json").read_text())
+    header.pop("sha256")  # edited on purpose
+    (features / "features.json").write_text(json.dumps({**header, "weights_sha256": "0" * 64}))
+    recipe = (run / "recipe.yaml").read_text()
+    old = str(photo_run.parent / "features")
+    (run / "recipe.yaml").write_text(recipe.replace(old, str(features)))
+    write_info(run, Run(run).info)
+    with pytest.raises(InputError, match="other weights"):
+        Embedder.open(run).reader()
+
+
+def test_command_prints_and_errs_in_plain_words(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str], easy: tuple[str, int]
+) -> None:
+    for words, code, said in (
+        ([str(runs["nt"]), easy[0], "--top", "2"], 0, "✓"),
+        ([str(runs["nt"]), easy[0], "--sure", "1"], 0, "Nothing fits"),
+        ([str(runs["nt"]), "x", "--sure", "7"], 2, "--sure"),
+        ([str(runs["nt"]), "scene-0-2000000003"], 0, "like it"),
+        ([str(runs["nt"]), "missing.jpg"], 2, "no such picture"),
+        ([str(runs["nt"]), "x", "--split", "none"], 2, "no split 'none'"),
+        ([str(runs["nt"]), "x", "--top", "0"], 2, "--top"),
+        ([str(runs["nt"]), "x", "--folder", "/none"], 2, "no such folder"),
+        ([str(runs["nt"].parent), "x"], 2, "not a run"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(["search", *words])
+        assert stopped.value.code == code
+        printed = capsys.readouterr()
+        assert said in printed.out + printed.err
+        assert "\x1b" not in printed.out  # no pictures in a pipe
