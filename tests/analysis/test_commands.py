@@ -1,6 +1,7 @@
 """`simgrad cocos` and `simgrad diagram` on small runs, as a user would call them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from simgrad.cli.program import main
 from simgrad.data import Split
-from simgrad.retriever.counting import RunBatches, count_run, judged_tables
+from simgrad.retriever.counting import RunBatches, count_run, count_run_by_epsilon, judged_tables
 from simgrad.training import Recipe, train
 
 
@@ -78,12 +79,53 @@ def test_cocos_prints_runs_beside_the_published_rows(
     text = printed(capsys, "cocos", *runs.values(), "--output", output, "--device", "cpu")
     for expected in ("paper 1.1 VSE++ F30k", "768.9±97", "636.7±19*", "as published", "goal"):
         assert expected in text
-    assert all(len(line) <= 100 for line in text.splitlines())
+    assert all(len(line) <= 100 for line in text.splitlines() if "±" in line)
     import pyarrow.parquet as pq
 
     rows = pq.read_table(output).to_pylist()
     assert {row["counting"] for row in rows} == {"corrected", "released"}
     assert {row["run"] for row in rows} == {"triplet", "nt-xent", "smooth-ap", "goal"}
+
+
+def test_what_may_not_be_compared_is_marked(runs: Any, capsys: Any) -> None:
+    """Drawn scenes are none of the paper's data, and its SmoothAP counts have no 1/tau."""
+    text = printed(capsys, "cocos", runs["smooth-ap"], runs["nt-xent"], "--device", "cpu")
+    lines = [line for line in text.splitlines() if "±" in line]
+    papers = [line for line in lines if "paper" in line]
+    assert len(papers) == 8
+    assert all(line.startswith("≠ paper") for line in papers)
+    assert [line.count("*") for line in papers] == [4] * 4 + [0] * 4
+    assert "without the factor 1/tau" in text
+    for name in ("smooth-ap", "nt-xent"):
+        (told,) = [line for line in text.splitlines() if line.startswith(f"≠ {name} is")]
+        assert "no published row" in told
+        assert "data other (paper f30k)" in told
+
+
+def test_a_run_without_a_checkpoint_is_named_and_the_others_are_counted(
+    runs: Any, capsys: Any, tmp_path: Path
+) -> None:
+    empty = tmp_path / "begun"
+    shutil.copytree(runs["goal"], empty)
+    shutil.rmtree(empty / "best")
+    output = tmp_path / "counts.json"
+    names = [str(path) for path in (empty, runs["nt-xent"])]
+    with pytest.raises(SystemExit) as stop:
+        main(["cocos", *names, "--device", "cpu", "--output", str(output)])
+    assert stop.value.code != 0
+    told = capsys.readouterr()
+    assert f"not counted: {empty}: no checkpoint yet" in told.err
+    assert "1 of 2 runs" in told.err
+    assert "paper 1.3" in told.out
+    assert {row["run"] for row in json.loads(output.read_text())} == {"nt-xent"}
+
+
+def test_several_epsilon_count_as_each_alone(runs: Any) -> None:
+    both = count_run_by_epsilon(runs["nt-xent"], (0.001, 0.05), device="cpu")
+    for one in both:
+        alone = count_run(runs["nt-xent"], epsilon=one.epsilon, device="cpu")
+        assert one.rows() == alone.rows()
+    assert both[0].rows() != both[1].rows()
 
 
 def test_released_alone(runs: Any, capsys: Any, tmp_path: Path) -> None:

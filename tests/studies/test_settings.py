@@ -3,63 +3,24 @@
 The file also pins what all share, so that a change of a default cannot change a recipe silently.
 """
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from simgrad.core.spec import split_spec
-from simgrad.models import models
-from simgrad.objectives import objectives
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import Plan, offers_of, read_plan
-from simgrad.studies.settings import _lines, published_settings
+from simgrad.studies.settings import NOT_SETTINGS, _lines, departures
 from simgrad.studies.study_file import Row
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 TABLES = [path for path in RECIPES if path.stem.split("-")[0] in ("bleeker", "goal", "aoq")]
 CASES = [(path, name) for path in TABLES for name in offers_of(path)]
-# What decides where and how a run is computed, or what a row is about; the rest is a setting.
-_NOT_SETTINGS = {
-    "data", "features", "skip", "seed", "objective", "model", "second_round", "device", "workers",
-    "threads", "graphs", "checkpoint_seconds", "tensorboard", "attention_every", "log",
-}  # fmt: skip
-
-
-def told(recipe: Recipe) -> dict[str, Any]:
-    """Every setting of a recipe, with those of its model and objective."""
-    found = {k: v for k, v in recipe.to_dict().items() if k not in _NOT_SETTINGS}
-    config = models.parse(recipe.model)
-    found["model"] = config.name
-    found |= {f"model.{f.name}": getattr(config, f.name) for f in dataclasses.fields(config)}
-    name, given = split_spec(recipe.objective, "objective")
-    for parameter in objectives[name].parameters:
-        if parameter.name not in given:
-            found[f"objective.{parameter.name}"] = parameter.default
-    return found
-
-
-def varied(recipe: Recipe) -> dict[str, Any]:
-    """What the row itself says of its objective: it is what the table varies, or published."""
-    _, given = split_spec(recipe.objective, "objective")
-    return {f"objective.{key}": yaml.safe_load(value) for key, value in given.items()}
 
 
 def differences(plan: Plan, row: Row, recipe: Recipe, round: int) -> dict[str, Any]:
-    expected = published_settings(row.source, plan.dataset, recipe, round)
-    wrong = {}
-    for field, value in told(recipe).items():
-        if field not in expected:
-            wrong[field] = f"{value!r} is not in settings.csv"
-        elif expected[field].value != value:
-            wrong[field] = f"{value!r}, published {expected[field].value!r}"
-    for field, value in varied(recipe).items():
-        if field in expected and expected[field].system and expected[field].value != value:
-            wrong[field] = f"{value!r}, published {expected[field].value!r}"
-    return wrong
+    return departures(row.source, plan.dataset, recipe, round)
 
 
 @pytest.mark.parametrize(("path", "name"), CASES, ids=lambda x: getattr(x, "stem", x))
@@ -96,7 +57,7 @@ def test_every_line_has_a_source_and_is_used() -> None:
         field = line["field"]
         assert field in known or re.fullmatch(r"(model|objective)\.\w+", field), line
     rest = {line["field"] for line in _lines()}
-    assert known - _NOT_SETTINGS <= rest | {"protocol"}
+    assert known - NOT_SETTINGS <= rest | {"protocol"}
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda p: p.stem)

@@ -8,10 +8,10 @@ import tyro
 
 from simgrad.analysis.comparison import compare
 from simgrad.cli.tables import print_counts, print_epsilons, write_rows
-from simgrad.core.console import print_table
+from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
-from simgrad.retriever.counting import RunBatches, count_run
+from simgrad.retriever.counting import RunBatches, count_run_by_epsilon
 from simgrad.retriever.trained import Trained, open_pretrained
 
 
@@ -40,12 +40,13 @@ def cocos(
 
     The counts are of the best checkpoint, without dropout, in batches as in training. For the
     paper's four losses the table shows the paper's counts beside the published rows, counted as
-    defined and as published; for every objective it shows general counts.
+    defined and as published, and says with which row each run is comparable; for every objective it
+    shows general counts. A run that cannot be counted is named, the others are counted.
 
     Args:
         runs: run folders, or imported checkpoints (with --data and --objective)
-        epsilon: count weights above this (paper: 0.01); several values show how much the counts
-            depend on it
+        epsilon: count weights above this (paper: 0.01); several values give one more table, which
+            shows how much the counts depend on it
         released: show only the published way of counting, with its indexing errors
         compare: another objective: instead of counting, show the pairs of one batch that it and the
             run's objective weigh most differently
@@ -72,15 +73,25 @@ def cocos(
         return
     if not epsilon or min(epsilon) < 0:
         raise InputError("--epsilon is one number or several, none below 0.")
-    counted = [
-        count_run(run, epsilon=each, batches=batches, **where) for run in counts for each in epsilon
-    ]
-    first = [run for run in counted if run.epsilon == _first(epsilon)]
-    print_counts(first, released_only=released)
-    if len(epsilon) > 1:
-        print_epsilons(counted)
-    if output is not None:
-        write_rows(output, [row for run in counted for row in run.rows()])
+    counted, missing = [], []
+    for run in counts:
+        try:
+            counted += count_run_by_epsilon(run, epsilon, batches=batches, **where)
+        except InputError as error:
+            if len(counts) == 1:
+                raise
+            missing.append(f"not counted: {error}")
+    if counted:
+        first = [run for run in counted if run.epsilon == _first(epsilon)]
+        print_counts(first, released_only=released)
+        if len(epsilon) > 1:
+            print_epsilons(counted)
+        if output is not None:
+            write_rows(output, [row for run in counted for row in run.rows()])
+    for line in missing:
+        say(line, stderr=True)
+    if missing:
+        raise InputError(f"{len(missing)} of {len(counts)} runs could not be counted.")
 
 
 def _first(epsilon: tuple[float, ...]) -> float:

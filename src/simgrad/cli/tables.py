@@ -7,20 +7,24 @@ from typing import Any
 
 from simgrad.analysis.closedness import Integrability
 from simgrad.analysis.counting import DIRECTIONS, GENERAL
-from simgrad.analysis.published import PaperCounts, published_rows
-from simgrad.core.console import print_table
+from simgrad.analysis.published import PaperCounts, PublishedRow, published_rows
+from simgrad.core.console import print_table, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, write_json
 from simgrad.core.tables import write_csv
 from simgrad.retriever.counting import RunCounts
+from simgrad.studies.counted import unlike
 
 Summary = dict[str, dict[str, tuple[float, float]]]
 _LABEL = {"C_qv_neg": "C-", "W_qv_neg": "W-", "W_qv_pos": "W+"}
 _DATASET = {"f30k": "F30k", "coco": "COCO"}
-# Published figures that were counted on the wrong axis.
+# Published figures that are not counted as the paper defines them, and how they are.
 _ARTEFACTS = {
-    "Triplet": {("t2i", "C_q"), ("t2i", "C_0")},
-    "SmoothAP": {("t2i", "C_q"), ("t2i", "C_0")},
+    "Triplet": (("t2i C_q", "t2i C_0"), "summed along the wrong axis"),
+    "SmoothAP": (
+        ("i2t C_q", "i2t C_0", "t2i C_q", "t2i C_0"),
+        "without the factor 1/tau; t2i also with the wrong positives",
+    ),
 }
 
 
@@ -49,17 +53,44 @@ def _print_family(family: PaperCounts, runs: Sequence[RunCounts], released_only:
             rows.append([run.name, *_cells(run.corrected.summary(), columns)])
         name = f"{run.name}, as published" if released_only else "  as published"
         rows.append([name, *_cells(run.released.summary(), columns)])
-    wrong = _ARTEFACTS.get(family.name, set())
-    for row in published_rows(family.name):
+    other, how = _ARTEFACTS.get(family.name, ((), ""))
+    papers = published_rows(family.name)
+    apart = {run.name: {row.number: unlike(run, row) for row in papers} for run in runs}
+    for row in papers:
         cells = _cells(row.figures, columns)
         marked = [
-            c + ("*" if where in wrong else "") for c, where in zip(cells, columns, strict=True)
+            cell + ("*" if f"{d} {f}" in other else "")
+            for cell, (d, f) in zip(cells, columns, strict=True)
         ]
-        dataset = _DATASET.get(row.dataset, row.dataset)
-        rows.append([f"paper {row.number} {row.method} {dataset}", *marked])
+        same = any(not differing[row.number] for differing in apart.values())
+        rows.append([f"{'' if same else UNLIKE}{_paper(row)}", *marked])
     print_table(header, rows, title="Counts of Bleeker & de Rijke (ECIR 2022), mean ± std")
-    if wrong:
-        print("* counted along the wrong axis; 'as published' repeats that, the first row does not")
+    if other:
+        say_wrapped(f"* {how}: to be compared with 'as published' alone.")
+    for run in runs:
+        say_wrapped(_comparable(run, papers, apart[run.name]))
+
+
+UNLIKE = "\u2260 "  # before a published row of another setting than any run's
+
+
+def _paper(row: PublishedRow) -> str:
+    return f"paper {row.number} {row.method} {_DATASET.get(row.dataset, row.dataset)}"
+
+
+def _comparable(
+    run: RunCounts, papers: Sequence[PublishedRow], apart: dict[str, dict[str, str]]
+) -> str:
+    """Which published row a run may be compared with; if none, what the nearest one differs in."""
+    nearest = min(papers, key=lambda row: len(apart[row.number]))
+    if not apart[nearest.number]:
+        return f"{run.name}: comparable with {_paper(nearest)}."
+    told = [f"{field} {how}" for field, how in apart[nearest.number].items()]
+    more = f" and {len(told) - 4} more" if len(told) > 5 else ""
+    return (
+        f"{UNLIKE}{run.name} is comparable with no published row. Nearest: {_paper(nearest)}, but "
+        f"{', '.join(told[:4] if more else told)}{more}."
+    )
 
 
 def _cells(summary: Summary, columns: Iterable[tuple[str, str]]) -> list[str]:

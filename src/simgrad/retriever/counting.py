@@ -1,6 +1,6 @@
 """COCOS over a run: its training set at its best checkpoint, in batches as in training."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from simgrad.analysis.published import PaperCounts, paper_counts_of
 from simgrad.core.console import track
 from simgrad.core.errors import InputError
 from simgrad.data.base import Split
+from simgrad.data.benchmarks import benchmark_of
 from simgrad.data.judgments import CROWD, EXPERT, read_judgments
 from simgrad.data.sampling import IndexBatch, Sampler
 from simgrad.mining.drawing import Drawn
@@ -23,6 +24,7 @@ from simgrad.retriever.encoding import encode_source
 from simgrad.retriever.learned import learned_objective
 from simgrad.retriever.trained import Trained, open_trained
 from simgrad.runs.outside import draw_of, offline_similarities
+from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 
 # A judged caption describes an image if experts found at most minor errors, or a crowd's majority.
@@ -74,9 +76,8 @@ class RunBatches:
         self.name, self.path, self.device = trained.name, trained.path, trained.device
         self.model = trained.model
         own = trained.recipe
-        recipe = self.recipe = own.replace(
-            augment=None, objective=objective or own.objective, batch=batch or own.batch
-        )
+        self.counted = own.replace(objective=objective or own.objective, batch=batch or own.batch)
+        recipe = self.recipe = self.counted.replace(augment=None)
         self.objective = (
             learned_objective(recipe, trained.loaded, self.path)
             if objective is None
@@ -178,6 +179,9 @@ class RunCounts:
     objective: Objective
     corrected: CocosAccumulator
     released: CocosAccumulator  # empty where the published counting does not apply
+    recipe: Recipe  # of the run, with the objective and the batch that were counted
+    dataset: str | None  # a known data set, e.g. f30k; None: another one
+    whole: bool  # all batches of the training set
     epsilon: float = 0.01  # weights above this count
 
     @property
@@ -195,48 +199,59 @@ class RunCounts:
         ]
 
 
-@torch.no_grad()
 def count_run(
-    run: "str | Path | Run | Trained",
-    *,
-    epsilon: float = 0.01,
-    split: str = "train",
-    batches: int | None = None,
-    device: str = "auto",
-    **where: Any,
+    run: "str | Path | Run | Trained", *, epsilon: float = 0.01, **where: Any
 ) -> RunCounts:
     """COCOS over a run's training set at its best checkpoint, or with an imported checkpoint.
 
     Further options are those of `RunBatches`.
     """
-    data = RunBatches(run, split=split, batches=batches, device=device, **where)
-    counts = RunCounts(data.name, data.objective, CocosAccumulator(), CocosAccumulator(), epsilon)
-    as_pairs = data.recipe.other_captions_are_negatives
-    for batch in track(data, f"counting {data.name}", len(data)):
-        S: Tensor = batch.square if as_pairs else batch.similarities
-        positives = None if as_pairs else batch.image_of_caption
-        truth, known = data.truth(batch)
-        if as_pairs:
-            truth, known = (_rows(mask, batch.image_of_caption) for mask in (truth, known))
-        counts.corrected.add(
-            cocos(
-                data.objective,
-                S,
-                positives,
-                epsilon,
-                offline=batch.offline,
-                truth=truth,
-                known=known,
-            )
+    return count_run_by_epsilon(run, (epsilon,), **where)[0]
+
+
+@torch.no_grad()
+def count_run_by_epsilon(
+    run: "str | Path | Run | Trained", epsilons: Sequence[float], **where: Any
+) -> list[RunCounts]:
+    """The same for several epsilon; each batch is encoded once."""
+    data = RunBatches(run, **where)
+    known = benchmark_of(data.dataset)
+    whole = data.split.name == "train" and where.get("batches") is None
+    counts = [
+        RunCounts(
+            data.name, data.objective, CocosAccumulator(), CocosAccumulator(), data.counted,
+            None if known is None else known.name, whole, epsilon,
         )
-        if counts.family is not None and _as_published(data, batch):
-            # Published batches are of pairs, or of images with as many captions each.
-            square = data.recipe.sampler != "images"
-            S, positives = (batch.square, None) if square else (S, positives)
-            counts.released.add(
-                cocos(data.objective, S, positives, epsilon, released=True, offline=batch.offline)
-            )
+        for epsilon in epsilons
+    ]  # fmt: skip
+    for batch in track(data, f"counting {data.name}", len(data)):
+        for one in counts:
+            _add(one, data, batch)
     return counts
+
+
+def _add(counts: RunCounts, data: RunBatches, batch: RunBatch) -> None:
+    """One batch, as defined and as published."""
+    as_pairs, epsilon, offline = (
+        data.recipe.other_captions_are_negatives,
+        counts.epsilon,
+        batch.offline,
+    )
+    S: Tensor = batch.square if as_pairs else batch.similarities
+    positives = None if as_pairs else batch.image_of_caption
+    truth, known = data.truth(batch)
+    if as_pairs:
+        truth, known = (_rows(mask, batch.image_of_caption) for mask in (truth, known))
+    counts.corrected.add(
+        cocos(data.objective, S, positives, epsilon, offline=offline, truth=truth, known=known)
+    )
+    if counts.family is not None and _as_published(data, batch):
+        # Published batches are of pairs, or of images with as many captions each.
+        square = data.recipe.sampler != "images"
+        S, positives = (batch.square, None) if square else (S, positives)
+        counts.released.add(
+            cocos(data.objective, S, positives, epsilon, released=True, offline=offline)
+        )
 
 
 def _rows(mask: Tensor | None, rows: Tensor) -> Tensor | None:

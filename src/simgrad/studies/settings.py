@@ -9,16 +9,25 @@ are those of a recipe, `model.NAME` and `objective.NAME` are parameters of its m
 """
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from simgrad.core.errors import InputError
-from simgrad.objectives import objective
+from simgrad.core.spec import split_spec
+from simgrad.models import models
+from simgrad.objectives import objective, objectives
 from simgrad.runs.recipe import Recipe
+
+# What decides where and how a run is computed, or what a row is about; the rest is a setting.
+NOT_SETTINGS = {
+    "data", "features", "skip", "seed", "objective", "model", "second_round", "device", "workers",
+    "threads", "graphs", "checkpoint_seconds", "tensorboard", "attention_every", "log",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,3 +78,43 @@ def published_settings(
         )
         for line in sorted(lines, key=weight)
     }
+
+
+def departures(
+    source: str, dataset: str | None, recipe: Recipe, round: int = 1, *, varied: bool = True
+) -> dict[str, tuple[Any, Setting | None]]:
+    """field -> its value in a recipe and the published one, where they differ.
+
+    `varied`: what a row says of its objective is what its table varies, so it is compared only
+    where its own system has a line for it.
+    """
+    expected = published_settings(source, dataset, recipe, round)
+    wrong: dict[str, tuple[Any, Setting | None]] = {}
+    for field, value in _settings_of(recipe).items():
+        known = expected.get(field)
+        if known is None or _plain(field, known.value) != _plain(field, value):
+            wrong[field] = value, known
+    _, given = split_spec(recipe.objective, "objective")
+    for key, text in given.items():
+        known, value = expected.get(f"objective.{key}"), yaml.safe_load(text)
+        if known is not None and (known.system or not varied) and known.value != value:
+            wrong[f"objective.{key}"] = value, known
+    return wrong
+
+
+def _settings_of(recipe: Recipe) -> dict[str, Any]:
+    """Every setting of a recipe, with those of its model and the defaults of its objective."""
+    found = {k: v for k, v in recipe.to_dict().items() if k not in NOT_SETTINGS}
+    config = models.parse(recipe.model)
+    found["model"] = config.name
+    found |= {f"model.{each.name}": getattr(config, each.name) for each in fields(config)}
+    name, given = split_spec(recipe.objective, "objective")
+    for parameter in objectives[name].parameters:
+        if parameter.name not in given:
+            found[f"objective.{parameter.name}"] = parameter.default
+    return found
+
+
+def _plain(field: str, value: Any) -> Any:
+    """A vocabulary is known by its name, wherever it lies."""
+    return Path(value).name if field == "vocabulary" and value else value
