@@ -177,12 +177,10 @@ def _published(plan: Plan) -> list[str]:
         if found:
             fits = found.comparable(plan.recipe(row, plan.seeds[0]))
             test = found.protocol or "no test"
-            told = f"{found.dataset}, {test}{'' if fits else ': NOT like ours'}"
+            table = row.published.get("table", plan.published["table"])
+            told = f"{table}, {found.dataset}, {test}{'' if fits else ': NOT like ours'}"
             kinds[told] = kinds.get(told, 0) + 1
-    table = plan.published["table"]
-    return [
-        f"published: {table}, {told} (rows with them: {count})" for told, count in kinds.items()
-    ]
+    return [f"published: {told} (rows with them: {count})" for told, count in kinds.items()]
 
 
 def _sources(plan: Plan) -> None:

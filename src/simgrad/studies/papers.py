@@ -82,8 +82,8 @@ def beside(published: dict[str, Any], row: Row) -> Beside:
     """The published row that belongs beside one of ours; one data set and one test, or an error."""
     if not published.get("table") or not row.published:
         return Beside({})
-    table = str(published["table"])
     wanted = {**published.get("where", {}), **row.published}
+    table = str(wanted.pop("table", published["table"]))  # a row's own, where it names one
     lines = [
         line
         for line in published_table(table)

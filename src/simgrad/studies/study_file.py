@@ -70,7 +70,7 @@ class Row(Typed):
     )
     published: dict[str, Words] = Field(
         default_factory=dict,
-        description="Columns and values that find its row in the published table",
+        description="Columns and values that find its row in the published table, or in `table`",
     )
     per_dataset: dict[str, Changes] = Field(
         default_factory=dict, description="Further fields that differ on one data set, by its name"
