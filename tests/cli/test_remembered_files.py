@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from simgrad.cli.study import study
+from simgrad.core import extras
+from simgrad.core.errors import InputError
+from simgrad.core.files import sha256
 from simgrad.studies.study import Study
 from tests.processes import simgrad
 
@@ -87,3 +90,40 @@ def test_a_run_s_own_model_need_not_be_named_again(tmp_path: Path) -> None:
     ):
         done = simgrad(*command, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
+
+
+def test_what_is_hashed_is_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that somebody replaces meanwhile: neither does its new text run, nor is it trusted."""
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(extras, "_imported", {})
+    monkeypatch.setenv("SIMGRAD_WITH", "")
+    file, ran = tmp_path / "own.py", tmp_path / "ran"
+    kind = "import pathlib; pathlib.Path({!r}).write_text({!r})"
+    good, bad = (kind.format(str(ran), word) for word in ("good", "bad"))
+    file.write_text(good)
+    read = Path.read_bytes
+
+    def replaced(path: Path) -> bytes:
+        found = read(path)
+        if path == file:
+            file.write_text(bad)
+        return found
+
+    monkeypatch.setattr(Path, "read_bytes", replaced)
+    extras.import_file(file)
+    assert ran.read_text() == "good"
+    hashed = extras.imported()[0]["sha256"]
+    monkeypatch.setattr(Path, "read_bytes", read)
+    file.write_text(good)
+    assert hashed == sha256(file)
+
+    # Trusted by now, as it was; replaced between the look and the import.
+    monkeypatch.setattr(extras, "_imported", {})
+
+    def looked(path: Path, hashed: str) -> None:
+        file.write_text(bad)
+
+    monkeypatch.setattr(extras, "_problem", looked)
+    with pytest.raises(InputError, match="changed just now"):
+        extras.bring_back(tmp_path, [{"path": str(file), "sha256": hashed}])
+    assert ran.read_text() == "good"

@@ -63,6 +63,10 @@ def test_what_fits_is_read(tmp_path: Path) -> None:
         ("kind: green", "kind is one of red or blue, not 'green'"),
         ("name: [a]", "name takes text"),
         ("name: a\nname: b", "'name' stands there twice"),
+        ("count: 1:20", "1:20 would be read as minutes and seconds"),
+        ("rate: 1:20.5", "minutes and seconds"),
+        ("parts: !!set {a, b}", "!!set is not used here"),
+        ("name: !!binary aGk=", "!!binary is not used here"),
     ],
 )
 def test_what_does_not_fit_is_named(text: str, words: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
@@ -107,3 +108,17 @@ def test_pictures_are_opened_in_one_place() -> None:
     source = Path(simgrad.__file__).parent
     found = [f.name for f in source.rglob("*.py") if "Image.open(" in f.read_text("utf-8")]
     assert found == ["pictures.py"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_pixels_that_are_no_numbers_are_refused(value: float) -> None:
+    """A TIFF may have floats; NaN had become black."""
+    values = np.full((4, 4), 100.0, dtype=np.float32)
+    told = io.BytesIO()
+    Image.fromarray(values).save(told, "TIFF")
+    assert decode(told.getvalue(), "n0.tif").getpixel((0, 0)) == (100, 100, 100)
+    values[1, 2] = value
+    told = io.BytesIO()
+    Image.fromarray(values).save(told, "TIFF")
+    with pytest.raises(InputError, match=r"n0\.tif: .*NaN or infinite"):
+        decode(told.getvalue(), "n0.tif")

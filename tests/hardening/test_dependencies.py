@@ -100,6 +100,16 @@ def test_every_version_that_make_installs_is_pinned() -> None:
     assert installed <= pinned, sorted(installed - pinned)
 
 
+def test_a_release_is_built_by_pinned_tools() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if "python -m pip install" in line]
+    words = line.split("pip install")[1].split()
+    assert words[:2] == ["-c", "constraints.txt"]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert set(words[2:]) <= {name.split("==")[0] for name in lines}
+    assert "--no-isolation" in text  # else pip would fetch the newest of each
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [("import a.b as c", {"a"}), ("from x.y import z", {"x"}), ("from . import a", set()),

@@ -5,9 +5,11 @@ gets them imported again, if they have not changed. Nothing from a stranger runs
 file that this user has given to `--with` before, byte for byte, is imported without being named.
 """
 
+import hashlib
 import os
-import runpy
 import sys
+from importlib.abc import SourceLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +23,48 @@ _imported: dict[str, str] = {}  # absolute path -> hash, in this process
 _told: set[str] = set()  # what was said already
 
 
-def import_file(path: Path) -> None:
-    """Run a file that declares objectives, models, layouts or metrics."""
+class _Read(SourceLoader):
+    """Runs bytes that were read once, so that what is hashed is what runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.code = path, path.read_bytes()
+        self.hashed = sha256(hashlib.sha256(self.code).digest())  # as that of a path
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self.path)
+
+    def get_data(self, path: Any) -> bytes:
+        if path != str(self.path):
+            raise OSError("nothing else is read, no byte code either")
+        return self.code
+
+    def run(self) -> None:
+        spec = spec_from_loader(f"with_{self.hashed[:16]}", self)
+        assert spec is not None
+        module = sys.modules[spec.name] = module_from_spec(spec)
+        try:
+            self.exec_module(module)
+        except BaseException:
+            del sys.modules[spec.name]
+            raise
+
+
+def import_file(path: Path, expected: str | None = None) -> None:
+    """Run a file that declares objectives, models, layouts or metrics.
+
+    `expected`: its hash, if it may run only as it was.
+    """
     if not path.is_file():
         raise InputError(f"--with {path}: there is no such file.")
     path = path.resolve()
     if str(path) in _imported:
         return
-    hashed = sha256(path)
-    runpy.run_path(str(path))
-    _imported[str(path)] = hashed
-    _trust(hashed)
+    read = _Read(path)
+    if expected not in (None, read.hashed):
+        raise InputError(f"{path} was changed just now, and is not imported.")
+    read.run()
+    _imported[str(path)] = read.hashed
+    _trust(read.hashed)
     os.environ[_NAMES] = os.pathsep.join(_imported)
 
 
@@ -57,7 +90,7 @@ def bring_back(folder: Path, files: list[Any]) -> None:
         problem = _problem(Path(path), hashed)
         if problem is None:
             _say(f"{folder}: importing {path}, with which it was made.")
-            import_file(Path(path))
+            import_file(Path(path), hashed)
         else:
             _say(f"{folder}: was made with {path}, {problem}: give it as --with, if it is needed.")
 

@@ -170,6 +170,34 @@ class _Loader(_Safe):  # type: ignore[misc]
         return found
 
 
+def _refuse_tag(loader: Any, node: yaml.Node) -> Any:
+    raise yaml.constructor.ConstructorError(
+        None,
+        None,
+        f"{node.tag.replace('tag:yaml.org,2002:', '!!')} is not used here",
+        node.start_mark,
+    )
+
+
+def _plain_number(kind: str) -> Any:
+    def construct(loader: Any, node: yaml.ScalarNode) -> Any:
+        if ":" in node.value:
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                f"{node.value[:40]} would be read as minutes and seconds; write one number, or put "
+                "it in quotes",
+                node.start_mark,
+            )
+        return getattr(loader, f"construct_yaml_{kind}")(node)
+
+    return construct
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _plain_number(_kind))
+for _kind in ("set", "omap", "pairs", "binary"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _refuse_tag)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),

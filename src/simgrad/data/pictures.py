@@ -52,6 +52,8 @@ def upright(picture: "Image") -> "Image":
         import numpy as np  # here: who reads pictures that need none does not wait for it
 
         values = np.asarray(picture, dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise InputError("a picture of which some pixels are NaN or infinite.")
         high = 65535.0 if values.max(initial=0) > 255 else 255.0
         picture = Image.fromarray((values * (255.0 / high)).clip(0, 255).astype(np.uint8))
     if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
