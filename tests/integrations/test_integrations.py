@@ -114,7 +114,7 @@ def test_metric_learnings_signature_says_what_is_missing() -> None:
     images, texts = _pair()
     labels, loss = torch.arange(6), MetricLearningLoss("triplet")
     with pytest.raises(InputError, match="ref_emb"):
-        loss(images, labels)
+        loss(images, labels, ref_labels=labels)
     with pytest.raises(InputError, match="indices_tuple"):
         loss(images, labels, (labels,) * 3, texts, labels)
     with pytest.raises(InputError, match=r"ref_labels has shape \(5,\)"):

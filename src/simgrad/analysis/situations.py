@@ -96,5 +96,4 @@ def _alone(objective: Objective, S: Tensor, positives: int, mined: Tensor | None
     candidate = torch.arange(positives, device=S.device)
     side = Side(1, S.shape[1], torch.zeros_like(candidate), candidate, positives == 1)
     result = weigh_direction(objective, S, side, None if mined is None else mined[:positives])
-    undo = 2.0 if objective.mean else 1.0  # half the mean over one query
-    return Situations(result.value[None] * undo, result.weights * undo)
+    return Situations(result.values, result.weights)

@@ -10,7 +10,7 @@ import keyword
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -143,8 +143,15 @@ def setting(
 class Registry(Generic[T]):
     """Declared things of one kind, by name."""
 
-    def __init__(self, kind: str, command: str, examine: Callable[[T], None] | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        command: str,
+        examine: Callable[[T], None] | None = None,
+        common: tuple[Parameter, ...] = (),
+    ) -> None:
         self.kind = kind  # "objective": what an error calls it
+        self.common = common  # parameters that all have; they are no fields, but attributes
         self.command = command  # "simgrad objectives": where the list is
         self._examine = examine  # asked the first time a name is used; raises what is wrong
         self._examined: set[str] = set()
@@ -193,40 +200,55 @@ class Registry(Generic[T]):
             raise InputError(f"the {self.kind} '{declaration.name}' is declared twice.")
         self._declared[declaration.name] = declaration
 
-    def parse(self, text: str) -> T:
-        """`name(key=value, ...)` -> the thing itself."""
+    def parse(self, text: str, given: Mapping[str, Any] | None = None) -> T:
+        """`name(key=value, ...)` -> the thing itself. Values may also be given as Python's."""
         name, values = split_spec(text, self.kind)
         declaration = self[name]
-        known = {p.name: p for p in declaration.parameters}
+        known = {p.name: p for p in (*declaration.parameters, *self.common)}
         arguments: dict[str, Any] = dict(declaration.preset)
-        for key, value in values.items():
+        named = {key.rstrip("_"): value for key, value in (given or {}).items()}  # lambda_
+        twice = named.keys() & values.keys()
+        if twice:
+            raise InputError(f"in {text!r:.200}: '{twice.pop()[:80]}' is given twice.")
+        for key, value in (*values.items(), *named.items()):
             if key not in known:
                 near = did_you_mean(key, known)
                 hint = f" Did you mean '{near}'?" if near else ""
-                has = ", ".join(known) or "none"
+                has = ", ".join(p.name for p in declaration.parameters) or "none"
                 raise InputError(
                     f"{self.kind} '{name}' has no parameter '{key[:80]}' (it has: {has}).{hint}"
                 )
-            arguments[key] = _convert(value, known[key], f"{self.kind} '{name}'")
+            owner = f"{self.kind} '{name}'"
+            check = _check_type if key in named else _convert
+            arguments[key] = check(value, known[key], owner)
             if not known[key].limits.hold(arguments[key]):
                 raise InputError(
-                    f"{self.kind} '{name}': parameter '{key}' must be {known[key].limits}, "
-                    f"not {value:.80}."
+                    f"{owner}: parameter '{key}' must be {known[key].limits}, "
+                    f"not {print_value(value):.80}."
                 )
+        common = {p.name: arguments.pop(p.name) for p in self.common if p.name in arguments}
         made = declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
+        for key, value in common.items():
+            setattr(made, key, value)
         if self._examine is not None and name not in self._examined:
             self._examine(made)
             self._examined.add(name)
         return made
 
 
-def print_spec(thing: Any) -> str:
-    """The spec of a declared dataclass: what differs from its defaults or is always shown."""
+def print_spec(thing: Any, common: Mapping[str, Any] | None = None) -> str:
+    """The spec of a declared dataclass: what differs from its defaults or is always shown.
+
+    `common`: defaults of attributes that all of its kind have.
+    """
     parts = []
     for field in dataclasses.fields(thing):
         value = getattr(thing, field.name)
         if value != field.default or field.metadata.get("shown"):
             parts.append(f"{field.name.rstrip('_')}={print_value(value)}")
+    for name, default in (common or {}).items():
+        if getattr(thing, name) != default:
+            parts.append(f"{name}={print_value(getattr(thing, name))}")
     return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
 
 
@@ -341,6 +363,28 @@ def _parameters(cls: type[Any]) -> tuple[Parameter, ...]:
         )
         for f in dataclasses.fields(cls)
     )
+
+
+def _check_type(value: Any, parameter: Parameter, owner: str) -> Any:
+    """A value that Python gives: of the type that its default has."""
+    if isinstance(value, str) or (value is None and "None" not in parameter.type):
+        return _convert(str(value), parameter, owner)  # as in a spec
+    default, number = parameter.default, isinstance(value, (int, float)) and value is not True
+    number = number and value is not False
+    whole = "int" in parameter.type and "float" not in parameter.type
+    if isinstance(default, bool):
+        fits, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(default, int) or whole:
+        fits, wanted = number and isinstance(value, int), "a whole number"
+    elif isinstance(default, float) or "float" in parameter.type:
+        fits, wanted = number and math.isfinite(value) and abs(value) <= _LARGEST, "a number"
+    else:
+        fits, wanted = callable(value), "text"
+    if not fits and value is not None:
+        raise InputError(
+            f"{owner}: parameter '{parameter.name}' takes {wanted}, not {value!r:.80}."
+        )
+    return float(value) if isinstance(default, float) and value is not None else value
 
 
 def _convert(value: str, parameter: Parameter, owner: str) -> Any:

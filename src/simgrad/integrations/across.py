@@ -12,6 +12,7 @@ from simgrad.objectives import Objective, Positives, objective
 from simgrad.objectives.across_processes import Distributed
 from simgrad.objectives.engine.ring import Processes
 from simgrad.objectives.gathered import Share, weigh_gathered
+from simgrad.objectives.positives import pairs_within
 
 
 class Across(nn.Module):
@@ -45,6 +46,17 @@ class Across(nn.Module):
             share = Share(images, texts, _positives(mask))
             return weigh_gathered(self.objective, share, Processes(), _world(), joint=True)
         return self._weigh(images, texts, _positives(_mask(labels, text_labels, len(texts))))
+
+    def within(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """One batch among itself: an equal label makes a positive; nothing meets itself."""
+        if not self.across or _world() == 1:
+            return self.objective.within(embeddings, labels)
+        every = torch.cat(Processes().gather(labels.to(embeddings.device)))
+        positives, itself = pairs_within(every, every)
+        share = Share(embeddings, embeddings, positives, ignore=itself)
+        loss = weigh_gathered(self.objective, share, Processes(), _world(), joint=True)
+        twice = not self.objective.mean and self.objective.direction == "both"
+        return loss / 2 if twice else loss
 
     def _weigh(
         self, images: Tensor, texts: Tensor, positives: "Tensor | Positives | None"

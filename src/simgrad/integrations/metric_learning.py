@@ -23,6 +23,7 @@ class MetricLearningLoss(nn.Module):
 
     An image and a caption are a positive pair where their labels are equal; whether the two label
     tensors are one object makes no difference. What has no partner is a negative of the others.
+    Without `ref_emb` the batch is compared with itself, as their losses do: `Objective.within`.
     `gather_across_devices`: the batch is that of all processes, in place of their
     DistributedLossWrapper; labels may stand in several of them.
 
@@ -51,20 +52,20 @@ class MetricLearningLoss(nn.Module):
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
-        if ref_emb is None or ref_labels is None:
+        if (ref_emb is None) != (ref_labels is None):
             raise InputError(
-                "simgrad's objectives compare two sides: give the captions as `ref_emb` and their "
-                "labels as `ref_labels`."
+                "give captions as `ref_emb` and their labels as `ref_labels`, or neither: then the "
+                "batch is compared with itself."
             )
         if indices_tuple is not None:
             raise InputError(
                 "simgrad's objectives choose their own pairs from the batch: leave `indices_tuple` "
                 "(a miner's output) out."
             )
-        for what, given, count in (
-            ("labels", labels, len(embeddings)),
-            ("ref_labels", ref_labels, len(ref_emb)),
-        ):
+        sides = [("labels", labels, len(embeddings))]
+        if ref_emb is not None and ref_labels is not None:
+            sides.append(("ref_labels", ref_labels, len(ref_emb)))
+        for what, given, count in sides:
             if given.shape != (count,):
                 raise InputError(f"{what} has shape {tuple(given.shape)}; it must be ({count},).")
             if given.is_floating_point() and not bool((given == given.round()).all()):
@@ -72,6 +73,8 @@ class MetricLearningLoss(nn.Module):
                     f"{what} has fractions: equal labels make a positive pair, so they are whole "
                     "numbers, not scores."
                 )
+        if ref_emb is None:
+            return self.weighing.within(embeddings, labels.long())
         loss: Tensor = self.weighing(embeddings, ref_emb, labels, ref_labels)
         return loss
 

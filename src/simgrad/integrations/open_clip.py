@@ -98,6 +98,7 @@ class _Borrowing(Objective):
         self.offset = None if bias is None else bias.reshape(())
         self.mean, self.drawn_for_each = inner.mean, inner.drawn_for_each  # type: ignore[misc]  # per object here
         self.separable, self.pairwise = inner.separable, inner.pairwise  # type: ignore[misc]
+        self.graded, self.direction = inner.graded, inner.direction  # type: ignore[misc]
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return self.scale, self.offset

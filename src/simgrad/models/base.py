@@ -10,7 +10,7 @@ nobody outside asks which model it is.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -131,8 +131,8 @@ class ModelConfig:
 class _Models(Registry[ModelConfig]):
     """Declared models; two specs of the same model give the same settings."""
 
-    def parse(self, text: str) -> ModelConfig:
-        return super().parse(text).simplest()
+    def parse(self, text: str, given: Mapping[str, Any] | None = None) -> ModelConfig:
+        return super().parse(text, given).simplest()
 
 
 models: Registry[ModelConfig] = _Models("model", "simgrad models")

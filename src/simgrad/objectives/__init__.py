@@ -8,9 +8,15 @@ Examples:
     ['siglip']
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from torch import Tensor, nn
+
+from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
-from simgrad.objectives.across_processes import distributed
-from simgrad.objectives.base import Objective, Weights, objectives
+from simgrad.objectives.across_processes import Distributed, distributed
+from simgrad.objectives.base import Direction, Objective, Values, Weights, objectives
 from simgrad.objectives.debiased import DebiasedNTXent
 from simgrad.objectives.declaring import declare
 from simgrad.objectives.family import Family, Verdict
@@ -28,6 +34,7 @@ from simgrad.objectives.triplet import Triplet, TripletSH
 __all__ = [
     "AdapOffQuin",
     "DebiasedNTXent",
+    "EachQuery",
     "Family",
     "FocusedDeviance",
     "Goal",
@@ -43,6 +50,7 @@ __all__ = [
     "SmoothAP",
     "Triplet",
     "TripletSH",
+    "Values",
     "Verdict",
     "Weights",
     "declare",
@@ -51,10 +59,84 @@ __all__ = [
     "objectives",
     "setting",
 ]
+Parameter = float | bool | str | Callable[..., Any] | None
 
 
-def objective(spec: "str | Objective") -> Objective:
+class EachQuery(nn.Module):
+    """An objective that returns the value of each query: `Objective.each`, called.
+
+    Examples:
+        >>> spread = simgrad.distributed("nt-xent")  # each process has the values of its queries
+        >>> each = simgrad.objectives.EachQuery(spread)
+        >>> each(torch.randn(4, 8), torch.randn(4, 8)).t2i.shape
+        torch.Size([4])
+    """
+
+    def __init__(self, objective: "Objective | Distributed") -> None:
+        super().__init__()
+        self.objective = objective
+
+    def forward(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        positives: "Tensor | Positives | None" = None,
+        offline: Offline | None = None,
+        *,
+        ignore: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Values:
+        return self.objective.each(
+            images, texts, positives, offline, ignore=ignore, weights=weights
+        )
+
+    if TYPE_CHECKING:  # nn.Module says nothing of what it is called with
+
+        def __call__(
+            self,
+            images: Tensor,
+            texts: Tensor,
+            positives: "Tensor | Positives | None" = None,
+            offline: Offline | None = None,
+            *,
+            ignore: Tensor | None = None,
+            weights: Tensor | None = None,
+        ) -> Values: ...
+
+
+@overload
+def objective(
+    spec: "str | Objective",
+    *,
+    reduction: Literal["mean", "sum"] | None = None,
+    direction: Direction | None = None,
+    **parameters: Parameter,
+) -> Objective: ...
+
+
+@overload
+def objective(
+    spec: "str | Objective",
+    *,
+    reduction: Literal["none"],
+    direction: None = None,
+    **parameters: Parameter,
+) -> EachQuery: ...
+
+
+def objective(
+    spec: "str | Objective",
+    *,
+    reduction: Literal["mean", "sum", "none"] | None = None,
+    direction: Direction | None = None,
+    **parameters: Parameter,
+) -> "Objective | EachQuery":
     """The objective that a spec names, e.g. `goal(triplet=cir, pair=sig-ms)`.
+
+    `parameters`: those of the spec, as keywords: `objective("nt-xent", tau=0.05)`. `direction`:
+    "both", or one alone: "i2t" (images ask) or "t2i". `reduction`: "sum" over queries and both
+    directions, "mean" (half the sum of the two directions' means; of one direction, its mean), or
+    "none", the value of each query by itself (`Values`); if not given, as published.
 
     Examples:
         >>> objective = simgrad.objective("triplet-sh(margin=0.3)")
@@ -66,4 +148,23 @@ def objective(spec: "str | Objective") -> Objective:
         >>> objective.on(S)  # the loss, both directions
         tensor(1.0000)
     """
-    return spec if isinstance(spec, Objective) else objectives.parse(spec)
+    if reduction not in (None, "mean", "sum", "none"):
+        raise InputError(f"reduction is mean, sum or none, not {reduction!r:.40}.")
+    if reduction == "none" and direction is not None:
+        raise InputError(
+            "reduction='none' returns both directions, .i2t and .t2i: take the one you want, and "
+            "leave `direction` out."
+        )
+    if direction is not None:
+        parameters["direction"] = direction
+    if isinstance(spec, Objective):
+        if parameters or reduction in ("mean", "sum"):
+            raise InputError(
+                f"{spec} is made already: give a spec with keywords, or change its attributes."
+            )
+        made = spec
+    else:
+        made = objectives.parse(spec, parameters)
+    if reduction in ("mean", "sum"):
+        made.mean = reduction == "mean"
+    return EachQuery(made) if reduction == "none" else made

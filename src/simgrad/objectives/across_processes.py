@@ -15,9 +15,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.objectives.base import Objective, objectives
-from simgrad.objectives.engine.embeddings import check_shapes, weigh_spread
+from simgrad.objectives.base import Objective, Values, objectives
+from simgrad.objectives.engine.embeddings import check_shapes, weigh_each, weigh_spread
 from simgrad.objectives.engine.ring import Processes, Transport
+from simgrad.objectives.engine.work import Given
 from simgrad.objectives.gathered import Share, weigh_gathered
 from simgrad.objectives.loop_check import watch_first_step
 from simgrad.objectives.offline_similarities import Offline
@@ -82,20 +83,21 @@ class Distributed(nn.Module):
         offline: Offline | None = None,
         *,
         ignore: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """The loss of the whole batch."""
-        transport = self.transport
+        transport = self._several()
         if transport is None:
-            if not dist.is_available() or not dist.is_initialized():
-                return self._alone(images, texts, positives, offline, ignore)
-            transport = Processes(self.group)
-        if transport.size == 1:
-            return self._alone(images, texts, positives, offline, ignore)
+            loss: Tensor = self.objective(
+                images, texts, positives, offline, ignore=ignore, weights=weights
+            )
+            return loss
         check_shapes(images, texts, spread=True)
         factor = float(transport.size) if self.gradients == "mean" else 1.0
-        given = Share(images, texts, positives, offline, ignore)
+        given = Share(images, texts, positives, offline, ignore, weights)
         if self.objective.separable:
-            loss = weigh_spread(self.objective, *given, transport, factor)
+            belonging = Given(positives, offline, ignore, weights)
+            loss = weigh_spread(self.objective, images, texts, belonging, transport, factor)
         else:  # its rule must see all queries at once
             loss = weigh_gathered(self.objective, given, transport, factor)
         if self.check:
@@ -113,18 +115,39 @@ class Distributed(nn.Module):
             offline: Offline | None = None,
             *,
             ignore: Tensor | None = None,
+            weights: Tensor | None = None,
         ) -> Tensor: ...
 
-    def _alone(
+    def each(
         self,
         images: Tensor,
         texts: Tensor,
-        positives: "Tensor | Positives | None",
-        offline: Offline | None,
-        ignore: Tensor | None,
-    ) -> Tensor:
-        loss: Tensor = self.objective(images, texts, positives, offline, ignore=ignore)
-        return loss
+        positives: "Tensor | Positives | None" = None,
+        offline: Offline | None = None,
+        *,
+        ignore: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Values:
+        """The value of each query of this process, among the candidates of all.
+
+        What the loop minimises is then the mean, or the sum, of what each process makes of its own
+        values: `gradients` makes no difference. All processes call backward.
+        """
+        transport = self._several()
+        if transport is None:
+            return self.objective.each(
+                images, texts, positives, offline, ignore=ignore, weights=weights
+            )
+        self.objective._require_rows()
+        given = Given(positives, offline, ignore, weights)
+        return Values(*weigh_each(self.objective, images, texts, given, transport))
+
+    def _several(self) -> Transport | None:
+        """The processes, if there are several."""
+        transport = self.transport
+        if transport is None and dist.is_available() and dist.is_initialized():
+            transport = Processes(self.group)
+        return transport if transport is not None and transport.size > 1 else None
 
 
 def _compare(

@@ -10,18 +10,26 @@ A `Family` (`family.py`) writes its rule elementwise, so that it can be streamed
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Range, Registry, check_setting, check_settings, print_spec, searched
+from simgrad.core.spec import (
+    Parameter,
+    Range,
+    Registry,
+    check_setting,
+    check_settings,
+    print_spec,
+    searched,
+)
 from simgrad.objectives.engine.compiled import name_of
-from simgrad.objectives.engine.embeddings import weigh_embeddings
+from simgrad.objectives.engine.embeddings import weigh_each, weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
 from simgrad.objectives.engine.functional import is_followed, is_transformed, weigh_functional
-from simgrad.objectives.engine.rules import weigh_direction
+from simgrad.objectives.engine.rules import factors_of, weigh_direction
 from simgrad.objectives.engine.tensors import (
     at_least_float32,
     attach,
@@ -31,9 +39,13 @@ from simgrad.objectives.engine.tensors import (
     may_check,
     without_autocast,
 )
+from simgrad.objectives.engine.work import Given
 from simgrad.objectives.offline_similarities import Offline, join_offline, split_offline
 from simgrad.objectives.pairs import Pairs
-from simgrad.objectives.positives import Positives
+from simgrad.objectives.positives import Positives, pairs_within
+
+Direction = Literal["both", "i2t", "t2i"]
+DIRECTIONS: tuple[str, ...] = get_args(Direction)
 
 
 class Weights(NamedTuple):
@@ -49,6 +61,20 @@ class Weights(NamedTuple):
     t2i: Tensor  # (images, captions) dL/dS, caption queries
     value: Tensor  # the loss, for logging
     offline: Offline | None = None  # dL/d(the four offline similarities)
+
+
+class Values(NamedTuple):
+    """The value of each query, by direction; 0 for a query without a positive or a negative.
+
+    Examples:
+        >>> each = simgrad.objective("nt-xent", reduction="none")
+        >>> values = each(torch.randn(4, 8), torch.randn(4, 8))
+        >>> values.i2t.shape, values.t2i.shape
+        (torch.Size([4]), torch.Size([4]))
+    """
+
+    i2t: Tensor  # (images,)
+    t2i: Tensor  # (captions,)
 
 
 class Factors(NamedTuple):
@@ -83,6 +109,8 @@ class Objective(nn.Module):
     pairwise: ClassVar[bool] = False
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
     sparse: ClassVar[bool] = False  # weighs positives and one negative of each query, no others
+    graded: ClassVar[bool] = False  # adds up or averages over positives, which may have weights
+    direction: Direction = "both"  # or one of them alone: its sum, or the whole of its mean
     handle: str  # what a compiled program calls it
     _made = False  # its parameters have been looked at
     _copes: bool | None = None  # with gaps; None: not tried yet
@@ -126,6 +154,9 @@ class Objective(nn.Module):
                     f"{self}: {name} says where what it learns begins; it is read once. Make a new "
                     "objective."
                 )
+        if name == "direction" and value not in DIRECTIONS:
+            told = ", ".join(DIRECTIONS)
+            raise InputError(f"{self.name}: direction is one of {told}, not {value!r:.80}.")
         super().__setattr__(name, value)
 
     @property
@@ -224,7 +255,7 @@ class Objective(nn.Module):
         return None
 
     def __str__(self) -> str:
-        return print_spec(self)
+        return print_spec(self, {"direction": "both"})
 
     __repr__ = __str__
 
@@ -236,15 +267,19 @@ class Objective(nn.Module):
         offline: Offline | None = None,
         *,
         ignore: Tensor | None = None,
+        weights: Tensor | None = None,
         block: int | None = None,
     ) -> Tensor:
         """The loss of embeddings (n, d) and (m, d), normalised inside; `.backward()` applies W.
 
         `ignore`: pairs that are neither positives nor negatives, a mask (n, m) or a list (k, 2) of
-        image and caption. Large batches are worked in blocks of about `block` similarities (chosen
-        if not given), so that memory grows with the batch, not with its square.
+        image and caption. `weights`: how much each positive pair counts, one for each caption (m,)
+        or a matrix (n, m); a pair of weight 0.5 counts half. Large batches are worked in blocks of
+        about `block` similarities (chosen if not given), so that memory grows with the batch, not
+        with its square.
         """
-        return weigh_embeddings(self, images, texts, positives, offline, ignore, block)
+        given = Given(positives, offline, ignore, weights, block)
+        return weigh_embeddings(self, images, texts, given)
 
     if TYPE_CHECKING:  # nn.Module says nothing of what it is called with
 
@@ -256,8 +291,53 @@ class Objective(nn.Module):
             offline: Offline | None = None,
             *,
             ignore: Tensor | None = None,
+            weights: Tensor | None = None,
             block: int | None = None,
         ) -> Tensor: ...
+
+    def each(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        positives: "Tensor | Positives | None" = None,
+        offline: Offline | None = None,
+        *,
+        ignore: Tensor | None = None,
+        weights: Tensor | None = None,
+        block: int | None = None,
+    ) -> Values:
+        """The value of each query, to be weighted and added up by yourself; as for a call.
+
+        Their gradient is exact whatever you multiply them with: a query's weights are multiplied
+        with the same. The batch is weighed again for that, in backward. Two directions are
+        returned; whoever wants one takes it.
+        """
+        self._require_rows()
+        given = Given(positives, offline, ignore, weights, block)
+        return Values(*weigh_each(self, images, texts, given))
+
+    def _require_rows(self) -> None:
+        if not self.separable:
+            raise InputError(
+                f"{self}: its rule sees all queries at once, so that they have no values of their "
+                "own: reduction='none' has no meaning for it."
+            )
+
+    def within(self, embeddings: Tensor, labels: Tensor, *, block: int | None = None) -> Tensor:
+        """The loss of one batch (n, d) among itself: an equal label (n,) makes a positive pair.
+
+        Nothing is compared with itself. Each row asks once; one without a partner is a negative of
+        the others.
+
+        Examples:
+            >>> labels = torch.tensor([0, 0, 1, 1])
+            >>> simgrad.objective("nt-xent").within(torch.eye(4)[[0, 0, 1, 1]], labels) < 0.001
+            tensor(True)
+        """
+        positives, itself = pairs_within(labels, embeddings)
+        loss = self(embeddings, embeddings, positives, ignore=itself, block=block)
+        # Both directions are one and the same: a sum of them counts every row twice.
+        return loss if self.mean or self.direction != "both" else loss / 2
 
     def on(
         self,
@@ -266,6 +346,7 @@ class Objective(nn.Module):
         offline: Offline | None = None,
         *,
         ignore: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """The loss of any similarity matrix (images x captions) with a gradient history."""
         check_similarities(similarities)
@@ -277,7 +358,7 @@ class Objective(nn.Module):
         def calculate(S: Tensor, *rest: Tensor) -> tuple[Tensor, list[Tensor | None]]:
             *drawn, scale, bias = rest
             mined = Offline(*drawn) if drawn else None
-            result = self._weighed(S, positives, mined, ignore, (scale, bias))
+            result = self._weighed(S, Given(positives, mined, ignore, weights), (scale, bias))
             W = result.i2t + result.t2i
             factor = torch.ones_like(result.value) if scale is None else scale.detach()
             # The weights carry the scale; its own derivative and the bias's do not.
@@ -298,27 +379,30 @@ class Objective(nn.Module):
         offline: Offline | None = None,
         *,
         ignore: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Weights:
         """dL/dS by direction, and the loss."""
         check_similarities(similarities)
-        return self._weighed(similarities, positives, offline, ignore, self.affine())
+        given = Given(positives, offline, ignore, weights)
+        return self._weighed(similarities, given, self.affine())
 
     def _weighed(
         self,
         similarities: Tensor,
-        positives: "Tensor | Positives | None",
-        offline: Offline | None,
-        ignore: Tensor | None,
+        given: Given,
         affine: tuple[Tensor | None, Tensor | None],
     ) -> Weights:
         with without_autocast(similarities.device.type):
             S = at_least_float32(similarities.detach())
             checking = may_check(S)
             check_finite(S, "similarities", checking)
-            pairs = Positives.read(positives, len(S), S.shape[1], S.device, checking, ignore)
-            outside = split_offline(self, offline, pairs, S)
-            i2t = weigh_direction(self, S, pairs.i2t, outside[0], affine)
-            t2i = weigh_direction(self, S.t(), pairs.t2i, outside[1], affine)
+            pairs = Positives.read(
+                given.positives, len(S), S.shape[1], S.device, checking, given.ignore, given.weights
+            )
+            outside = split_offline(self, given.offline, pairs, S)
+            first, second = factors_of(self, (pairs.i2t.share, pairs.t2i.share))
+            i2t = weigh_direction(self, S, pairs.i2t, outside[0], affine, factor=first)
+            t2i = weigh_direction(self, S.t(), pairs.t2i, outside[1], affine, factor=second)
             check_overflow(self, (i2t.weights, t2i.weights), similarities, checking)
             return Weights(
                 i2t.weights,
@@ -336,7 +420,10 @@ def check_similarities(similarities: Tensor) -> None:
 
 
 objectives: Registry[Objective] = Registry(
-    "objective", "simgrad objectives", examine=lambda made: made.check_form()
+    "objective",
+    "simgrad objectives",
+    examine=lambda made: made.check_form(),
+    common=(Parameter("direction", "str", "both", DIRECTIONS, "both directions, or one alone"),),
 )
 """Every declared objective, ours and yours; `declare` adds one.
 

@@ -42,6 +42,7 @@ class DebiasedNTXent(NTXent):
     """
 
     totals: ClassVar[tuple[str, ...]] = ("logsumexp", "count")
+    graded = False  # its estimate is of equal positives
 
     prior: float = setting(
         0.01, "probability that a negative is an unlabelled positive", at_least=0, below=1

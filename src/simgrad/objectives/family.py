@@ -122,7 +122,8 @@ class Family(Objective):
             weights = terms[self.pushing].to(lines.dtype)
             weights = weights if self.immediate else weights * verdict.given[-1][:, None]
         if expanded:
-            weights = pairs.per_query(weights)
+            grade = pairs.grade
+            weights = pairs.per_query(weights if grade is None else weights * grade[:, None])
         weights.index_put_((pairs.query, pairs.candidate), verdict.on_positive, accumulate=True)
         return verdict.values, weights, verdict.outside
 

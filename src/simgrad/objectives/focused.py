@@ -45,6 +45,7 @@ class FocusedDeviance(Family):
     """
 
     totals: ClassVar[tuple[str, ...]] = ("logsumexp",)
+    graded = True
 
     focus: float = setting(
         0.02, "temperature of the choice of negatives: the lower, the fewer",

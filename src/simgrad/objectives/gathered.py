@@ -18,13 +18,15 @@ from simgrad.objectives.positives import Positives
 
 
 class Share(NamedTuple):
-    """What one process has of a batch; positives and pairs to ignore count its own images."""
+    """What one process has of a batch; positives, weights and pairs to ignore count its own
+    images."""
 
     images: Tensor
     texts: Tensor
     positives: "Tensor | Positives | None" = None
     offline: Offline | None = None
     ignore: Tensor | None = None
+    weights: Tensor | None = None
 
 
 def weigh_gathered(
@@ -36,8 +38,9 @@ def weigh_gathered(
     """
     parts = [transport.gather(x.detach()) for x in (share.images, share.texts)]
     every = [torch.cat(some).requires_grad_() for some in parts]
-    positives, ignore = share.positives, share.ignore
+    positives, ignore, weights = share.positives, share.ignore, share.weights
     if not joint:
+        weights = _weights(share, parts, transport)
         positives = _positives(share, parts, transport)
         ignore = _ignored(share, parts, transport)
     drawn = None
@@ -46,7 +49,7 @@ def weigh_gathered(
     given_scale = [x for x in objective.affine() if x is not None and x.requires_grad]
     learned = [p for p in objective.parameters() if p.requires_grad] or given_scale
     with torch.enable_grad():
-        loss = objective(every[0], every[1], positives, drawn, ignore=ignore)
+        loss = objective(every[0], every[1], positives, drawn, ignore=ignore, weights=weights)
     wanted = [*every, *(drawn or ()), *learned]
     found = torch.autograd.grad(loss, wanted, allow_unused=True)
     gradients: list[Tensor | None] = []
@@ -94,6 +97,19 @@ def _ignored(share: Share, parts: list[list[Tensor]], transport: Transport) -> T
     if own is None:
         own = torch.zeros((0, 2), dtype=torch.long, device=share.images.device)
     return _pairs(own.nonzero() if own.dtype == torch.bool else own.long(), parts, transport)
+
+
+def _weights(share: Share, parts: list[list[Tensor]], transport: Transport) -> Tensor | None:
+    """Of the whole batch, a matrix."""
+    images, texts, own = len(share.images), len(share.texts), share.weights
+    if not float(transport.sum(share.images.new_tensor([float(own is not None)]))):
+        return None
+    mine = share.images.new_ones(images, texts) if own is None else own.detach().to(share.images)
+    matrix = mine.new_zeros(sum(map(len, parts[0])), sum(map(len, parts[1])))
+    every = torch.ones(images, texts, dtype=torch.bool, device=mine.device).nonzero()
+    place = _pairs(every, parts, transport)
+    matrix[place[:, 0], place[:, 1]] = _cat(mine.expand(images, texts).flatten(), transport)
+    return matrix
 
 
 def _pairs(own: Tensor, parts: list[list[Tensor]], transport: Transport) -> Tensor:

@@ -91,7 +91,7 @@ class Goal(Family):
         tensor([ 0.0000,  0.3150, -0.2625])
     """
 
-    sparse = True
+    sparse = graded = True
 
     triplet: "str | TripletWeight" = setting(
         "cir", "triplet weight; or a function (s+, s-) -> T", choices=TRIPLET_WEIGHTS, shown=True
@@ -251,7 +251,8 @@ class Goal(Family):
             m_neg = pairs.per_pair(self._among_negatives(totals, pairs))
             relative = Relative(m_pos, m_neg)
         P_pos, P_neg = self.pair_weights(s_pos, s_neg, relative)
-        value = pairs.per_query(self.value(s_pos, s_neg))
+        T = pairs.graded(T)
+        value = pairs.per_query(pairs.graded(self.value(s_pos, s_neg)))
         return Verdict(value, -T * P_pos, on_hardest=T * P_neg)
 
     def _among_positives(self, pairs: Pairs, s_neg: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ class NTXent(Family):
     """
 
     mean = True
+    graded: ClassVar[bool] = True
     totals: ClassVar[tuple[str, ...]] = ("logsumexp",)
 
     tau: float = setting(0.1, "temperature of the softmax", search=Range(0.01, 0.3), above=0)

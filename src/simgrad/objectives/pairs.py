@@ -29,6 +29,7 @@ class Pairs:
     one_each: bool  # pair k belongs to query k
     of_batch: Tensor  # similarities of all positive pairs of the batch, each once
     outside: Tensor | None = None  # (pairs, 2) similarities with what was drawn from elsewhere
+    grade: Tensor | None = None  # (pairs,) how much each counts beside the query's others; None: 1
 
     @cached_property
     def sorted_of_batch(self) -> Tensor:
@@ -47,9 +48,14 @@ class Pairs:
 
     @cached_property
     def share(self) -> Tensor:
-        """(pairs,) one over the number of the query's positives."""
+        """(pairs,) one over the number of the query's positives, or, where they are weighted, what
+        a pair has of their sum."""
         ones = torch.ones_like(self.similarity)
-        return ones / self.per_pair(self.per_query(ones))
+        return self.graded(ones) / self.per_pair(self.per_query(ones))
+
+    def graded(self, of_pairs: Tensor) -> Tensor:
+        """(pairs,) times their grades."""
+        return of_pairs if self.grade is None else of_pairs * self.grade
 
     @cached_property
     def together(self) -> tuple[Tensor, Tensor, Tensor | None]:

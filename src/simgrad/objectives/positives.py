@@ -3,7 +3,8 @@
 `None` (the diagonal of a square batch), a boolean images x captions mask, or a 1-D integer tensor
 with each caption's image (-1: nobody's, a negative for all). Inside, a positive pair is a (query,
 candidate) index, so that a batch of 65,536 never holds 65,536² booleans. Pairs to `ignore` are
-neither positives nor negatives: a mask too, or a list (k, 2) of image and caption.
+neither positives nor negatives: a mask too, or a list (k, 2) of image and caption. How much each
+positive pair counts is read in `graded.py`.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
+from simgrad.objectives.graded import read_weights
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Side:
     orphans: bool = False  # some queries have no positive
     shared: bool = False  # every candidate belongs to one query, and every query has some
     elsewhere: int = 0  # further candidates, negatives of all, on other processes
+    weight: Tensor | None = None  # (pairs,) how much each of them counts; None: 1
 
     @cached_property
     def share(self) -> "float | Tensor":
@@ -57,6 +60,23 @@ class Side:
         lone = taken >= self.elsewhere + (self.candidates if present is None else present.sum())
         lone = lone | (own == 0)
         return lone if absent is None else lone | absent
+
+    @cached_property
+    def importance(self) -> Tensor | None:
+        """(queries,) the mean weight of a query's pairs; None: 1."""
+        if self.weight is None or self.one_each:
+            return self.weight
+        total = self.weight.new_zeros(self.queries).index_add_(0, self.query, self.weight)
+        return total / self._count(self.query).clamp(min=1)
+
+    @cached_property
+    def grade(self) -> Tensor | None:
+        """(pairs,) weights relative to their mean over the pairs of a query; None: 1."""
+        if self.weight is None or self.one_each:
+            return None
+        assert self.importance is not None
+        mean = self.importance[self.query]
+        return torch.where(mean > 0, self.weight / mean, 1.0)
 
     @cached_property
     def absent(self) -> Tensor | None:
@@ -96,6 +116,7 @@ class Side:
             present=None if self.present is None else self.present[start:stop],
             ignored=ignored,
             shared=False,
+            weight=None if self.weight is None else self.weight[pairs],
         )
 
     def pairs_of(self, start: int, stop: int) -> slice:
@@ -154,6 +175,11 @@ class Positives:
         i2t, t2i = replace(self.i2t, ignored=pairs), replace(self.t2i, ignored=pairs.flip(1))
         return Positives(i2t, t2i, self.order)
 
+    def weighted(self, by_image: Tensor) -> "Positives":
+        """The same with a weight for each pair, sorted by image."""
+        i2t = replace(self.i2t, weight=by_image)
+        return Positives(i2t, replace(self.t2i, weight=self.by_caption(by_image)), self.order)
+
     @staticmethod
     def of_captions(
         image_of_caption: Tensor, images: int, present: Tensor | None = None
@@ -205,12 +231,15 @@ class Positives:
         device: torch.device,
         check: bool = True,
         ignore: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> "Positives":
         """Any of the public forms; what does not fit is an error that says which row.
 
         Without `check` nothing is read back from a GPU, and nothing is refused.
         """
         found = _read(positives, images, captions, device, check)
+        if weights is not None:
+            found = found.weighted(read_weights(weights, found, device, check))
         if ignore is None:
             return found
         return found.ignoring(_read_ignored(ignore, found, images, captions, device, check))
@@ -350,3 +379,17 @@ def _read_ignored(
             f"image {image} and caption {caption} are a positive pair, and to be ignored: choose."
         )
     return pairs
+
+
+def pairs_within(labels: Tensor, embeddings: Tensor) -> tuple[Positives, Tensor]:
+    """Positives of one batch among itself, by equal labels; and each row with itself, to ignore."""
+    count = len(embeddings) if isinstance(embeddings, Tensor) and embeddings.dim() else 0
+    if not isinstance(labels, Tensor) or labels.shape != (count,):
+        got = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
+        raise InputError(f"labels is {got}; it must be a tensor ({count},), one for each row.")
+    if labels.is_floating_point():
+        raise InputError("equal labels make a positive pair: whole numbers, not scores.")
+    labels = labels.to(embeddings.device)
+    every = torch.arange(count, device=labels.device)
+    same = (labels[:, None] == labels[None]).fill_diagonal_(False)
+    return Positives.of_mask(same), torch.stack([every, every], 1)

@@ -36,6 +36,7 @@ class Triplet(Family):
 
     totals = ("sum", "count")
     per_pair = True  # one triplet per (pair, negative)
+    graded = True
     immediate = True
 
     margin: float = setting(
@@ -56,7 +57,7 @@ class Triplet(Family):
 
     def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
         cost, open_triplets = totals
-        return Verdict(pairs.per_query(cost), -open_triplets)
+        return Verdict(pairs.per_query(pairs.graded(cost)), -pairs.graded(open_triplets))
 
     def push(self, s: Tensor, edge: Tensor) -> Tensor:  # type: ignore[override]
         return (s > edge).to(s.dtype)
@@ -81,7 +82,7 @@ class TripletSH(Family):
     """
 
     totals = ("max",)
-    sparse = True
+    sparse = graded = True
 
     margin: float = setting(
         0.2,
@@ -96,5 +97,5 @@ class TripletSH(Family):
     def judge(self, totals: Vectors, pairs: Pairs) -> Verdict:
         hardest = pairs.per_pair(totals[0])
         cost = torch.relu(self.margin + hardest - pairs.similarity)
-        is_open = torch.sign(cost)
-        return Verdict(pairs.per_query(cost), -is_open, on_hardest=is_open)
+        is_open = pairs.graded(torch.sign(cost))
+        return Verdict(pairs.per_query(pairs.graded(cost)), -is_open, on_hardest=is_open)

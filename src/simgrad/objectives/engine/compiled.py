@@ -14,10 +14,13 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Rule
+from simgrad.objectives.engine.work import Given
+from simgrad.objectives.offline_similarities import Offline
+from simgrad.objectives.positives import Positives
 
 _rules: WeakValueDictionary[str, Rule] = WeakValueDictionary()
 _numbers = count()
-# (rule, images, texts, positives, offline, ignore, scale, bias, learned, block) -> value, gradients
+# (rule, images, texts, what belongs to them, scale, bias, learned) -> value, gradients
 Weigh = Callable[..., list[Tensor | None]]
 _weigh: list[Weigh] = []
 
@@ -42,6 +45,7 @@ def operator(
     texts: Tensor,
     positives: Tensor | None,
     ignore: Tensor | None,
+    weights: Tensor | None,
     offline: list[Tensor],
     scale: Tensor | None,
     bias: Tensor | None,
@@ -54,9 +58,8 @@ def operator(
         raise InputError(
             f"the objective '{name}' of a compiled program is gone: keep a reference to it."
         )
-    found = _weigh[0](
-        rule, images, texts, positives, offline, ignore, scale, bias, learned, block or None
-    )
+    given = Given(positives, Offline(*offline) if offline else None, ignore, weights, block or None)
+    found = _weigh[0](rule, images, texts, given, scale, bias, learned)
     value = found[0]
     assert value is not None
     # Nothing that an operator returns may share memory.
@@ -70,6 +73,7 @@ def _(
     texts: Tensor,
     positives: Tensor | None,
     ignore: Tensor | None,
+    weights: Tensor | None,
     offline: list[Tensor],
     scale: Tensor | None,
     bias: Tensor | None,
@@ -87,7 +91,7 @@ def _(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    _, images, texts, _, _, offline, scale, bias, learned, _ = inputs
+    _, images, texts, _, _, _, offline, scale, bias, learned, _ = inputs
     ctx.save_for_backward(*output[1:])
     ctx.kinds = [x.dtype for x in (images, texts, *offline)]
     ctx.affine = [None if x is None else (x.dtype, x.device) for x in (scale, bias)]
@@ -101,7 +105,7 @@ def _backward(ctx: Any, above: list[Tensor]) -> tuple[Any, ...]:
     rest = [(factor * g).to(k) for g, k in zip(on_offline, ctx.kinds[2:], strict=True)]
     scale = (factor * on_scale).to(ctx.affine[0][0]) if ctx.affine[0] and ctx.learned else None
     bias = (factor * on_bias).to(ctx.affine[1][0]) if ctx.affine[1] else None
-    return None, *first, None, None, rest, scale, bias, None, None
+    return None, *first, None, None, None, rest, scale, bias, None, None
 
 
 operator.register_autograd(_backward, setup_context=_setup)
@@ -111,17 +115,16 @@ def weigh_compiled(
     rule_name: str,
     images: Tensor,
     texts: Tensor,
-    positives: Tensor | None,
-    offline: "tuple[Tensor, ...] | None",
-    ignore: Tensor | None,
+    given: Given,
     affine: tuple[Tensor | None, Tensor | None],
-    block: int | None,
 ) -> Tensor:
     """The loss, as one call of a compiled program."""
     scale, bias = affine
     learned = scale is not None and scale.requires_grad
+    if isinstance(given.positives, Positives):
+        raise InputError("inside torch.compile, give `positives` as a tensor.")
     result: list[Tensor] = operator(
-        rule_name, images, texts, positives, ignore, list(offline or ()), scale, bias, learned,
-        block or 0,
+        rule_name, images, texts, given.positives, given.ignore, given.weights,
+        list(given.offline or ()), scale, bias, learned, given.block or 0,
     )  # fmt: skip
     return result[0]

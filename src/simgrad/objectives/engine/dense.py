@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.engine.passes import Passing
-from simgrad.objectives.engine.rules import apply_rule
+from simgrad.objectives.engine.rules import Factor, apply_rule
 from simgrad.objectives.engine.tensors import add_product
-from simgrad.objectives.engine.work import Factor, Gradients, Outside, Work
+from simgrad.objectives.engine.work import Gradients, Outside, Work
 from simgrad.objectives.positives import Side
 
 _BLOCK = {"cpu": 2**21, "cuda": 2**26}  # similarities in a block
@@ -27,10 +27,13 @@ def weigh_dense(work: Work, passing: Passing) -> Gradients:
     images, texts = (_Vectors(v, work, passing) for v in (work.images, work.texts))
     i2t = _among(work.pairs.i2t, len(texts.every), passing.first_text)
     t2i = _among(work.pairs.t2i, len(images.every), passing.first_image)
-    by_image = _direction(work, images, texts, i2t, own, of_batch, work.outside[0], factors[0])
+    above = work.above or (None, None)
+    by_image = _direction(
+        work, images, texts, i2t, own, of_batch, work.outside[0], factors[0], above[0]
+    )
     by_caption = work.pairs.by_caption(own)
     by_text = _direction(
-        work, texts, images, t2i, by_caption, of_batch, work.outside[1], factors[1]
+        work, texts, images, t2i, by_caption, of_batch, work.outside[1], factors[1], above[1]
     )
     outside: Outside = (None, None)
     if by_image[1] is not None and by_text[1] is not None:
@@ -39,7 +42,9 @@ def weigh_dense(work: Work, passing: Passing) -> Gradients:
         [images.total(passing.first_image, passing), texts.total(passing.first_text, passing)]
     )
     bias = None if work.bias is None else by_image[2] + by_text[2]
-    return Gradients(passing.summed(by_image[0] + by_text[0]), gradients, outside, bias)
+    value = by_image[0].sum() * factors[0] + by_text[0].sum() * factors[1]
+    values = torch.cat([by_image[0], by_text[0]])
+    return Gradients(passing.summed(value), values, gradients, outside, bias)
 
 
 class _Vectors:
@@ -81,9 +86,10 @@ def _direction(
     of_batch: Tensor,
     outside: Tensor | None,
     factor: Factor,
+    above: Tensor | None,  # (queries,)
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The value, the weights outside, and the sum of all weights."""
-    value, total = own.new_zeros(()), own.new_zeros(())
+    """The values, the weights outside, and the sum of all weights."""
+    values, total = [own.new_zeros(0)], own.new_zeros(())
     outer = []
     for start, stop in _blocks(work, side):
         some, pairs = side.rows(start, stop), side.pairs_of(start, stop)
@@ -91,13 +97,18 @@ def _direction(
         mined = None if outside is None else outside[pairs]
         part, weights, beyond = apply_rule(work.rule, S, some, own[pairs], of_batch, mined)
         weights = weights * factor
+        if above is not None:
+            each = above[start:stop].to(weights)
+            weights = weights * each[:, None]
+            beyond = None if beyond is None else beyond * each[some.query, None]
         used = weights.to(work.vectors.dtype)
         add_product(queries.on_own[start:stop], used, candidates.every)
         add_product(candidates.on_every, used.t(), queries.own[start:stop])
-        value, total = value + part * factor, total + weights.sum()
+        values.append(part)
+        total = total + weights.sum()
         if beyond is not None:
             outer.append(beyond)
-    return value, torch.cat(outer) if outer else None, total
+    return torch.cat(values), torch.cat(outer) if outer else None, total
 
 
 def _blocks(work: Work, side: Side) -> list[tuple[int, int]]:

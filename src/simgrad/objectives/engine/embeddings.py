@@ -5,6 +5,8 @@ half-precision inputs are multiplied in bfloat16, summed in float32.
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +27,7 @@ from simgrad.objectives.engine.ring import Ring, Transport
 from simgrad.objectives.engine.tensors import (
     Readback,
     attach,
+    attach_each,
     check_finite,
     check_matrix,
     may_check,
@@ -33,147 +36,159 @@ from simgrad.objectives.engine.tensors import (
 )
 from simgrad.objectives.engine.tiles import PlainTiles
 from simgrad.objectives.engine.vectors import Unit
-from simgrad.objectives.engine.work import Gradients, Work
+from simgrad.objectives.engine.work import Given, Gradients, Work
 from simgrad.objectives.offline_similarities import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives
 
 
-def weigh_embeddings(
-    rule: Rule,
-    images: Tensor,
-    texts: Tensor,
-    positives: "Tensor | Positives | None",
-    offline: Offline | None,
-    ignore: Tensor | None,
-    block: int | None,
-) -> Tensor:
+def weigh_embeddings(rule: Rule, images: Tensor, texts: Tensor, given: Given) -> Tensor:
     """The loss of a batch of embeddings, its gradient attached."""
     affine = rule.affine()
     if torch.compiler.is_compiling():
-        if isinstance(positives, Positives):
-            raise InputError("inside torch.compile, give `positives` as a tensor.")
-        return weigh_compiled(rule.handle, images, texts, positives, offline, ignore, affine, block)
+        return weigh_compiled(rule.handle, images, texts, given, affine)
     check_shapes(images, texts)
     kind = product_type(images, texts)  # autocast has a say in this, and in nothing else here
-    inputs: list[Tensor | None] = [images, texts, *(offline or ()), *affine]
+    offline = given.offline or ()
+    inputs: list[Tensor | None] = [images, texts, *offline, *affine]
     if is_transformed(inputs):
         learned = is_followed(affine[0])
 
         def calculate(*plain: Tensor) -> tuple[Tensor, list[Tensor | None]]:
-            x, y, *drawn, scale, bias = plain
-            mined = Offline(*drawn) if drawn else None
-            with torch.no_grad(), without_autocast(x.device.type):
-                value, by_images, by_texts, on_scale, on_bias, *rest = _weighed(
-                    rule, x, y, positives, mined, ignore, kind, (scale, bias), learned, block
-                )
-            assert value is not None
-            return value, [by_images, by_texts, *rest, on_scale, on_bias]
+            result, gradients = _weighed(rule, _Inputs.of(plain, given, kind, learned))
+            return result.value, gradients
 
         return weigh_functional(calculate, inputs)
-    with torch.no_grad(), without_autocast(images.device.type):
-        answer = None
-        if positives is None and offline is None and ignore is None and block is None:
+    answer = None
+    if all(part is None for part in given):
+        with torch.no_grad(), without_autocast(images.device.type):
             answer = recorded.replay(rule, images, texts, affine, kind, _whole)
-        if answer is None:
-            learned = affine[0] is not None and affine[0].requires_grad
-            value, by_images, by_texts, on_scale, on_bias, *rest = _weighed(
-                rule, images, texts, positives, offline, ignore, kind, affine, learned, block
-            )
     if answer is None:
-        assert value is not None
-        return attach(value, inputs, [by_images, by_texts, *rest, on_scale, on_bias])
+        learned = affine[0] is not None and affine[0].requires_grad
+        result, gradients = _weighed(rule, _Inputs.of(inputs, given, kind, learned))
+        return attach(result.value, inputs, gradients)
     check_total(answer.total, images, texts)
     return attach(answer.value, inputs, list(answer.gradients))
 
 
+def weigh_each(
+    rule: Rule, images: Tensor, texts: Tensor, given: Given, transport: Transport | None = None
+) -> tuple[Tensor, Tensor]:
+    """The value of each image query and of each caption query here, with its gradient.
+
+    What multiplies a value multiplies its query's weights, which is known when the gradient is
+    asked for: the batch is weighed once more then.
+    """
+    scale, bias = rule.affine()
+    inputs: list[Tensor | None] = [images, texts, *(given.offline or ()), scale, bias]
+    if torch.compiler.is_compiling() or is_transformed(inputs):
+        raise InputError(
+            "the values of each query do not work inside torch.compile or torch.func: call the "
+            "objective outside, or without reduction='none'."
+        )
+    check_shapes(images, texts, spread=transport is not None)
+    kind = product_type(images, texts)
+    learned = scale is not None and scale.requires_grad
+
+    def calculate(
+        above: tuple[Tensor, Tensor], *plain: Tensor | None
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        result, gradients = _weighed(
+            rule, _Inputs.of(plain, given, kind, learned), transport, above
+        )
+        return result.values, gradients
+
+    return attach_each(calculate, inputs, (len(images), len(texts)))
+
+
 @serve
-@torch.no_grad()
 def _served(
     rule: Rule,
     images: Tensor,
     texts: Tensor,
-    positives: Tensor | None,
-    offline: list[Tensor],
-    ignore: Tensor | None,
+    given: Given,
     scale: Tensor | None,
     bias: Tensor | None,
     learned: bool,
-    block: int | None,
 ) -> list[Tensor | None]:
     """What a compiled program calls."""
     check_shapes(images, texts)
-    given = Offline(*offline) if offline else None
-    kind = product_type(images, texts)
-    with without_autocast(images.device.type):
-        return _weighed(
-            rule, images, texts, positives, given, ignore, kind, (scale, bias), learned, block
-        )
+    offline, kind = given.offline or (), product_type(images, texts)
+    inputs = _Inputs.of((images, texts, *offline, scale, bias), given, kind, learned)
+    result, (by_images, by_texts, *rest, on_scale, on_bias) = _weighed(rule, inputs)
+    return [result.value, by_images, by_texts, on_scale, on_bias, *rest]
 
 
+class _Inputs(NamedTuple):
+    """What a batch is weighed by."""
+
+    images: Tensor
+    texts: Tensor
+    scale: Tensor | None
+    bias: Tensor | None
+    given: Given
+    kind: torch.dtype  # of products
+    learned: bool  # the scale wants a gradient
+
+    @staticmethod
+    def of(
+        inputs: Sequence[Tensor | None], given: Given, kind: torch.dtype, learned: bool
+    ) -> "_Inputs":
+        images, texts, *drawn, scale, bias = inputs
+        offline = Offline(*drawn) if drawn else None  # type: ignore[arg-type]
+        assert images is not None
+        assert texts is not None
+        return _Inputs(images, texts, scale, bias, given._replace(offline=offline), kind, learned)
+
+
+@torch.no_grad()
 def _weighed(
     rule: Rule,
-    images: Tensor,
-    texts: Tensor,
-    positives: "Tensor | Positives | None",
-    offline: Offline | None,
-    ignore: Tensor | None,
-    kind: torch.dtype,
-    affine: tuple[Tensor | None, Tensor | None],
-    learned: bool,
-    block: int | None,
-) -> list[Tensor | None]:
-    """The value; gradients by images, texts, scale, bias, and what is offline."""
-    checking, bias = may_check(images), affine[1]
-    unit = Unit(images, texts, affine[0], kind, learned)
-    total = Readback(unit.norms.sum()) if checking else None
-    pairs = Positives.read(positives, len(images), len(texts), images.device, checking, ignore)
-    outside = split_offline(rule, offline, pairs, unit.norms)
-    work = Work(
-        rule, pairs, outside, unit.used, unit.exact, unit.scale,
-        None if bias is None else bias.detach(), block,
-    )  # fmt: skip
-    result = choose(work, Alone())
-    on_scale = unit.go_back(result.vectors)
-    offline_weights = join_offline(*result.outside, pairs)
-    if total is not None:
-        check_total(total.read(), images, texts)
-    split = result.vectors.tensor_split([len(images)])
-    return [result.value, *split, on_scale, result.bias, *(offline_weights or ())]
+    inputs: _Inputs,
+    transport: Transport | None = None,
+    above: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Gradients, list[Tensor | None]]:
+    """The values; gradients by images, texts, what is offline, scale and bias."""
+    images, texts, scale, bias, given, kind, learned = inputs
+    with without_autocast(images.device.type):
+        checking = may_check(images)
+        unit = Unit(images, texts, scale, kind, learned)
+        total = Readback(unit.norms.sum()) if checking else None
+        if total is not None and transport is not None:
+            check_total(total.read(), images, texts)  # before others wait for this process
+        pairs = Positives.read(
+            given.positives, len(images), len(texts), images.device, checking,
+            given.ignore, given.weights,
+        )  # fmt: skip
+        outside = split_offline(rule, given.offline, pairs, unit.norms)
+        passing: Passing = Alone()
+        among = pairs
+        if transport is not None:
+            family = rule.elementwise()
+            passing = ring = Ring(transport, pairs, family is not None and family.per_pair)
+            among = ring.among(pairs)
+        work = Work(
+            rule, among, outside, unit.used, unit.exact, unit.scale,
+            None if bias is None else bias.detach(), given.block, above,
+        )  # fmt: skip
+        result = choose(work, passing)
+        on_scale = unit.go_back(result.vectors)
+        offline_weights = join_offline(*result.outside, pairs)
+        if total is not None and transport is None:
+            check_total(total.read(), images, texts)
+        split = result.vectors.tensor_split([len(images)])
+        return result, [*split, *(offline_weights or ()), on_scale, result.bias]
 
 
 def weigh_spread(
-    rule: Rule,
-    images: Tensor,
-    texts: Tensor,
-    positives: "Tensor | Positives | None",
-    offline: Offline | None,
-    ignore: Tensor | None,
-    transport: Transport,
-    factor: float,
+    rule: Rule, images: Tensor, texts: Tensor, given: Given, transport: Transport, factor: float
 ) -> Tensor:
     """The loss of a batch that lies on several processes, `factor` times its gradient attached."""
     scale, bias = rule.affine()
-    refuse_transforms([images, texts, *(offline or ()), scale, bias])
-    kind = product_type(images, texts)
-    with torch.no_grad(), without_autocast(images.device.type):
-        unit = Unit(images, texts, scale, kind, scale is not None and scale.requires_grad)
-        check_total(float(unit.norms.sum()), images, texts)
-        pairs = Positives.read(positives, len(images), len(texts), images.device, True, ignore)
-        outside = split_offline(rule, offline, pairs, unit.norms)
-        family = rule.elementwise()
-        ring = Ring(transport, pairs, family is not None and family.per_pair)
-        work = Work(
-            rule, ring.among(pairs), outside, unit.used, unit.exact, unit.scale,
-            None if bias is None else bias.detach(),
-        )  # fmt: skip
-        result = choose(work, ring)
-        on_scale = unit.go_back(result.vectors)
-        offline_weights = join_offline(*result.outside, pairs)
-        split = result.vectors.tensor_split([len(images)])
-        found = [*split, *(offline_weights or ()), on_scale, result.bias]
-        gradients = [None if g is None else g * factor for g in found]
-    inputs: list[Tensor | None] = [images, texts, *(offline or ()), scale, bias]
-    return attach(result.value, inputs, gradients)
+    inputs: list[Tensor | None] = [images, texts, *(given.offline or ()), scale, bias]
+    refuse_transforms(inputs)
+    learned, kind = scale is not None and scale.requires_grad, product_type(images, texts)
+    result, found = _weighed(rule, _Inputs.of(inputs, given, kind, learned), transport)
+    return attach(result.value, inputs, [None if g is None else g * factor for g in found])
 
 
 def _whole(

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.engine.passes import Block, Lines, Shard
+from simgrad.objectives.engine.rules import Factor
 from simgrad.objectives.engine.shapes import Shape
-from simgrad.objectives.engine.work import Factor, Work
+from simgrad.objectives.engine.work import Work
 
 # Works a block, and puts its weights where there is room for them.
 Launch = Callable[[Block, Tensor | None], None]

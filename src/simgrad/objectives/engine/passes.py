@@ -10,7 +10,7 @@ That is three products for most rules, four for those that need step 3, and one 
 the hardest negative alone. With several processes, the texts of all of them pass by (`ring.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -19,9 +19,10 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Elementwise, Vectors, Verdict
+from simgrad.objectives.engine.rules import Factor, require_graded
 from simgrad.objectives.engine.tensors import add_product
 from simgrad.objectives.engine.totals import Reduced, Totals
-from simgrad.objectives.engine.work import Factor, Gradients, Work, add_rows
+from simgrad.objectives.engine.work import Gradients, Work, add_rows
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Side
 
@@ -139,14 +140,18 @@ def weigh_passes(work: Work, family: Elementwise, tiles: Tiles, passing: Passing
     """The three steps."""
     factors = passing.factors(work)
     tiles.alone = passing.alone
-    if family.symmetric and passing.alone and work.silences == (None, None):
+    for side in (work.pairs.i2t, work.pairs.t2i):
+        require_graded(work.rule, side)
+    even = all(part is None for part in (*work.silences, *work.heard))
+    if family.symmetric and passing.alone and even:
         # The image queries stand for the caption queries as well, which count for nothing then.
         tiles.one_sided, factors = True, (factors[0] + factors[1], 0.0)
     pairs = joint(work, passing)
     vectors = torch.zeros_like(work.vectors, dtype=work.exact)  # gradients of images and texts
     if not len(pairs.of_batch):  # no positive on any process
         nothing = vectors.new_zeros(())
-        return Gradients(nothing, vectors, work.outside, None if work.bias is None else nothing)
+        values, bias = vectors.new_zeros(pairs.queries), None if work.bias is None else nothing
+        return Gradients(nothing, values, vectors, work.outside, bias)
     images, texts = vectors[: work.count], vectors[work.count :]
     rows, columns = _lines(work, family, family.known(pairs), factors)
     shard = Shard(work.texts, passing.first_text, True, columns, texts)
@@ -163,7 +168,8 @@ def weigh_passes(work: Work, family: Elementwise, tiles: Tiles, passing: Passing
             first = passing.first_image + block.rows.start
             guest.lines.totals.add(block.column_lines, guest.lines.count, of_columns, first)
 
-    verdict = _silenced(family.judge(rows.totals.with_those_of(columns.totals), pairs), work, pairs)
+    verdict = family.judge(rows.totals.with_those_of(columns.totals), pairs)
+    verdict = _heard(_silenced(verdict, work, pairs), work, pairs)
     if verdict.on_hardest is not None:
         _add_hardest(work, passing, verdict.on_hardest, factors, (rows, shard), images)
     elif not family.immediate:
@@ -196,22 +202,34 @@ def joint(work: Work, passing: Passing) -> Pairs:
         query = torch.cat([i2t.query, t2i.query + i2t.queries])
         candidate = torch.cat([i2t.candidate, t2i.candidate])
     both = torch.cat([own, work.pairs.by_caption(own)])
-    queries = i2t.queries + t2i.queries
-    return Pairs(query, candidate, both, queries, one_each, passing.gathered(own), outside)
+    queries, grade = i2t.queries + t2i.queries, None
+    if i2t.grade is not None or t2i.grade is not None:
+        grade = _joined([i2t.grade, t2i.grade], (len(own), len(own)), own)
+    of_batch = passing.gathered(own)
+    return Pairs(query, candidate, both, queries, one_each, of_batch, outside, grade)
+
+
+def _joined(parts: Sequence[Tensor | None], counts: tuple[int, int], like: Tensor) -> Tensor:
+    """Of the image side, then of the caption side; None stands for ones."""
+    both = zip(parts, counts, strict=True)
+    return torch.cat([like.new_ones(n) if some is None else some.to(like) for some, n in both])
 
 
 def _lines(
     work: Work, family: Elementwise, known: Vectors, factors: tuple[Factor, Factor]
 ) -> tuple[Lines, Lines]:
     found, start = [], 0
-    for side, factor, silent in zip(
-        (work.pairs.i2t, work.pairs.t2i), factors, work.silences, strict=True
+    for side, factor, silent, heard in zip(
+        (work.pairs.i2t, work.pairs.t2i), factors, work.silences, work.heard, strict=True
     ):
         query = side.query if expands(family, side) else None
         count = side.queries if query is None else len(query)
-        if silent is not None:
-            loud = (~silent).to(work.exact) * factor
+        if silent is not None or heard is not None:
+            loud = work.vectors.new_ones(side.queries, dtype=work.exact) if heard is None else heard
+            loud = (loud if silent is None else loud.masked_fill(silent, 0)) * factor
             factor = loud if query is None else loud[query]
+        if query is not None and side.grade is not None:
+            factor = factor * side.grade.to(work.exact)
         told = tuple(k[start : start + count] for k in known)
         found.append(Lines(count, query, told, factor, Totals(family.totals)))
         start += count
@@ -236,6 +254,26 @@ def _silenced(verdict: Verdict, work: Work, pairs: Pairs) -> Verdict:
         values=verdict.values.masked_fill(silent, 0),
         on_positive=verdict.on_positive.masked_fill(of_pair, 0),
         on_hardest=None if on_hardest is None else on_hardest.masked_fill(of_pair, 0),
+        pushed=pushed,
+    )
+
+
+def _heard(verdict: Verdict, work: Work, pairs: Pairs) -> Verdict:
+    """Queries whose pairs have weights count by these, and by what multiplies their values."""
+    if all(part is None for part in work.heard):
+        return verdict
+    sides, values = (work.pairs.i2t, work.pairs.t2i), verdict.values
+    counts = sides[0].queries, sides[1].queries
+    each = _joined(work.heard, counts, values)
+    of_pair, pushed = pairs.per_pair(each), verdict.pushed
+    if pushed is not None:
+        pushed = pushed * (each if len(pushed) == len(each) else pairs.graded(of_pair))
+    on_hardest, outside = verdict.on_hardest, verdict.outside
+    return verdict._replace(
+        values=values * _joined([side.importance for side in sides], counts, values),
+        on_positive=verdict.on_positive * of_pair,
+        on_hardest=None if on_hardest is None else on_hardest * of_pair,
+        outside=None if outside is None else outside * of_pair[:, None],
         pushed=pushed,
     )
 
@@ -315,7 +353,7 @@ def _finished(
                 "negatives too: Verdict(..., pushed=...). The bias's gradient needs it."
             )
     value = _total(verdict.values, pairs.i2t.queries, factors)  # of the queries here
-    return Gradients(value, vectors, by_direction, bias)
+    return Gradients(value, verdict.values, vectors, by_direction, bias)
 
 
 def _total(values: Tensor, first: int, factors: tuple[Factor, Factor]) -> Tensor:

@@ -120,7 +120,7 @@ def _call(
     numbers = tuple(float(x) if x is not None and _fixed(x) else None for x in affine)
     stream = torch.cuda.current_stream(images.device).cuda_stream
     return (
-        (rule.settings(), rule.mean, numbers, wanted),
+        (rule.settings(), rule.mean, rule.direction, numbers, wanted),
         (images.shape, images.dtype, kind, images.device, stream),
         (torch.backends.cuda.matmul.fp32_precision, torch.are_deterministic_algorithms_enabled()),
         torch.is_inference_mode_enabled(),  # what is made in it cannot be written to outside

@@ -16,8 +16,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from simgrad.objectives.engine.passes import Hardest, Lines, Shard
+from simgrad.objectives.engine.rules import Factor, factors_of
 from simgrad.objectives.engine.totals import Totals
-from simgrad.objectives.engine.work import Factor, Work
+from simgrad.objectives.engine.work import Work
 from simgrad.objectives.positives import Positives
 
 
@@ -126,10 +127,10 @@ class Ring:
         return replace(pairs, i2t=i2t, t2i=t2i)
 
     def factors(self, work: Work) -> tuple[Factor, Factor]:
-        if not work.rule.mean:
-            return 1.0, 1.0
+        if work.above is not None:
+            return work.factors
         images, texts = (max(1, sum(counting)) for counting in self.counting)
-        return 0.5 / images, 0.5 / texts
+        return factors_of(work.rule, (0.5 / images, 0.5 / texts))
 
     def gathered(self, rows: Tensor) -> Tensor:
         return torch.cat(self.transport.gather(rows))

@@ -11,12 +11,14 @@ from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Side
 
 Affine = tuple[Tensor | None, Tensor | None]  # scale and bias
+Factor = float | Tensor
 
 
 class Direction(NamedTuple):
     """One direction's share of the loss and its derivatives."""
 
     value: Tensor
+    values: Tensor  # (queries,) of each, without the factor of the direction
     weights: Tensor  # (queries, candidates)
     outside: Tensor | None  # (pairs, 2)
 
@@ -27,18 +29,22 @@ def weigh_direction(
     side: Side,
     outside: Tensor | None = None,
     affine: Affine | None = None,
+    *,
+    factor: Factor = 1.0,
 ) -> Direction:
     """One direction of a whole matrix: rows of S are queries. S is left as it is.
 
-    `affine`: the objective's scale and bias, where they are known already.
+    `affine`: the objective's scale and bias, where they are known already. `factor`: what values
+    and weights are multiplied with.
     """
     affine = affine or objective.affine()
     seen = affine_of(objective, S, affine).clone(memory_format=torch.contiguous_format)
     own = seen[side.query, side.candidate]
-    value, weights, outer = apply_rule(objective, seen, side, own, own, outside)
-    scale, factor = affine[0], factor_of(objective, side, S.dtype)
+    values, weights, outer = apply_rule(objective, seen, side, own, own, outside)
+    scale = affine[0]
     weights = weights * (factor if scale is None else factor * scale.detach().to(S.dtype))
-    return Direction(value * factor, weights, None if outer is None else outer * factor)
+    outer = None if outer is None else outer * factor
+    return Direction(values.sum() * factor, values, weights, outer)
 
 
 def apply_rule(
@@ -49,10 +55,12 @@ def apply_rule(
     of_batch: Tensor,  # (all pairs of the batch,)
     outside: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The rule, and what the frame adds to it: what is not there, and who is silent."""
+    """The rule, and what the frame adds to it: what is not there, who is silent, and what counts
+    more than others. Values are those of each query."""
+    require_graded(objective, side)
     if not len(of_batch):  # a batch without a positive: no rule is asked
         nothing = None if outside is None else torch.zeros_like(outside)
-        return seen.new_zeros(()), torch.zeros_like(seen), nothing
+        return seen.new_zeros(side.queries), torch.zeros_like(seen), nothing
     if side.candidate_present is not None or side.ignored is not None:
         _require_coping(objective)
     if side.candidate_present is not None:
@@ -61,7 +69,9 @@ def apply_rule(
     if side.ignored is not None:
         minus = seen.new_full((), -torch.inf)
         seen.index_put_((side.ignored[:, 0], side.ignored[:, 1]), minus)
-    pairs = Pairs(side.query, side.candidate, own, side.queries, side.one_each, of_batch, outside)
+    pairs = Pairs(
+        side.query, side.candidate, own, side.queries, side.one_each, of_batch, outside, side.grade
+    )
     values, weights, outer = (*objective.rule(seen, side.mask(), pairs), None)[:3]
     assert values is not None
     assert weights is not None
@@ -72,7 +82,10 @@ def apply_rule(
     if silent is not None:
         values = values.masked_fill(silent, 0)
         weights = weights.masked_fill(silent[:, None], 0)
-    return values.sum(), weights, outer
+    if side.importance is not None:
+        importance = side.importance.to(values.dtype)
+        values, weights = values * importance, weights * importance[:, None]
+    return values, weights, outer
 
 
 def silent_of(objective: Rule, side: Side) -> Tensor | None:
@@ -96,10 +109,25 @@ def _require_coping(objective: Rule) -> None:
         )
 
 
-def factor_of(objective: Rule, side: Side, kind: torch.dtype) -> "float | Tensor":
-    """What a query's value and weights are multiplied with."""
-    factor = side.share if objective.mean else 1.0
-    return factor.to(kind) if isinstance(factor, Tensor) else factor
+def require_graded(objective: Rule, side: Side) -> None:
+    if side.weight is not None and not objective.graded:
+        raise InputError(
+            f"{objective}: `weights` of pairs have no meaning for it that is agreed on. They have "
+            "for objectives that add up or average over a query's positives: nt-xent, triplet, "
+            "triplet-sh, goal and focused-deviance."
+        )
+
+
+def factors_of(objective: Rule, shares: tuple[Factor, Factor]) -> tuple[Factor, Factor]:
+    """What the values and weights of an image query are multiplied with, and of a caption query.
+
+    `shares`: half a query's share of the mean of its direction.
+    """
+    i2t, t2i = shares if objective.mean else (1.0, 1.0)
+    if objective.direction == "both":
+        return i2t, t2i
+    whole = 2.0 if objective.mean else 1.0  # one direction alone is a mean, not half of one
+    return (i2t * whole, 0.0) if objective.direction == "i2t" else (0.0, t2i * whole)
 
 
 def affine_of(objective: Rule, S: Tensor, affine: Affine | None = None) -> Tensor:

@@ -1,5 +1,6 @@
 """Small tensor helpers of the frame: precision, checks, and a value with given derivatives."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
@@ -131,6 +132,12 @@ def check_finite(x: Tensor, what: str, check: bool) -> None:
             )
 
 
+_SECOND = (
+    "objectives have no second derivatives: weights are written down, not derived. Call backward "
+    "without create_graph=True."
+)
+
+
 class _Attach(torch.autograd.Function):
     """A value with given derivatives; what comes from above multiplies them."""
 
@@ -143,10 +150,7 @@ class _Attach(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *above: Tensor) -> Any:
         if torch.is_grad_enabled():
-            raise InputError(
-                "objectives have no second derivatives: weights are written down, not derived. "
-                "Call backward without create_graph=True."
-            )
+            raise InputError(_SECOND)
         # The product is taken in the gradients' precision, then rounded to the inputs'.
         below = [_times(above[0], g, t) for g, t in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
         return (None, None, *below, *(None for _ in below))
@@ -179,6 +183,43 @@ def attach(value: Tensor, inputs: list[Tensor | None], gradients: list[Tensor | 
         return value
     result: Tensor = _Attach.apply([value], len(used), *(x for x, _ in used), *(g for _, g in used))  # type: ignore[no-untyped-call]
     return result
+
+
+# Of what multiplies the values of each query: the values, and gradients by the inputs.
+Each = Callable[..., tuple[Tensor, list[Tensor | None]]]
+
+
+class _AttachEach(torch.autograd.Function):
+    """Values of each query; their gradient is calculated once it is known what multiplies them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, calculate: Each, counts: tuple[int, int], *inputs: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        ctx.calculate = calculate
+        ctx.save_for_backward(*inputs)
+        like = next(x for x in inputs if x is not None)
+        ones = [torch.ones(n, device=like.device, dtype=exact_type(like)) for n in counts]
+        return tuple(calculate(tuple(ones), *inputs)[0].tensor_split([counts[0]]))
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise InputError(_SECOND)
+        inputs = ctx.saved_tensors
+        _, gradients = ctx.calculate(above, *inputs)
+        both = zip(gradients, inputs, strict=True)
+        below = [None if x is None or g is None else g.to(x.dtype) for g, x in both]
+        return None, None, *below
+
+
+def attach_each(
+    calculate: Each, inputs: list[Tensor | None], counts: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Values of image queries and of caption queries, as `calculate` finds them and their
+    gradients by the inputs."""
+    found: tuple[Tensor, Tensor] = _AttachEach.apply(calculate, counts, *inputs)  # type: ignore[no-untyped-call]
+    return found
 
 
 def check_overflow(

@@ -8,18 +8,29 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.engine.forms import Rule
-from simgrad.objectives.engine.rules import factor_of, silent_of
+from simgrad.objectives.engine.rules import Factor, factors_of, silent_of
 from simgrad.objectives.engine.tensors import chunks, product
+from simgrad.objectives.offline_similarities import Offline
 from simgrad.objectives.positives import Positives, Side
 
 Outside = tuple[Tensor | None, Tensor | None]  # by direction, (pairs, 2)
-Factor = float | Tensor
+
+
+class Given(NamedTuple):
+    """What belongs to a batch beside its vectors, as a user gives it."""
+
+    positives: "Tensor | Positives | None" = None
+    offline: Offline | None = None
+    ignore: Tensor | None = None
+    weights: Tensor | None = None
+    block: int | None = None
 
 
 class Gradients(NamedTuple):
     """The loss and its derivatives."""
 
     value: Tensor
+    values: Tensor  # (image and caption queries here,) of each, without the direction's factor
     vectors: Tensor  # (images and texts, width) by what is multiplied
     outside: Outside
     bias: Tensor | None
@@ -37,6 +48,9 @@ class Work:
     scale: Factor = 1.0
     bias: Tensor | None = None
     block: int | None = None  # similarities in a block, where a user says so
+    # (queries,) of either direction: what their values are multiplied with by whoever asked for
+    # each of them, and so the factors of their weights. None: the objective's own.
+    above: tuple[Tensor, Tensor] | None = None
 
     @property
     def count(self) -> int:
@@ -74,8 +88,21 @@ class Work:
     @cached_property
     def factors(self) -> tuple[Factor, Factor]:
         """What an image query's value and weights are multiplied with, and a caption query's."""
-        i2t, t2i = (factor_of(self.rule, s, self.exact) for s in (self.pairs.i2t, self.pairs.t2i))
-        return i2t, t2i
+        if self.above is not None:
+            return 1.0, 1.0
+        i2t, t2i = (side.share for side in (self.pairs.i2t, self.pairs.t2i))
+        shares = tuple(s.to(self.exact) if isinstance(s, Tensor) else s for s in (i2t, t2i))
+        return factors_of(self.rule, (shares[0], shares[1]))
+
+    @cached_property
+    def heard(self) -> tuple[Tensor | None, Tensor | None]:
+        """(queries,) of either direction: how much each counts; None: all the same."""
+        sides = (self.pairs.i2t, self.pairs.t2i)
+        own = [None if s.importance is None else s.importance.to(self.exact) for s in sides]
+        if self.above is not None:
+            both = zip(self.above, own, strict=True)
+            own = [a.to(self.exact) if o is None else a.to(self.exact) * o for a, o in both]
+        return own[0], own[1]
 
     @cached_property
     def silences(self) -> tuple[Tensor | None, Tensor | None]:
