@@ -15,8 +15,9 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
 from simgrad.studies.expected_best import best_so_far, expected_best
 from simgrad.studies.journal import JOURNAL
+from simgrad.studies.ranges import Crossed, Space, around, at_edges
 from simgrad.studies.search import Search, Trial, correlation
-from simgrad.studies.space import Space, Tune, at_edges
+from simgrad.studies.tune import Tune
 from simgrad.studies.tuned import chosen
 
 pytest.importorskip("optuna")
@@ -305,3 +306,87 @@ def test_a_range_that_holds_nothing_is_refused() -> None:
         Range(2, 1)
     with pytest.raises(InputError, match="log: false"):
         Range(0, 1)
+
+
+# -- crossed values, and ranges that are extended
+
+
+def test_every_point_is_tried_with_every_crossed_value(tmp_path: Path) -> None:
+    space: Space = {**BOWL, "first_epochs": Crossed((0, 1))}
+    _, crossed = searched(tmp_path / "crossed", space=space, trials=12, search="quasi-random")
+    _, plain = searched(tmp_path / "plain", trials=6, search="quasi-random")
+    for place, trial in enumerate(plain):
+        for value in (0, 1):
+            expected = {**trial.setting, "first_epochs": value}
+            assert crossed[2 * place + value].setting == expected
+    start = {"lr": 0.01, "objective.tau": 0.5, "first_epochs": 1}
+    search = Search(tmp_path / "start", "row", space, Tune(trials=4, search="random"), start=start)
+    tried = [trial for _ in range(4) if (trial := search.ask()) is not None]
+    assert [t.setting for t in tried[:2]] == [{**start, "first_epochs": one} for one in (0, 1)]
+    assert [t.how for t in tried] == ["start", "start", "random", "random"]
+    assert tried[2].setting == {**tried[3].setting, "first_epochs": 0}
+
+
+def test_equal_scrambles_offer_equal_values_to_what_means_the_same(tmp_path: Path) -> None:
+    ends = Range(0.3, 0.9, log=False)
+    first = {"objective.lambda": ends, "lr": Range(5e-4, 1.2e-2), "objective.beta": Range(1, 9)}
+    other = {"objective.tau": ends, "clip": (1.0, 2.0), "lr": Range(5e-4, 1.2e-2)}
+    _, a = searched(tmp_path / "a", lambda _: 0.0, first, trials=6, search="quasi-random")
+    _, b = searched(tmp_path / "b", lambda _: 0.0, other, trials=6, search="quasi-random")
+    assert [t.setting["lr"] for t in a] == [t.setting["lr"] for t in b]
+    assert [t.setting["objective.lambda"] for t in a] == [t.setting["objective.tau"] for t in b]
+
+
+@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "random", "grid"])
+def test_a_winner_at_the_end_of_its_range_extends_it_once(kind: str, tmp_path: Path) -> None:
+    space: Space = {"lr": Range(1e-4, 1e-2), "objective.tau": Range(0.01, 1.0)}
+    wider = {("lr", "upper"): around(space["lr"], "upper")}  # type: ignore[arg-type, dict-item]
+    tune = Tune(trials=32, extend=True, search=kind)  # type: ignore[arg-type]
+    search = Search(tmp_path, "row", space, tune, extensions=wider)  # type: ignore[arg-type]
+    asked = []
+    while (trial := search.ask()) is not None:
+        asked.append(trial)
+        assert bool(search.extended(search.trials())) == (len(asked) > search.first)
+        search.tell(trial.number, "full", trial.setting["lr"])
+    first = search.first
+    assert first == (25 if kind == "grid" else 32)
+    assert [trial.how for trial in asked[first:]] == ["extended"] * 8
+    rates = [trial.setting["lr"] for trial in asked]
+    assert all(1e-4 <= rate <= 1e-2 for rate in rates[:first])
+    assert all(1e-3 <= rate <= 0.1 for rate in rates[first:])
+    assert any(rate > 1e-2 for rate in rates[first:])
+    whole = search.whole_space(search.trials())["lr"]
+    assert isinstance(whole, Range)
+    assert (whole.low, whole.high) == pytest.approx((1e-4, 0.1))
+    assert search.importance().keys() == space.keys()
+
+
+def test_nothing_is_extended_where_the_best_lies_inside_or_nobody_asked(tmp_path: Path) -> None:
+    inside = Search(tmp_path / "a", "row", BOWL, Tune(trials=16, extend=True), extensions={})
+    for folder, score in (("b", bowl), ("c", lambda setting: setting["lr"])):
+        search, trials = searched(tmp_path / folder, score, trials=16, search="quasi-random")
+        assert len(trials) == search.count(trials) == 16
+    assert inside.count([]) == 16
+
+
+def test_an_extended_search_that_is_stopped_and_shared_is_the_same(tmp_path: Path) -> None:
+    """Further trials know the first ones alone, and wait for the last of these."""
+    wider = {("lr", "upper"): around(Range(1e-4, 1e-1), "upper")}
+    found = []
+    for workers, folder in ((1, "one"), (3, "three")):
+        tune = Tune(trials=32, extend=True, search="quasi-random")
+        running: list[Trial] = []
+        chance = random.Random(workers)
+        while True:
+            search = Search(tmp_path / folder, "row", BOWL, tune, extensions=wider)  # type: ignore[arg-type]
+            trial = search.ask() if len(running) < workers else None
+            if trial is not None:
+                running.append(trial)
+                continue
+            if not running:
+                break
+            over = running.pop(chance.randrange(len(running)))
+            search.tell(over.number, "full", over.setting["lr"])
+        found.append(search.trials())
+    assert found[0] == found[1]
+    assert len(found[0]) == 40

@@ -22,7 +22,6 @@ from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.looking import told_once
 from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, check_tuning, offers_of, read_plan
-from simgrad.studies.space import Tune
 from simgrad.studies.study import Study
 from simgrad.studies.study_file import StudyFile
 from simgrad.studies.table import (
@@ -34,6 +33,7 @@ from simgrad.studies.table import (
     significance,
     write_tables,
 )
+from simgrad.studies.tune import Tune
 
 
 def study(

@@ -200,6 +200,8 @@ def _bare(key: str) -> str:
 
 
 def _printed(where: Any) -> str:
+    if isinstance(where, dict) and "crossed" in where:
+        where = where["crossed"]
     if isinstance(where, dict):
         return str(Range(where["low"], where["high"], where["log"]))
     return " · ".join(map(print_value, where))

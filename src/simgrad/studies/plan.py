@@ -31,8 +31,9 @@ from simgrad.runs.recipe_places import absolute
 from simgrad.studies import naming
 from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import for_dataset, offered
-from simgrad.studies.space import Tune, check_space, known_to, told_apart
+from simgrad.studies.space import check_space, known_to, told_apart
 from simgrad.studies.study_file import Row, StudyFile
+from simgrad.studies.tune import Tune
 
 _MOST = 10_000  # rows of a table
 _TOLD = 5  # mistakes told at once

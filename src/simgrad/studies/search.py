@@ -6,13 +6,17 @@ trial knows the trials of the rounds before its own, and is asked for when these
 works on the study asks here under one lock, which dies with its holder: a budget is never
 overdrawn, and a trial whose worker was killed is taken up by the next one who asks.
 
+Values that are crossed are not drawn: each point is tried with every mix of them. Where the best
+trial lies at the end of a range and `extend` is on, a fixed number of further trials looks around
+that end. They know the trials before, and are asked for when these are over.
+
 Halving, where it is asked for, happens among complete short schedules of this row: the better half
 goes on to full length. The first few go on in any case; where short and full scores do not order
 them alike, halving is off.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,9 +24,11 @@ from typing import Any, Literal
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sha256
+from simgrad.core.spec import Range
 from simgrad.studies.drawing import at_random, grid_of, learned, quasi_random, recalled, shuffled
 from simgrad.studies.journal import JOURNAL, Event, Journal, optuna_or_say
-from simgrad.studies.space import Setting, Space, Tune, rounded
+from simgrad.studies.ranges import End, Setting, Space, end_of, mixes, rounded
+from simgrad.studies.tune import Tune
 
 _LOCK = ".search.lock"
 Rung = Literal["short", "full"]
@@ -39,7 +45,7 @@ class Trial:
 
     number: int
     setting: Setting
-    how: str  # quasi-random, tpe, random, grid or start
+    how: str  # quasi-random, tpe, random, grid, start or extended
     state: State
     score: float | None = None  # on validation, of the full schedule
     short: float | None = None  # of the short one
@@ -58,9 +64,12 @@ class Search:
         tune: Tune,
         whole: frozenset[str] = frozenset(),
         start: Setting | None = None,
+        extensions: Mapping[tuple[str, End], Range] | None = None,
     ) -> None:
         self.folder, self.name, self.tune, self.whole = folder, name, tune, whole
         self.space, self.start = space, start  # the setting of the first trial, if it is not drawn
+        self._extensions = extensions or {}  # where to look beyond an end
+        self._mixes = mixes(space) if tune.search != "grid" else [{}]
         self._journal = Journal(folder / JOURNAL)
 
     @cached_property
@@ -69,10 +78,38 @@ class Search:
         return shuffled(grid_of(self.space, self.tune.trials), self.tune.seed)
 
     @property
-    def count(self) -> int:
-        """How many trials there will be: a grid may have fewer points than the budget."""
+    def first(self) -> int:
+        """How many trials there are before any range is extended: a grid may have fewer points than
+        the budget."""
         trials = self.tune.trials
         return min(trials, len(self.grid)) if self.tune.search == "grid" else trials
+
+    def count(self, trials: list[Trial]) -> int:
+        """How many trials there will be, as far as these decide it."""
+        more = self.tune.beyond(len(self._mixes)) if self.extended(trials) else 0
+        return self.first + more
+
+    def extended(self, trials: list[Trial]) -> dict[str, Range]:
+        """Ranges of further trials, of what the best lies at an end; none before all are over."""
+        first = trials[: self.first]
+        if len(first) < self.first or any(trial.state == "running" for trial in first):
+            return {}
+        scored = [trial for trial in first if trial.score is not None]
+        if not scored:
+            return {}
+        best = max(scored, key=lambda t: (t.score or 0.0, -t.number))
+        ends = ((key, end_of(where, best.setting[key])) for key, where in self.space.items())
+        found = {key: self._extensions.get((key, end)) for key, end in ends if end is not None}
+        return {key: wider for key, wider in found.items() if wider is not None}
+
+    def whole_space(self, trials: list[Trial]) -> Space:
+        """All of where was looked: with what was extended."""
+        space = dict(self.space)
+        for key, wider in self.extended(trials).items():
+            was = space[key]
+            assert isinstance(was, Range)
+            space[key] = Range(min(was.low, wider.low), max(was.high, wider.high), was.log)
+        return space
 
     def trials(self) -> list[Trial]:
         """Every trial so far."""
@@ -86,13 +123,15 @@ class Search:
             trials = self._read()
             place = len(trials)
             known = trials[: self._known(place)]
-            if place >= self.count or any(trial.state == "running" for trial in known):
+            if place >= self.count(trials) or any(trial.state == "running" for trial in known):
                 return None
             how: str = self.tune.search
             if how == "tpe" and place < self.tune.quasi_random:
                 how = "quasi-random"
-            if self.start is not None and not trials:
+            if self.start is not None and place < len(self._mixes):
                 how = "start"
+            if place >= self.first:
+                how = "extended"
             drawn = self._drawn(how, place, known, trials[len(known) :])
             setting = {key: rounded(drawn[key], key in self.whole) for key in sorted(self.space)}
             agreed = correlation(known)
@@ -145,7 +184,7 @@ class Search:
         if len({trial.score for trial in trials if trial.score is not None}) < 4:
             return {}
         found = optuna.importance.get_param_importances(
-            recalled(self.space, trials),
+            recalled(self.whole_space(trials), trials),
             evaluator=optuna.importance.PedAnovaImportanceEvaluator(),
         )
         return {name: round(float(share), 4) for name, share in found.items()}
@@ -195,6 +234,8 @@ class Search:
 
     def _known(self, place: int) -> int:
         """How many trials come before the round of this one: these it knows, and no others."""
+        if place >= self.first:
+            return self.first
         if self.tune.halving is not None:
             first = CALIBRATED
         elif self.tune.search == "tpe":
@@ -215,17 +256,22 @@ class Search:
         return trial.short >= shorts[len(shorts) // 2]
 
     def _drawn(self, how: str, place: int, known: list[Trial], beside: list[Trial]) -> Setting:
-        own = int(sha256(f"{self.tune.seed} {self.name} {place}")[:8], 16)
+        point, mix = divmod(place, len(self._mixes))
+        crossed = self._mixes[mix]
+        own = int(sha256(f"{self.tune.seed} {self.name} {point}")[:8], 16)
         if how == "start":
             assert self.start is not None
-            return self.start
+            return {**self.start, **crossed}
+        if how == "extended":
+            wider = {**self.space, **self.extended(known)}
+            return {**quasi_random(wider, self.tune.seed, point), **crossed}
         if how == "quasi-random":  # the same points for all rows, as far as they search the same
-            return quasi_random(self.space, self.tune.seed, place)
+            return {**quasi_random(self.space, self.tune.seed, point), **crossed}
         if how == "grid":
             return self.grid[place]
         if how == "tpe":
             return learned(self.space, known, [trial.setting for trial in beside], own)
-        return at_random(self.space, own)
+        return {**at_random(self.space, own), **crossed}
 
 
 def correlation(trials: list[Trial]) -> float | None:

@@ -14,7 +14,8 @@ from simgrad.evaluation import headlines
 from simgrad.runs.recipe import Recipe, of_fields
 from simgrad.studies import naming
 from simgrad.studies.parts import Changes, Group, Part
-from simgrad.studies.space import Searched, Tune, plain
+from simgrad.studies.ranges import Searched, plain
+from simgrad.studies.tune import Tune
 
 _LONGEST = 200  # of a row's name: file systems take 255 with what is added to it
 

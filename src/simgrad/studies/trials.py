@@ -72,7 +72,7 @@ class Trials:
             for trial in trials:
                 if trial.state == "running" and self._free(*self._runs_of(tuning, trial)):
                     return partial(self._try, tuning, trial)
-            missing = tuning.search.count - len(trials)
+            missing = tuning.search.count(trials) - len(trials)
             left.append((-missing * total_epochs(tuning.recipe), len(left), tuning))
             further += tuning.to_repeat(trials)
         for missing, _, tuning in sorted(left, key=lambda one: one[:2]):

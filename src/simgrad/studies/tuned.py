@@ -19,20 +19,19 @@ from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.belonging import own_run
+from simgrad.studies.ranges import Setting, at_edges, plain
 from simgrad.studies.search import CALIBRATED, Rung, Search, Trial, correlation
 from simgrad.studies.space import (
-    Setting,
-    Tune,
     apply,
-    at_edges,
     base_of,
+    extensions,
     is_whole,
-    plain,
     shortened,
     space_of,
     start_of,
     trial_of,
 )
+from simgrad.studies.tune import Tune
 from simgrad.training.schedule import total_epochs
 
 TUNED, TRIALS = "tuned", "trials"
@@ -53,7 +52,8 @@ class Tuning:
         space = space_of(self.tune, self.recipe, self.fixed)
         whole = frozenset(key for key in space if is_whole(self.recipe, key))
         start = start_of(space, self.recipe) if self.tune.start else None
-        return Search(self.folder, self.name, space, self.tune, whole, start)
+        beyond = extensions(self.tune, self.recipe, space)
+        return Search(self.folder, self.name, space, self.tune, whole, start, beyond)
 
     def run_of(self, trial: Trial, rung: Rung, repeat: int = 0) -> tuple[Path, Recipe]:
         """Where a trial's run is, and what it does; repeated, with another seed."""
@@ -92,7 +92,9 @@ class Tuning:
         return True
 
     def _over(self, trials: list[Trial]) -> bool:
-        return len(trials) >= self.search.count and all(t.state != "running" for t in trials)
+        return len(trials) >= self.search.count(trials) and all(
+            t.state != "running" for t in trials
+        )
 
     def repeats(self, trials: list[Trial]) -> dict[int, list[tuple[Path, Recipe]]]:
         """Of each finalist, by its number, the runs with further seeds: one trial may be luck.
@@ -115,7 +117,7 @@ class Tuning:
 
     def summary(self, trials: list[Trial]) -> dict[str, Any]:
         """Everything about trials that are over."""
-        space, repeats = self.search.space, self.repeats(trials)
+        space, repeats = self.search.whole_space(trials), self.repeats(trials)
         tried = []
         for trial in trials:
             further = repeats.get(trial.number, [])
