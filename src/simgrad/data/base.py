@@ -211,6 +211,7 @@ class Origin:
     layout: str | None = None
     published: bool = False
     train_images: int | None = None  # of the train split, where not all
+    resplit: str | None = None  # which splits, where not its own
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,8 @@ from simgrad.data.base import Dataset, Origin, with_splits
 from simgrad.data.feature_folder import HEADER, attach_features, read_header
 from simgrad.data.layouts.base import absolute, open_place
 from simgrad.data.log import Log
+from simgrad.data.resplit import read_resplit
+from simgrad.data.resplit import resplit as split_anew
 from simgrad.data.subset import drawn
 
 __all__ = ["EMBEDDED", "absolute", "embedded", "open_dataset", "open_logged"]
@@ -22,6 +24,7 @@ def open_dataset(
     skip: str | Path | None = None,
     published: bool = False,
     train_images: int | None = None,
+    resplit: str | None = None,
 ) -> Dataset:
     """Open a folder or file on disk, or a spec that needs no files (`scenes(train=100)`).
 
@@ -30,6 +33,7 @@ def open_dataset(
     `skip`: a list written by `simgrad datasets --fix`; its items are omitted.
     `published`: five captions per image in val and test, at most 5,000 in the val split of
     precomputed layouts, as the published evaluations do. Otherwise everything is kept.
+    `resplit`: other train, val and test splits of the same images, `new(draw=2)`.
     `train_images`: use this many images of the train split, always the same ones; else all.
 
     Examples:
@@ -42,8 +46,10 @@ def open_dataset(
     dataset = open_logged(name_or_path, log, features=features, layout=layout, published=published)
     places = [None if place is None else absolute(str(place)) for place in (features, skip)]
     origin = Origin(
-        absolute(str(name_or_path)), places[0], places[1], layout, published, train_images
+        absolute(str(name_or_path)), places[0], places[1], layout, published, train_images, resplit
     )
+    if resplit is not None:
+        dataset = split_anew(dataset, read_resplit(resplit))
     if train_images is not None:
         dataset = _part(dataset, train_images)
     return dataclasses.replace(dataset, origin=origin)

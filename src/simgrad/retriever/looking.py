@@ -52,8 +52,8 @@ def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
 
 # What decides which model a run begins with; of the rest one model serves all that look at it.
 _OF_MODEL = (
-    "data", "features", "skip", "train_images", "model", "vocabulary", "vocabulary_splits",
-    "min_count", "start_from", "epochs", "finetune_epochs", "wise",
+    "data", "features", "skip", "train_images", "resplit", "model", "vocabulary",
+    "vocabulary_splits", "min_count", "start_from", "epochs", "finetune_epochs", "wise",
 )  # fmt: skip
 
 

@@ -147,7 +147,8 @@ def require_together(
 
 def opened(recipe: Recipe, kept: dict[Any, Any], given: Dataset | None = None) -> Dataset:
     """The data: what was given, what another run has opened, or opened now."""
-    key = ("dataset", recipe.data, recipe.features, recipe.skip, recipe.train_images)
+    part = (recipe.train_images, recipe.resplit)
+    key = ("dataset", recipe.data, recipe.features, recipe.skip, *part)
     dataset: Dataset = given or kept.get(key) or recipe.dataset()
     kept[key] = dataset
     return dataset

@@ -100,7 +100,7 @@ def open_trained(
     if run is not None:
         recipe = run.recipe
         if data is not None:
-            recipe = recipe.replace(**elsewhere, train_images=None)
+            recipe = recipe.replace(**elsewhere, train_images=None, resplit=None)
         return Trained(path, loaded, place, recipe, run, elsewhere)
     if data is None:
         raise InputError(

@@ -30,6 +30,11 @@ def trained_on(recipe: Recipe, dataset: Dataset | None) -> Recipe:
     if dataset is None:
         return recipe
     origin = dataset.origin
+    if recipe.resplit not in (None, origin and origin.resplit):
+        raise InputError(
+            "resplit is for data that the recipe names; of data that are handed over, draw other "
+            f"splits: open_dataset(..., resplit={recipe.resplit!r})."
+        )
     if recipe.train_images not in (None, origin and origin.train_images):
         raise InputError(
             "train_images is for data that the recipe names; of data that are handed over, open a "
@@ -42,6 +47,7 @@ def trained_on(recipe: Recipe, dataset: Dataset | None) -> Recipe:
         features=origin.features,
         skip=origin.skip,
         train_images=origin.train_images,
+        resplit=origin.resplit,
     )
 
 
@@ -118,6 +124,7 @@ def _again(recipe: Recipe, info: dict[str, Any], where: Path) -> Dataset:
         layout=told.layout,
         published=told.published,
         train_images=told.train_images,
+        resplit=told.resplit,
     )
 
 

@@ -17,6 +17,7 @@ from simgrad.core.files import atomic_write
 from simgrad.core.typed import Number, Text, Typed, checked, read_yaml
 from simgrad.data.base import Dataset
 from simgrad.data.opening import open_dataset
+from simgrad.data.resplit import read_resplit
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.models import models
 from simgrad.runs.recipe_places import absolute
@@ -58,6 +59,12 @@ class Recipe(Typed):
         default=None,
         description="Train on N images of the train split and their captions, the same ones for "
         "every seed; by default on all",
+    )
+    resplit: Text | None = Field(
+        default=None,
+        description="Draw other train, val and test splits of the same images: `new(draw=2, "
+        "test=1000, val=1000, pool=train)`; images of other splits than the pool's are always "
+        "trained on",
     )
     model: Text = Field(
         default="vse++",
@@ -294,6 +301,13 @@ class Recipe(Typed):
         if self.second_round is not None:
             self.round_two()
         find_protocol(self.protocol)
+        if self.resplit is not None:
+            read_resplit(self.resplit)
+            if self.protocol != "all":
+                raise InputError(
+                    f"protocol: {self.protocol} is of the data's own test split; with `resplit` it "
+                    "is `all`."
+                )
         return self
 
     @property
@@ -342,7 +356,11 @@ class Recipe(Typed):
     def dataset(self) -> Dataset:
         """The data it names."""
         return open_dataset(
-            self.data, features=self.features, skip=self.skip, train_images=self.train_images
+            self.data,
+            features=self.features,
+            skip=self.skip,
+            train_images=self.train_images,
+            resplit=self.resplit,
         )
 
     def tested_split(self, dataset: Dataset) -> str:

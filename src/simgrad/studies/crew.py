@@ -36,7 +36,8 @@ def read_for(study: Study) -> dict[Any, Any]:
     for _, _, recipe in study.plan.runs():
         with suppress(Exception):  # the run itself will say what is wrong
             needs = models.parse(recipe.model).tokenizer_needs
-            kind = (recipe.data, recipe.features, recipe.skip, recipe.vocabulary, needs)
+            data = (recipe.data, recipe.features, recipe.skip, recipe.resplit)
+            kind = (*data, recipe.vocabulary, needs)
             if kind not in kinds:
                 kinds.add(kind)
                 read_ahead(recipe, shared)

@@ -128,7 +128,7 @@ class Plan:
             model = self.model(row).without_downloads()
             changes: dict[str, Any] = {"data": embedded(model.reads, **sizes), "model": str(model)}
             changes |= {"features": None, "skip": None, "train_images": None, "also": None}
-            changes |= {"vocabulary": None, "start_from": None}
+            changes |= {"vocabulary": None, "start_from": None, "resplit": None}
             changes |= {"protocol": "all", "test_split": None}
             if model.reads != "pixels":  # nothing to vary
                 changes["augment"] = None

@@ -1,0 +1,100 @@
+"""Near-duplicates: pictures so alike that whoever trains on one must not be tested on the other.
+
+Two pictures whose perceptual hashes (likeness.py) have a likeness of 0.9 or more are one unit. Of
+the 8,000 photos of Flickr8k one pair has a likeness of 1.0, the next 0.66, and none lies between.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simgrad.core.cache import cache_folder
+from simgrad.core.cores import cores
+from simgrad.core.derived import read_array, read_kept, write_array, write_kept
+from simgrad.core.errors import InputError
+from simgrad.core.files import lock, sha256
+from simgrad.data.base import Rows, Split
+from simgrad.data.likeness import perceptual_hash, thumbprint
+
+ALIKE = 0.9
+_BLOCK = 1024  # pictures that are compared with all others at a time
+Signs = npt.NDArray[np.int8]  # (images, 264) -1 or 1; 0 of a picture that cannot be read
+
+
+def units_of(split: Split) -> Rows:
+    """(images,) a number for each image, the same for images that are near-duplicates.
+
+    Without pictures each image is a unit of its own. A damaged picture is like no other.
+    """
+    if split.pictures is None or not split.num_images:
+        return np.arange(split.num_images)
+    return connected(_kept_signs(split))
+
+
+def connected(signs: Signs) -> Rows:
+    """(images,) units: images that are alike, or alike through others."""
+    from scipy import sparse
+    from scipy.sparse.csgraph import connected_components
+
+    values = signs.astype(np.float32)
+    count, least = values.shape[0], ALIKE * values.shape[1]
+    first: list[npt.NDArray[Any]] = []
+    second: list[npt.NDArray[Any]] = []
+    for start in range(0, count, _BLOCK):
+        # Likeness is the share of equal bits less that of others: a product of signs.
+        rows, columns = np.nonzero(values[start : start + _BLOCK] @ values.T >= least)
+        first.append(rows + start)
+        second.append(columns)
+    pairs = (np.concatenate(first), np.concatenate(second))
+    graph = sparse.coo_matrix((np.ones(len(pairs[0]), dtype=np.int8), pairs), shape=(count, count))
+    units: Rows = connected_components(graph, directed=False)[1].astype(np.int64)
+    return units
+
+
+def _kept_signs(split: Split) -> Signs:
+    """Computed once for the same pictures, and kept in the cache folder."""
+    assert split.pictures is not None
+    made_from = {
+        "pictures": split.pictures.content(),
+        "names": sha256(*(f"\0{name}" for name in split.image_names)),
+    }
+    path = cache_folder() / "likeness" / f"{sha256(*made_from.values())[:32]}.npy"
+    known = _ready(path, made_from)
+    if known is not None:
+        return known
+    try:
+        with lock(path.with_suffix(".lock"), what=str(path)):
+            known = _ready(path, made_from)
+            if known is None:
+                known = _signs(split)
+                write_kept(path.with_suffix(".json"), write_array(path, known), made_from)
+            return known
+    except OSError:  # no place to keep them
+        return _signs(split)
+
+
+def _ready(path: Path, made_from: dict[str, str]) -> Signs | None:
+    try:
+        return read_array(path, read_kept(path.with_suffix(".json"), made_from))
+    except (InputError, OSError, ValueError):
+        return None  # none yet, or damaged
+
+
+def _signs(split: Split) -> Signs:
+    pictures = split.pictures
+    assert pictures is not None
+
+    def one(row: int) -> Signs | None:
+        try:
+            bright = perceptual_hash(thumbprint(pictures.picture(row)))
+        except InputError:
+            return None
+        return np.where(bright, 1, -1).astype(np.int8)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        found = list(pool.map(one, range(split.num_images)))
+    length = next((len(signs) for signs in found if signs is not None), 1)
+    return np.stack([np.zeros(length, dtype=np.int8) if one is None else one for one in found])
