@@ -48,6 +48,7 @@ def study(
     output: str | None = None,
     seeds: int | None = None,
     trials: int | None = None,
+    replicates: int | None = None,
     fast: bool = False,
     dry_run: bool = False,
     engine: Literal["local", "ray"] = "local",
@@ -72,6 +73,8 @@ def study(
         seeds: number of seeds; a higher number extends a study
         trials: tune first: try N settings of each row, choose on the validation split, then train
             all seeds with the chosen setting (needs the extra `tune`)
+        replicates: search and test every row N times, with other settings, finalists and seeds each
+            time: intervals then include the luck of the search (with --trials or a tuned study)
         fast: a small version: narrow models, half the batch, a tenth of the epochs, learning rate
             0.001, one epoch of `triplet` first, two seeds; fields in which rows differ stay
         dry_run: open the data and model of every row and print what each reads, without training
@@ -107,11 +110,20 @@ def study(
         for number, name in enumerate([only] if only else several[0][0].offers):
             if number:
                 say("")
-            look(adapt(read_plan(path, name), fast=fast, seeds=seeds, trials=trials), opened=False)
+            chosen = adapt(
+                read_plan(path, name), fast=fast, seeds=seeds, trials=trials, replicates=replicates
+            )
+            look(chosen, opened=False)
         return
     for number, (chosen, folder) in enumerate(several):
         chosen = adapt(
-            chosen, fast=fast, seeds=seeds, device=device, trials=trials, threads=threads
+            chosen,
+            fast=fast,
+            seeds=seeds,
+            device=device,
+            trials=trials,
+            replicates=replicates,
+            threads=threads,
         )
         if dry_run:
             if number:
@@ -119,7 +131,7 @@ def study(
             look(chosen)
             continue
         made = Study.create(chosen, folder)
-        first = f"{len(chosen.rows) * chosen.tune.trainings} trials, then " if chosen.tune else ""
+        first = f"{chosen.trainings} trials, then " if chosen.tune else ""
         say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
         if engine == "ray":
             run_ray(made, processes)
@@ -177,6 +189,7 @@ def adapt(
     seeds: int | None = None,
     device: str | None = None,
     trials: int | None = None,
+    replicates: int | None = None,
     threads: int | None = None,
 ) -> Plan:
     """The same study as the options say."""
@@ -193,6 +206,11 @@ def adapt(
     if trials is not None:
         told = {} if plan.tune is None else plan.tune.to_dict()
         plan = dataclasses.replace(plan, tune=checked(Tune, {**told, "trials": trials}, "--trials"))
+    if replicates is not None:
+        if plan.tune is None:
+            raise InputError("--replicates are of a search: give --trials, too.")
+        told = {**plan.tune.to_dict(), "replicates": replicates}
+        plan = dataclasses.replace(plan, tune=checked(Tune, told, "--replicates"))
     check_tuning(plan, plan.title)  # after all that may have changed it
     return plan
 

@@ -57,7 +57,7 @@ def crew_for(
     """As many workers as help with these cores and GPUs; `free`: cores that nobody else uses."""
     left = max(1, sum(not Run(path).finished for path, _ in study.jobs()))
     if any(tuning.record is None for tuning in study.tunings):
-        left = len(study.tunings) * study.tunings[0].tune.trainings
+        left = study.plan.trainings
     each = study.plan.base.threads or pinned()
     if gpus:
         # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.
@@ -208,7 +208,7 @@ def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
                             _say(len(finished), len(study.plan.runs()), run)
                 elif show and run.history:
                     done += float(run.history[-1]["epoch"])
-            text = f"{len(finished)}/{len(study.plan.rows) * len(study.plan.seeds)} runs"
+            text = f"{len(finished)}/{len(study.plan.runs())} runs"
             if study.tunings and show:
                 text = f"{_trials(study)}, {text}"
             elif not quiet:
@@ -224,10 +224,9 @@ def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
 
 def _trials(study: Study) -> str:
     """How many trials are finished, of how many."""
-    planned = sum(tuning.tune.trainings for tuning in study.tunings)
     folders = [path.parent for path in (study.path / TRIALS).glob("*/run.json")]
     full = [folder for folder in folders if not folder.name.endswith("-short")]
-    return f"{sum(Run(folder).finished for folder in full)}/{planned} trials"
+    return f"{sum(Run(folder).finished for folder in full)}/{study.plan.trainings} trials"
 
 
 def _say_chosen(study: Study, said: set[str]) -> set[str]:

@@ -17,12 +17,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.core.typed import checked, read_yaml
 from simgrad.data.opening import embedded
+from simgrad.data.resplit import with_draw
 from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
 from simgrad.runs.recipe import Recipe
@@ -37,6 +39,7 @@ from simgrad.studies.tune import Tune
 
 _MOST = 10_000  # rows of a table
 _TOLD = 5  # mistakes told at once
+SEEDS_APART = 10_000  # the seeds of two replicates, so that none is used twice
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,45 @@ class Plan:
     def runs(self) -> list[tuple[str, Row, Recipe]]:
         """(folder name, row, recipe) of every run, seeds outermost: a table fills evenly."""
         return [
-            (row.folder(seed), row, self.recipe(row, seed))
-            for seed in self.seeds
-            for row in self.rows
+            (row.folder(seed), row, one.recipe(row, seed))
+            for one in self.replicates
+            for seed in one.seeds
+            for row in one.rows
             if not row.ensemble
         ]
+
+    @property
+    def trainings(self) -> int:
+        """How many runs come before settings are chosen, at most."""
+        rows = len(self.rows) * len(self.replicates)
+        return 0 if self.tune is None else rows * self.tune.trainings
+
+    @cached_property
+    def replicates(self) -> "tuple[Plan, ...]":
+        """The studies that this one consists of: itself, or its replicates.
+
+        A replicate has rows and seeds of its own: `ROW-r2`, and numbers that are further on by
+        SEEDS_APART. So has its search; with `splits: new` its data, too.
+        """
+        tune = self.tune
+        if tune is None or tune.replicates == 1:
+            return (self,)
+        return tuple(self._replicate(tune, number) for number in range(1, tune.replicates + 1))
+
+    def _replicate(self, tune: Tune, number: int) -> "Plan":
+        ahead = SEEDS_APART * (number - 1)
+        rows = [row.renamed(f"{row.name}-r{number}") for row in self.rows]
+        if tune.splits == "new":
+            rows = [
+                row.with_changes(resplit=with_draw(self.recipe(row, 0).resplit, number))
+                for row in rows
+            ]
+        return dataclasses.replace(
+            self,
+            rows=tuple(rows),
+            seeds=tuple(seed + ahead for seed in self.seeds),
+            tune=tune.model_copy(update={"seed": tune.seed + ahead, "replicates": 1}),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that read back."""
@@ -208,13 +245,23 @@ def check_tuning(plan: Plan, where: str) -> None:
         return
     if any(row.ensemble for row in plan.rows):
         raise InputError(f"{where}: tune: a study with ensembles cannot be tuned; tune their rows.")
+    if plan.tune.splits == "new" and plan.tune.replicates == 1:
+        raise InputError(f"{where}: tune: `splits: new` is of replicates: give their number.")
     shared = set(plan.tune.seeds) & set(plan.seeds)
     if shared:
         raise InputError(
             f"{where}: tune: seed {min(shared)} is among the seeds of the table; trials have "
             "seeds of their own."
         )
-    recipes = [plan.recipe(row, 0) for row in plan.rows]
+    numbers = Counter(seed for one in plan.replicates for seed in one.seeds)
+    numbers.update(seed for one in plan.replicates if one.tune for seed in one.tune.seeds)
+    if max(numbers.values()) > 1:
+        twice = max(numbers, key=lambda seed: numbers[seed])
+        raise InputError(
+            f"{where}: tune: seed {twice} is used twice: the seeds of replicates are "
+            f"{SEEDS_APART:,} apart, so that those of one must be closer together."
+        )
+    recipes = [plan.recipe(row, 0) for row in plan.replicates[-1].rows]
     for key in plan.tune.space:
         if not any(known_to(recipe, key) for recipe in recipes):
             raise InputError(f"{where}: tune: space: no row has anything called '{key[:80]}'.")

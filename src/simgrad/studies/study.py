@@ -1,7 +1,5 @@
 """A study folder: the plan, a folder for every run, and the table."""
 
-import dataclasses
-import shutil
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,15 +16,16 @@ from simgrad.core.typed import read_yaml
 from simgrad.pages.drawers import draw
 from simgrad.pages.notebook import Shown
 from simgrad.runs.outcome import has_diverged
-from simgrad.runs.recipe import Recipe, differing
+from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, RECIPE, Run
 from simgrad.studies.belonging import own_ensemble, own_run
+from simgrad.studies.correcting import RUNS, corrected
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.space import apply, base_of, told_apart
 from simgrad.studies.study_file import Row
-from simgrad.studies.tuned import TRIALS, Tuning, setting_of
+from simgrad.studies.tuned import Tuning, setting_of
 
-PLAN, RUNS, ENSEMBLES = "study.yaml", "runs", "ensembles"
+PLAN, ENSEMBLES = "study.yaml", "ensembles"
 SEAL = "study.json"  # the plan's hash, and files of one's own that the study was made with
 
 
@@ -65,10 +64,7 @@ class Study:
         study, plan = Study(Path(path)), plan.settled()
         with lock(study.path / LOCK, what=f"the study {study.path}"):
             if (study.path / PLAN).is_file():
-                old = study.plan
-                plan = _with_old_names(_with_old_threads(study, plan, old), old)
-                _keep_search(study, old, plan)
-                _make_way(study, old, plan)
+                plan = corrected(study, plan)
             study._write(plan)
         return Study(study.path)
 
@@ -164,16 +160,27 @@ class Study:
 
     @cached_property
     def tunings(self) -> list[Tuning]:
-        """The search of each row; none where nothing is tuned."""
+        """The search of each row in each replicate; none where nothing is tuned."""
         plan = self.plan
         if plan.tune is None:
             return []
-        recipes = [plan.recipe(row, 0) for row in plan.rows]
-        fixed = tuple(told_apart(recipes))
+        fixed = tuple(told_apart([plan.recipe(row, 0) for row in plan.rows]))
         return [
-            Tuning(self.path, row.name, recipe, plan.tune.of_row(row.space), fixed)
-            for row, recipe in zip(plan.rows, recipes, strict=True)
+            Tuning(self.path, row.name, one.recipe(row, 0), one.tune.of_row(row.space), fixed)
+            for one in plan.replicates
+            for row in one.rows
+            if one.tune is not None
         ]
+
+    def tunings_of(self, row: Row) -> list[Tuning]:
+        """The searches of a row: one for each replicate."""
+        own = {one.name for one in self._replicates_of(row)}
+        return [tuning for tuning in self.tunings if tuning.name in own]
+
+    def _replicates_of(self, row: Row) -> list[Row]:
+        """A row as each replicate has it."""
+        place = [one.label for one in self.plan.rows].index(row.label)
+        return [one.rows[place] for one in self.plan.replicates]
 
     @property
     def complete(self) -> bool:
@@ -190,7 +197,10 @@ class Study:
         for path, other in self.jobs():
             if other == first:
                 return path
-        return self.path / "round1" / sha256(repr(first.to_dict()))[:12]
+        told = first.to_dict()
+        if told["resplit"] is None:  # folders of before are called so
+            del told["resplit"]
+        return self.path / "round1" / sha256(repr(told))[:12]
 
     @property
     def runs(self) -> list[Run]:
@@ -205,7 +215,8 @@ class Study:
         }
 
     def runs_of(self, row: Row) -> list[Run]:
-        """The runs of a row, one for each seed, begun or not; of ensembles, what their test found.
+        """The runs of a row, one for each seed of each replicate, begun or not; of ensembles, what
+        their test found.
 
         Refused if one is not the row's own: every number of a study is read from these.
         """
@@ -227,21 +238,30 @@ class Study:
     def draws(self) -> dict[str, list[list[Run]]]:
         """By row of the table: ended runs, those of one independent draw together.
 
-        Each seed is a draw of its own. Draws without an ended run are left out.
+        A replicate is a draw; without replicates each seed is one. Draws without an ended run are
+        left out; the seeds in the runs' recipes tell which is which.
         """
-        return {label: [[run] for run in runs] for label, runs in self.ended.items()}
+        if len(self.plan.replicates) == 1:
+            return {label: [[run] for run in runs] for label, runs in self.ended.items()}
+        seeds = [set(one.seeds) for one in self.plan.replicates]
+        found: dict[str, list[list[Run]]] = {}
+        for label, runs in self.ended.items():
+            draws = [[run for run in runs if run.recipe.seed in own] for own in seeds]
+            found[label] = [draw for draw in draws if draw]
+        return found
 
     @property
     def new_splits(self) -> bool:
         """Whether each draw is tested on images of its own."""
-        return False
+        return self.plan.tune is not None and self.plan.tune.splits == "new"
 
     def folders(self, row: Row) -> list[Path]:
         """Where the runs of a row are."""
         if row.ensemble:
             seeds = self.plan.seeds[: row.ensembles(len(self.plan.seeds))]
             return [self.path / ENSEMBLES / row.folder(seed) for seed in seeds]
-        return [self.path / RUNS / row.folder(seed) for seed in self.plan.seeds]
+        own = zip(self._replicates_of(row), self.plan.replicates, strict=True)
+        return [self.path / RUNS / r.folder(seed) for r, one in own for seed in one.seeds]
 
     def members(self, row: Row) -> list[list[Run]]:
         """The runs of each ensemble: one for each seed, fewer where a row is named twice."""
@@ -256,95 +276,3 @@ class Study:
                 taken[label] += 1
             found.append(members)
         return found
-
-
-def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
-    """More trials are welcome before a run of the table has begun; nothing else may change."""
-    spaces = {row.name: row.space for row in old.rows}
-    alike = all(spaces.get(row.name, row.space) == row.space for row in new.rows)
-    if old.tune == new.tune and alike:
-        return
-    only_longer = (
-        alike
-        and old.tune is not None
-        and new.tune is not None
-        and old.tune.to_dict() == {**new.tune.to_dict(), "trials": old.tune.trials}
-        and new.tune.trials >= old.tune.trials
-    )
-    begun = any(path.is_dir() for path, _ in study.jobs())
-    if begun or (not only_longer and (study.path / TRIALS).is_dir()):
-        raise InputError(
-            f"{study.path} holds a study whose search settings differ from these and whose "
-            f"{'runs' if begun else 'trials'} have begun: choose another --output."
-        )
-    for tuning in study.tunings:
-        tuning.path.unlink(missing_ok=True)  # to be chosen anew, with the trials to come
-
-
-def _with_old_threads(study: "Study", plan: Plan, old: Plan) -> Plan:
-    """What was decided about threads stays; another number is refused once it was used."""
-    asked, before = plan.base.threads, old.base.threads
-    if asked is None:
-        return plan.with_threads(before)
-    used = bool(study.runs) or (study.path / TRIALS).is_dir()
-    if before not in (None, asked) and used:
-        raise InputError(
-            f"{study.path} holds a study that has begun with --threads {before}, and sums depend "
-            "on it: leave the number as it was, or choose another --output."
-        )
-    return plan
-
-
-def _with_old_names(plan: Plan, old: Plan) -> Plan:
-    """Rows that were there before keep the names of their folders."""
-    known = {_key(old.recipe(row, 0)): row.name for row in old.rows if not row.ensemble}
-    rows = [
-        row if row.ensemble else row.renamed(known.get(_key(plan.recipe(row, 0)), row.name))
-        for row in plan.rows
-    ]
-    return dataclasses.replace(plan, rows=tuple(rows))
-
-
-def _key(recipe: Recipe) -> str:
-    return repr(recipe.to_dict())
-
-
-def _make_way(study: "Study", old: Plan, new: Plan) -> None:
-    """Remove failed runs whose settings were corrected; refuse to change what was trained."""
-    before = {name: recipe for name, _, recipe in old.runs()}
-    gone = [study.path / RUNS / name for name in before.keys() - {n for n, _, _ in new.runs()}]
-    stale, kept = [folder for folder in gone if _never_began(folder)], {}
-    for name, _, recipe in new.runs():
-        changed = differing(before.get(name, recipe), recipe)
-        folder = study.path / RUNS / name
-        if not changed or not folder.exists():
-            continue
-        if Run(folder).info.get("status") in ("waiting", "failed"):
-            stale.append(folder)
-        else:
-            kept[name] = changed
-    if kept:
-        fields = ", ".join(sorted({field for changed in kept.values() for field in changed}))
-        raise InputError(
-            f"{study.path} holds a study in which {', '.join(kept)} were trained with another "
-            f"recipe ({fields} differ): give another --output, or remove their folders."
-        )
-    for folder in stale:
-        if folder.is_symlink():
-            raise InputError(
-                f"{folder}: a link to another folder, from which nothing is removed. Its run has "
-                "other settings now: remove the link, or choose another --output."
-            )
-        with lock(folder / LOCK, wait=False, what=f"the run {folder}"):
-            for part in folder.iterdir():
-                if part.name != LOCK:
-                    linked = part.is_symlink()
-                    shutil.rmtree(part) if part.is_dir() and not linked else part.unlink()
-    for folder in set(stale) & set(gone):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _never_began(folder: Path) -> bool:
-    """A run that failed before its first step: nothing of it is worth keeping."""
-    info = Run(folder).info
-    return info.get("status") == "failed" and "steps" not in info

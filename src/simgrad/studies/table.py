@@ -111,7 +111,7 @@ def build_table(study: Study) -> StudyTable:
     differences: dict[str, Difference] = {}
     for group, base in baselines.items():
         differences |= _differences({p: ranks[p] for p in peers[group]}, base)
-    tuned = {tuning.name: _found(tuning) for tuning in study.tunings}
+    tuned = {row.name: _found(study.tunings_of(row)) for row in plan.rows}
     rows = tuple(
         TableRow(
             row.label,
@@ -138,17 +138,23 @@ def _among(metrics: Sequence[str], values: dict[str, float]) -> dict[str, float]
     return {metric: values[metric] for metric in metrics if metric in values}
 
 
-def _found(tuning: Tuning) -> Found | None:
-    record = tuning.record
-    if record is None or record["chosen"] is None:
+def _found(tunings: Sequence[Tuning]) -> Found | None:
+    """What the searches of a row found: with replicates, the setting of each and their mean."""
+    records = [record for t in tunings if (record := t.record) is not None and record["chosen"]]
+    if not records:
         return None
-    best, budget = record["chosen"], record["budget"]
+    several = len(tunings) > 1
+    settings = [print_setting(record["chosen"]["setting"]) for record in records]
     return Found(
-        print_setting(best["setting"]),
-        budget["trials"],
-        int(budget["epochs"]),
-        validation_of(best),
-        tuple(record["edges"]),
+        "; ".join(dict.fromkeys(settings)),
+        sum(record["budget"]["trials"] for record in records),
+        sum(int(record["budget"]["epochs"]) for record in records),
+        math.fsum(validation_of(record["chosen"]) for record in records) / len(records),
+        tuple(
+            f"replicate {record['row'].rpartition('-r')[2]}: {edge}" if several else edge
+            for record in records
+            for edge in record["edges"]
+        ),
     )
 
 
