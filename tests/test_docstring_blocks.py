@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from simgrad.data.found import Pair
+from simgrad.data.resplit import read_resplit
 from simgrad.studies.plan import plan_from_dict
 from tests.docstrings import Docstring, docstrings
 from tests.named_commands import CALL, FENCE, commands, misread
@@ -96,6 +97,7 @@ def settings(text: str) -> None:
 
 FILES: dict[str, Callable[[str], object]] = {
     "src/simgrad/data/found.py": lambda text: Pair(**json.loads(text)),
+    "src/simgrad/data/resplit.py": lambda text: read_resplit(text.strip()),
     "src/simgrad/studies/journal.py": lambda text: [
         json.loads(line.partition("#")[0]) for line in text.splitlines()
     ],
@@ -103,6 +105,10 @@ FILES: dict[str, Callable[[str], object]] = {
         text, rows=[{"label": "one", "group": "vsrn"}]
     ),
     "src/simgrad/studies/plan.py": study,
+    "src/simgrad/studies/ranges.py": lambda text: study(
+        "grid: {objective: [nt-xent]}",
+        tune={"trials": 4, "search": "random", "space": yaml.safe_load(text)},
+    ),
     "src/simgrad/studies/settings.py": settings,
     "src/simgrad/studies/space.py": lambda text: study(text, grid={"objective": ["nt-xent"]}),
 }

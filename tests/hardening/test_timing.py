@@ -27,7 +27,11 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "default": {"trials": 8, "finalists": 2, "repeats": 1},
     "tpe-halving": {"trials": 8, "search": "tpe", "halving": 0.5},
     "quasi-random": {"trials": 9, "search": "quasi-random"},
-}
+    "replicates": {
+        "trials": 2, "search": "quasi-random", "finalists": 2, "repeats": 1, "replicates": 2,
+        "splits": "new", "extend": True, "space": {"clip": {"crossed": [2.0, 0.0]}},
+    },
+}  # fmt: skip
 KILLS, TIMES = 5, 3
 
 

@@ -167,9 +167,9 @@ def test_of_few_trials_no_expectation_is_drawn(done: Study) -> None:
     def drawn(times: int) -> set[str]:
         """With every trial so many times."""
         systems = [
-            dataclasses.replace(s, tuned={**s.tuned, "tried": times * s.tuned["tried"]})
+            dataclasses.replace(s, tuned=({**one, "tried": times * one["tried"]},))
             for s in material.systems
-            if s.tuned
+            for one in s.tuned
         ]
         section = tuning_section(dataclasses.replace(material, systems=tuple(systems)))
         assert section is not None

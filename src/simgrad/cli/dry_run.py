@@ -137,6 +137,8 @@ def _defined(recipe: Recipe) -> str:
 def _title(plan: Plan) -> str:
     settings = f", settings for {plan.dataset}" if plan.dataset else ""
     seeds = "1 seed" if len(plan.seeds) == 1 else f"{len(plan.seeds)} seeds"
+    if len(plan.replicates) > 1:
+        seeds = f"{len(plan.replicates)} replicates, {seeds} each"
     return f"{plan.title}: {len(plan.runs())} runs, {seeds}{settings}"
 
 

@@ -19,7 +19,7 @@ from simgrad.retriever.embedder import Embedder
 from simgrad.retriever.search import Searcher
 from simgrad.runs.run import RECIPE, Run
 from simgrad.studies.naming import slug
-from simgrad.studies.study import PLAN, Study
+from simgrad.studies.study import PLAN, RUNS, Study
 
 T = TypeVar("T")
 SIDES = (96, 320, 800)  # pixels of a served picture's longer side
@@ -98,11 +98,12 @@ class Lab:
         if (path / PLAN).is_file():
             study, name = Study.open(path), _unused(slug(path.resolve().name), self.studies)
             self._planned[name] = {}
-            for (folder, _), (_, row, recipe) in zip(study.jobs(), study.plan.runs(), strict=True):
-                run = Run(folder)
+            runs = study.plan.runs()
+            for folder, row, recipe in runs:
+                run = Run(study.path / RUNS / folder)
                 key = f"{name}.{slug(run.name)}"
                 self._planned[name][key] = run
-                seed = f", seed {recipe.seed}" if len(study.plan.seeds) > 1 else ""
+                seed = f", seed {recipe.seed}" if len(runs) > len(study.plan.rows) else ""
                 self._labels[key] = f"{row.label}{seed}"
             self.studies[name] = study
         elif (path / RECIPE).is_file():

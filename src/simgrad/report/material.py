@@ -35,7 +35,7 @@ class System:
     baseline: bool = False
     published: dict[str, tuple[float, float | None]] = field(default_factory=dict)
     unlike: str = ""  # why the published numbers are not comparable; "" where they are
-    tuned: dict[str, Any] | None = None  # what a search found, where there was one
+    tuned: tuple[dict[str, Any], ...] = ()  # what its searches found, where there were any
     timed: Mapping[Path, dict[str, float]] = field(default_factory=dict)  # by run's folder
     average_of: tuple[str, ...] = ()  # an average: it has a test, no recipe and no training
 
@@ -218,7 +218,6 @@ def _runs_in(path: Path) -> list[Run]:
 
 def _of_study(study: Study, several: bool) -> list[System]:
     systems = []
-    tuned = {tuning.name: tuning.record for tuning in study.tunings}
     published, timed = beside_rows(study.plan.published, study.plan.rows), timings(study)
     for row in study.plan.rows:
         planned, begun = study.runs_of(row), INFO if row.ensemble else RECIPE
@@ -235,7 +234,7 @@ def _of_study(study: Study, several: bool) -> list[System]:
                 row.baseline,
                 paper.cells,
                 unlike,
-                tuned.get(row.name),
+                tuple(r for tuning in study.tunings_of(row) if (r := tuning.record) is not None),
                 timed,
                 tuple(row.ensemble),
             )

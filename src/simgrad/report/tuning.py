@@ -36,7 +36,7 @@ _FEWEST = 4  # trials of a row; of fewer, the line of what to expect is a dot or
 
 def tuning(material: Material) -> Section | None:
     """Nothing where nothing was tuned."""
-    shown = [(s, s.tuned) for s in material.systems if s.tuned and s.tuned["chosen"]]
+    shown = [(s, one) for s in material.systems for one in s.tuned if one["chosen"]]
     if not shown:
         return None
     select = metric_of(shown[0][1]["select"]).title
@@ -50,7 +50,9 @@ def tuning(material: Material) -> Section | None:
             " The best few settings of each row were trained with more seeds, and the one with the "
             "best mean was chosen: one trial may be luck."
         )
-    keys = [Key(system.label, material.colour(system)) for system, _ in shown]
+    if any(len(system.tuned) > 1 for system, _ in shown):
+        words += " All of it was done several times, each time with other settings and seeds."
+    keys = [Key(s.label, material.colour(s)) for s in material.systems if s.tuned]
     charts = [
         _chart(
             material, shown, "best-so-far", f"best {select} so far", _scores, best_so_far,
@@ -64,13 +66,13 @@ def tuning(material: Material) -> Section | None:
         )  # fmt: skip
         charts.insert(0, expected)
     blocks: list[Block] = [Paragraph(explained(words)), Figures(charts, keys)]
-    edges = [f"{system.label}: {edge}." for system, record in shown for edge in record["edges"]]
+    edges = [f"{_name(system, one)}: {edge}." for system, one in shown for edge in one["edges"]]
     if edges:
         blocks.append(Callout("Chosen at the end of a range: a better one may lie beyond", edges))
     blocks.append(_chosen(material, shown))
     if any(record["importance"] for _, record in shown):
         blocks.append(_mattered(material, shown))
-    rungs = [(system, record["halving"]) for system, record in shown if record["halving"]]
+    rungs = [(system, record) for system, record in shown if record["halving"]]
     if rungs:
         blocks.append(_rungs(material, rungs))
     blocks.append(Details("Every trial", [_trials(material, shown)]))
@@ -100,13 +102,16 @@ def _chart(
     see: str,
 ) -> Figure:
     curves, ends = [], []
-    for system, record in shown:
-        values = curve(scores(record))
-        points = [(float(n), value) for n, value in enumerate(values, 1)]
-        curves.append(Curve.of(system.short, material.colour(system), [points]))
-        if points:
-            ends.append(f"{system.short} has {values[0]:.4g} after 1 and {values[-1]:.4g} after "
-                        f"{len(values)}")  # fmt: skip
+    for system in material.systems:
+        lines = []
+        for record in (one for other, one in shown if other is system):
+            values = curve(scores(record))
+            lines.append([(float(n), value) for n, value in enumerate(values, 1)])
+            if values:
+                ends.append(f"{_name(system, record, system.short)} has {values[0]:.4g} after 1 "
+                            f"and {values[-1]:.4g} after {len(values)}")  # fmt: skip
+        if lines:
+            curves.append(Curve.of(system.short, material.colour(system), lines))
     told = f"{title} by number of trials. " + "; ".join(ends)
     return Figure(name, title, line_chart(curves, title, "trials", from_zero=False), told, see)
 
@@ -118,7 +123,7 @@ def _chosen(material: Material, shown: Sequence[tuple[System, Record]]) -> Table
     rows = []
     for system, record in shown:
         best, budget = record["chosen"], record["budget"]
-        cells = [Cell(system.label, key=True, colour=material.colour(system))]
+        cells = [Cell(_name(system, record), key=True, colour=material.colour(system))]
         for key in keys:
             where = record["space"].get(key)
             value = print_value(best["setting"][key]) if key in best["setting"] else "–"
@@ -138,7 +143,7 @@ def _mattered(material: Material, shown: Sequence[tuple[System, Record]]) -> Tab
     rows = []
     for system, record in shown:
         shares = record["importance"]
-        cells = [Cell(system.label, key=True, colour=material.colour(system))]
+        cells = [Cell(_name(system, record), key=True, colour=material.colour(system))]
         top = max(shares.values(), default=0.0)
         for key in keys:
             share = shares.get(key)
@@ -158,14 +163,15 @@ def _rungs(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
         Column("stopped early"), Column("halving", numeric=False),
     ]  # fmt: skip
     rows = []
-    for system, rung in shown:
+    for system, record in shown:
+        rung = record["halving"]
         agreed = rung["correlation"]
         used = "on" if agreed is not None and agreed >= AGREEMENT else "off"
-        cells = [Cell(system.label, key=True, colour=material.colour(system))]
+        cells = [Cell(_name(system, record), key=True, colour=material.colour(system))]
         cells += [Cell("–" if agreed is None else f"{agreed:.2f}")]
         cells += [Cell(f"{rung['calibrated_on']} trials"), Cell(str(rung["stopped"])), Cell(used)]
         rows.append(Row(cells))
-    share = 100 * shown[0][1]["share"]
+    share = 100 * shown[0][1]["halving"]["share"]
     caption = (
         f"Between complete schedules of {share:.0f}% of the epochs and of all of them. Below "
         f"{AGREEMENT} a short schedule does not tell which setting is better, and decides nothing."
@@ -183,10 +189,17 @@ def _trials(material: Material, shown: Sequence[tuple[System, Record]]) -> Table
             score = score if one["score"] is None else _each(one) or f"{one['score']:.1f}"
             setting = ", ".join(f"{_bare(k)}={print_value(v)}" for k, v in one["setting"].items())
             best = one["number"] == record["chosen"]["number"]
-            first = Cell(system.label, key=True, colour=material.colour(system))
+            first = Cell(_name(system, record), key=True, colour=material.colour(system))
             cells = [first, Cell(str(one["number"])), Cell(one["how"])]
             rows.append(Row([*cells, Cell(setting), Cell(score, strong=best)]))
     return Table("Trials", columns, rows, "In the order in which they were asked for.")
+
+
+def _name(system: System, record: Record, label: str = "") -> str:
+    """The row; with replicates, which one."""
+    label = label or system.label
+    number = record["row"].rpartition("-r")[2]
+    return f"{label}, replicate {number}" if len(system.tuned) > 1 else label
 
 
 def _each(one: Record) -> str:

@@ -15,10 +15,11 @@ def look_at(plan: Plan) -> Seen:
     """What each row would read, or why it cannot be run."""
     shared: dict[Any, Any] = {}
     seen: Seen = []
-    for row in plan.rows:
+    first = plan.replicates[0]
+    for row, own in zip(plan.rows, first.rows, strict=True):
         if row.ensemble:
             continue
-        recipe = plan.recipe(row, plan.seeds[0]).settled()
+        recipe = first.recipe(own, first.seeds[0]).settled()
         try:
             seen.append((row, look(recipe, shared)))
         except InputError as error:

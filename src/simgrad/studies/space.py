@@ -6,7 +6,6 @@
         lr: {low: 1e-4, high: 2e-3}                 # a field of the recipe, by factors
         objective.tau: {low: 0.01, high: 0.3}       # a parameter of the rows' objectives
         model.dimension: [512, 1024]                # choices
-        first_epochs: {crossed: [0, 1]}             # each drawn point is tried with both
         clip: null                                  # not searched
 
 Nobody has to name a space. By default a row searches the schedule (learning rate and clip) and the

@@ -19,7 +19,8 @@ from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, RECIPE, Run
 from simgrad.studies.belonging import own_ensemble, own_run
-from simgrad.studies.correcting import RUNS, corrected
+from simgrad.studies.correcting import RUNS as RUNS
+from simgrad.studies.correcting import corrected
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.space import apply, base_of, told_apart
 from simgrad.studies.study_file import Row

@@ -6,8 +6,9 @@ trials of a row are over, its finalists are trained with more seeds.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,12 @@ class Trials:
             elif not self.meanwhile():
                 time.sleep(_PATIENCE)
 
-    def _open(self) -> list[Tuning]:
-        return [t for t in self.tunings if not t.conclude()]
+    def _open(self, tunings: Iterable[Tuning]) -> list[Tuning]:
+        return [t for t in tunings if not t.conclude()]
 
     def _waiting(self) -> bool:
         """Whether a run that others work on, or that may be left to us, is not over."""
-        for tuning in self._open():
+        for tuning in self._open(self.tunings):
             trials = tuning.search.trials()
             left = [tuning.run_of(t, "full") for t in trials if t.state == "running"]
             left += tuning.to_repeat(trials)
@@ -63,11 +64,19 @@ class Trials:
         return False
 
     def _take(self) -> Callable[[Log | None], None] | None:
+        """Something to do, of the first replicate that has something."""
+        for _, tunings in groupby(self.tunings, key=lambda tuning: tuning.tune.seed):
+            job = self._take_of(tunings)
+            if job is not None:
+                return job
+        return None
+
+    def _take_of(self, tunings: Iterable[Tuning]) -> Callable[[Log | None], None] | None:
         """A trial that was left behind, or a new one, of the row with most left to do; or a
         finalist of a row whose trials are over."""
         left: list[tuple[int, int, Tuning]] = []
         further: list[tuple[Path, Recipe]] = []
-        for tuning in self._open():
+        for tuning in self._open(tunings):
             trials = tuning.search.trials()
             for trial in trials:
                 if trial.state == "running" and self._free(*self._runs_of(tuning, trial)):
