@@ -1,8 +1,10 @@
 """Where a search looks for one value: a range, choices, or choices that are crossed.
 
-lr: {low: 1e-4, high: 2e-3}         # by factors
-model.dimension: [512, 1024]        # choices, drawn
-first_epochs: {crossed: [0, 1]}     # every drawn point is tried with each of them
+    lr: {low: 1e-4, high: 2e-3}         # by factors
+    model.dimension: [512, 1024]        # choices, drawn
+    first_epochs: {crossed: [0, 1]}     # every drawn point is tried with each of them
+
+A value in the last twentieth of its range lies at its end: a better one may be beyond.
 """
 
 import itertools
