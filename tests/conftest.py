@@ -49,7 +49,7 @@ def forked_workers() -> Iterator[None]:
             "simgrad.studies.engine.subprocess", SimpleNamespace(Popen=ForkedPopen, PIPE=None)
         )
         patch.setattr(
-            "simgrad.studies.probe.multiprocessing",
+            "simgrad.choosing.probe.multiprocessing",
             SimpleNamespace(get_context=lambda kind: forking()),
         )
         yield

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from simgrad import objectives as objectives
     from simgrad import training as training
     from simgrad.analysis import cocos as cocos
+    from simgrad.choosing import Answer as Answer
+    from simgrad.choosing import choose as choose
     from simgrad.evaluation import compare as compare
     from simgrad.evaluation import evaluate as evaluate
     from simgrad.evaluation import evaluate_similarities as evaluate_similarities
@@ -44,6 +46,8 @@ else:
             "evaluate_similarities": "simgrad.evaluation",
             "compare": "simgrad.evaluation",
             "cocos": "simgrad.analysis",
+            "choose": "simgrad.choosing",
+            "Answer": "simgrad.choosing",
             "analysis": "simgrad.analysis",
             "mine": "simgrad.mining",
             "train": "simgrad.training",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import simgrad
 from simgrad import Recipe, Run, Study
 from simgrad.cli.program import main
 from simgrad.studies.table import build_table
@@ -66,8 +67,12 @@ def test_recipes_are_read(before: Path) -> None:
 
 
 def test_a_choice_is_gone_on_with(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Everything is there already: the answer is the one that was written."""
+    """Everything is there already: it is answered again, of the same runs, in today's words."""
     folder = before / "choice"
-    told = (folder / "answer.txt").read_text()
+    told = simgrad.Answer.open(folder)
     command("choose", str(folder))
-    assert (folder / "answer.txt").read_text() == told
+    again = simgrad.Answer.open(folder)
+    assert again.standing == told.standing
+    assert all(one in again.text for one in ("nt-xent", "triplet-sh", "1 of 2 epochs"))
+    assert len(again.text.splitlines()) <= 5
+    assert again.text.splitlines()[0] in capsys.readouterr().out

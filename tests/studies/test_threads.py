@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from simgrad.choosing.choice import Choice
+from simgrad.choosing.sizing import Size
 from simgrad.cli.study import adapt
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
 from simgrad.studies import engine
-from simgrad.studies.choice import Choice
 from simgrad.studies.engine import crew_for, crew_here, run_local
 from simgrad.studies.plan import Plan, plan_from_dict
-from simgrad.studies.sizing import Size
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
 

@@ -1,4 +1,4 @@
-"""What is said of a comparison, and how large a comparison fits into a time."""
+"""What is said of a comparison."""
 
 import dataclasses
 import itertools
@@ -13,8 +13,6 @@ import torch
 
 import simgrad
 from simgrad.runs.run import RANKS
-from simgrad.studies.probe import Pace
-from simgrad.studies.sizing import every, full_length, largest, seconds_of, sizes
 from simgrad.studies.verdict import Rival, Verdict, outlook, seeds_to_decide, verdict
 
 NUMBERS = itertools.count()
@@ -140,61 +138,3 @@ def test_seeds_do_not_outrun_the_test_images(tmp_path: Path) -> None:
     ahead = outlook(study, found)
     assert ahead is not None
     assert ahead.seeds is None
-
-
-PACE = Pace(step=0.1, evaluation=1.0, start=5.0)
-
-
-def test_the_largest_size_that_fits_is_taken() -> None:
-    paces = dict.fromkeys("abcde", PACE)
-    sizes_of, before = [], 0.0
-    for minutes in (1, 5, 30, 120, 1000, 100_000):
-        names, size = largest(paces, 100, 2, 60 * minutes, keep=3)
-        takes = seconds_of(size, dict.fromkeys(names, PACE), 100, 2)
-        assert takes <= 60 * minutes or size == sizes(100)[0]
-        assert takes >= before  # more time is used
-        before = takes
-        sizes_of.append((len(names), size.epochs, size.trials, size.seeds))
-    assert sizes_of[0][0] == 3  # short of time, the last objectives are left out
-    assert sizes_of[-1] == (5, 30, 24, 10)
-
-
-def test_objectives_that_were_named_are_all_kept() -> None:
-    names, size = largest(dict.fromkeys("abcde", PACE), 100, 1, 1.0, keep=5)
-    assert names == list("abcde")
-    assert size == sizes(100)[0]
-
-
-@pytest.mark.parametrize("steps", [1, 3, 12, 157, 235, 4400])
-def test_small_data_get_as_many_updates_as_they_need(steps: int) -> None:
-    full = full_length(steps)
-    assert full >= 30
-    assert full * steps >= 2900
-    for size in sizes(steps):
-        assert 1 <= size.epochs <= full
-        assert size.trials >= 2
-        assert size.seeds >= 2
-        each = every(size.epochs, steps)
-        looks = size.epochs if each is None else size.epochs * steps // each
-        assert looks <= 60
-
-
-def test_a_full_training_is_as_long_as_somebody_says() -> None:
-    _, size = largest({"a": PACE}, 235, 2, 1e9, keep=1, full=12)
-    assert (size.epochs, size.full_epochs, size.trials, size.seeds) == (12, 12, 24, 10)
-    assert sizes(235, 12)[0].epochs == 1
-
-
-def test_the_best_settings_of_many_are_repeated_and_their_time_counts() -> None:
-    of = {(size.trials, size.finalists) for size in sizes(235)}
-    assert of == {(2, 1), (3, 1), (4, 1), (6, 1), (8, 2), (12, 3), (16, 3), (24, 3)}
-    size = sizes(235)[-1]
-    single = dataclasses.replace(size, finalists=1)
-    more = seconds_of(size, {"a": PACE}, 235, 1) - seconds_of(single, {"a": PACE}, 235, 1)
-    assert more == pytest.approx(6 * PACE.seconds(30 * 235, 30))
-
-
-def test_sizes_grow() -> None:
-    paces = {"a": PACE}
-    known = [seconds_of(size, paces, 235, 2) for size in sizes(235)]
-    assert known == sorted(known)

@@ -2,27 +2,19 @@
 
 import re
 import shlex
-import sys
 from pathlib import Path
-from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import tyro
 
-from simgrad.core.console import print_table, progress, say
-from simgrad.core.derived import write_checked
+from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.data.base import Dataset
-from simgrad.data.feature_folder import HEADER
 from simgrad.data.log import Log
-from simgrad.data.opening import absolute, open_logged
+from simgrad.data.opening import open_logged
 from simgrad.data.transforms import named
 from simgrad.models.networks.backbones import backbone as make_backbone
-from simgrad.runs.begun import entry, finish
-from simgrad.runs.features import Job, compute, make_job
-
-_SECONDS_BETWEEN_LINES = 30.0
+from simgrad.runs.feature_files import Written, write_features
+from simgrad.runs.features import Job, make_job
 
 
 def features(
@@ -76,10 +68,8 @@ def features(
     named(network.transform, train=False, size=network.size)  # says what is wrong before any work
     job = make_job(network, grid=grid, half=half, batch=batch, device=device, workers=workers)
     folder = output or Path("features") / _folder_name(data, backbone, grid)
-    rows = [_split(dataset, name, job, folder, limit) for name in dataset.splits]
-    write_checked(folder / HEADER, _header(dataset, data, job, folder, limit, log))
-    for name in dataset.splits:
-        finish(folder / f"{name}.npy")
+    written = write_features(dataset, log, data, job, folder, limit)
+    rows = [_row(name, one, job) for name, one in written.items()]
     print_table(["split", "images", "each", "on disk", "images/s"], rows)
     if limit is None:
         where = f"--data {shlex.quote(data)} --features {shlex.quote(str(folder))}"
@@ -88,70 +78,14 @@ def features(
         say(f"\n{folder}: a try with --limit; training needs the features of all images.")
 
 
-def _split(dataset: Dataset, name: str, job: Job, folder: Path, limit: int | None) -> list[str]:
-    split = dataset.splits[name]
-    total = split.num_images if limit is None else min(limit, split.num_images)
-    target = folder / f"{name}.npy"
-    started = monotonic()
-    lines = Lines(name, total)
-    with progress() as bar:
-        task = bar.add_task(f"{name} through {job.backbone.name}", total=total)
-
-        def report(done: int) -> None:
-            bar.update(task, completed=done)
-            lines.report(done)
-
-        computed = compute(split, job, target, limit=limit, report=report)
-    seconds = monotonic() - started
+def _row(name: str, one: Written, job: Job) -> list[str]:
     return [
         name,
-        f"{total:,}",
+        f"{one.images:,}",
         "x".join(map(str, job.shape)),
-        f"{target.stat().st_size / 1e6:,.1f} MB",
-        f"{computed / seconds:,.1f}" if computed else "–",
+        f"{one.path.stat().st_size / 1e6:,.1f} MB",
+        f"{one.computed / one.seconds:,.1f}" if one.computed else "–",
     ]
-
-
-class Lines:
-    """Progress where there is no terminal: a line now and then, for whoever reads the log."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self.name, self.total, self.shown = name, total, not sys.stderr.isatty()
-        self.begun = self.told = monotonic()
-        self.first: int | None = None  # rows that an earlier run had done
-
-    def report(self, done: int) -> None:
-        self.first = done if self.first is None else self.first
-        now = monotonic()
-        if not self.shown or now - self.told < _SECONDS_BETWEEN_LINES or done == self.first:
-            return
-        self.told = now
-        rate = (done - self.first) / (now - self.begun)
-        left = (self.total - done) / rate / 60
-        told = f"{self.name}: {done:,} of {self.total:,} images, {rate:,.1f} a second, "
-        print(f"{told}about {left:,.0f} min left", file=sys.stderr, flush=True)
-
-
-def _header(
-    dataset: Dataset, data: str, job: Job, folder: Path, limit: int | None, log: Log
-) -> dict[str, Any]:
-    return {
-        "layout": "simgrad-features",
-        "data": absolute(data),
-        "skip": log.skipped,
-        "limit": limit,
-        "backbone": job.backbone.name,
-        "weights_sha256": job.weights_sha256,
-        "grid": job.grid,
-        "transform": job.backbone.transform,
-        "size": job.backbone.size,
-        "dtype": np.dtype(np.float16 if job.half else np.float32).name,
-        "fingerprint": dataset.fingerprint(),
-        "splits": {
-            name: entry(folder / f"{name}.npy", list(split.image_names[:limit]))
-            for name, split in dataset.splits.items()
-        },
-    }
 
 
 def _folder_name(data: str, backbone: str, grid: int | None) -> str:

@@ -14,7 +14,6 @@ from simgrad.pages.svg import LIGHT
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import MACHINE, Recipe
 from simgrad.runs.run import BEST, INFO, RANKS, RECIPE, Run
-from simgrad.studies.choice import ANSWER
 from simgrad.studies.papers import beside_rows
 from simgrad.studies.study import PLAN, Study
 from simgrad.studies.timing import timings
@@ -22,6 +21,7 @@ from simgrad.studies.timing import timings
 # What may differ between runs of one setting: the seed, and where and how they were run.
 _NOT_THE_SETTING = ("seed", *MACHINE)
 _MOST_RUNS = 2000
+ANSWER = "answer.txt"  # what `simgrad choose` writes
 
 
 @dataclass(frozen=True)

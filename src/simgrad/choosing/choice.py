@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from simgrad.choosing.sizing import HALF, REPEATS, Size, every
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import Plan, plan_from_dict
-from simgrad.studies.sizing import REPEATS, Size, every
 from simgrad.studies.space import apply, base_of
 from simgrad.studies.study import Study
 
-CHOICE, ANSWER = "choose.json", "answer.txt"
+CHOICE = "choose.json"
 _FIRST = "triplet"  # of all negatives: what rules of the hardest one may begin with
 
 
@@ -48,6 +48,21 @@ class Choice:
     start: float | None = None  # the rate of each objective's first trial; None: all are drawn
     precision: Literal["float32", "bf16"] = "float32"
     first_epochs: tuple[int, ...] = (0,)  # of _FIRST
+    length_from: Literal["epochs", "pilot", "usual"] = "usual"  # what says how long full is
+    images: int = 0  # of the test split; 0: not noted, as in earlier versions
+    seen_by: str = ""  # what the pictures are seen by: a network's name, or words
+    for_two: float = 0.0  # minutes that a comparison of two needs, where there is none
+    for_all: float = 0.0  # minutes that all would need, where some are left out
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is time for one objective only, so that nothing is compared."""
+        return len(self.objectives) == 1
+
+    @property
+    def short(self) -> bool:
+        """Whether runs are too short to say who is ahead."""
+        return self.size.share < HALF
 
     def recipe(self, epochs: int | None = None) -> Recipe:
         """What all runs share; of full length with those epochs."""
@@ -98,6 +113,13 @@ class Choice:
             },
         }
         return plan_from_dict(told, CHOICE)
+
+    def default_run(self) -> Recipe:
+        """A training of the one objective that there is time for, with a usual setting."""
+        assert self.alone
+        return self.recipe().replace(
+            objective=self.objectives[0], reduction=self.reduction, threads=None
+        )
 
     def full_run(self, study: Study, label: str) -> Recipe:
         """A training of full length with the setting that was chosen for an objective."""

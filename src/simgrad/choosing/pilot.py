@@ -1,0 +1,58 @@
+"""How long is a full training? One run shows it: where validation stops improving.
+
+The pilot trains the first objective at a constant rate until validation has not improved for some
+evaluations. A full training has this length at that rate, and half as much again at a tenth of it.
+Nothing else of the pilot is used.
+"""
+
+import math
+import shutil
+from pathlib import Path
+
+from simgrad.core.console import say
+from simgrad.runs.recipe import Recipe, differing
+from simgrad.runs.run import RECIPE, Run
+from simgrad.training.rounds import train
+from simgrad.training.stopping import stop_asked
+from simgrad.training.trouble import TrainingError
+
+PILOT = "pilot"  # its folder
+_PATIENCE = 5  # evaluations without improvement
+_STEPS = (50, 500)  # between evaluations: an epoch, within these bounds
+_NEVER = 1_000_000
+_AT_FULL_RATE = 2 / 3  # of a full training
+
+
+def full_length(
+    recipe: Recipe, steps_per_epoch: int, folder: Path, seconds: float, quiet: bool = False
+) -> int | None:
+    """Epochs of a full training; None where validation still improves when the time is over."""
+    low, high = _STEPS
+    between = min(high, max(low, steps_per_epoch))
+    endless = recipe.replace(
+        trial=True,
+        epochs=_NEVER,
+        decay_every=_NEVER,
+        first_epochs=0,
+        early_stop=_PATIENCE,
+        evaluate_every=between,
+    )
+    if not quiet:
+        say(f"a pilot of {recipe.objective}: when does validation stop improving? ...", stderr=True)
+    begun = Run(folder / PILOT)
+    if (begun.path / RECIPE).is_file() and differing(begun.recipe, endless.settled()):
+        shutil.rmtree(begun.path)  # of another model, say: nothing was decided by it
+    try:
+        run = train(endless, begun.path, quiet=True, stop_after=seconds)
+    except TrainingError:  # it diverged
+        return None
+    if stop_asked():
+        raise KeyboardInterrupt
+    if not run.finished:
+        return None
+    return length_of(run.info["best"]["step"], steps_per_epoch)
+
+
+def length_of(best_step: int, steps_per_epoch: int) -> int:
+    """Epochs of a full training that reaches a step before its rate falls."""
+    return max(2, math.ceil(best_step / steps_per_epoch / _AT_FULL_RATE))

@@ -1,0 +1,260 @@
+"""The plan of `choose`: look at the data, time a few steps, and take what fits into the time.
+
+`decide` does that. `estimate` answers in seconds, for a dry run: it computes and times nothing.
+"""
+
+import math
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from simgrad.choosing import stated
+from simgrad.choosing.choice import Choice
+from simgrad.choosing.pilot import PILOT, full_length
+from simgrad.choosing.probe import Pace, measure
+from simgrad.choosing.sizing import largest, usual_length
+from simgrad.core.console import say, say_wrapped
+from simgrad.core.cores import cores
+from simgrad.core.devices import pick_device
+from simgrad.core.errors import InputError
+from simgrad.core.text import counted
+from simgrad.core.threads import pinned
+from simgrad.data.base import Dataset
+from simgrad.data.check import check, portrait
+from simgrad.data.feature_folder import read_header
+from simgrad.data.log import Log
+from simgrad.data.opening import EMBEDDED, absolute, embedded, open_dataset, open_logged
+from simgrad.models import models
+from simgrad.models.networks.backbones import backbone
+from simgrad.runs.feature_files import write_features
+from simgrad.runs.features import make_job
+from simgrad.runs.recipe import Recipe
+
+# What is compared if nobody names anything; where time is short, the last are left out first. The
+# first is trained where nothing can be compared: in results/flickr8k/study all its 24 trials
+# learned, and among the losses that everybody knows it had the highest mean.
+OBJECTIVES = (
+    "nt-xent", "goal(triplet=cir, pair=sig-ms)", "triplet-sh", "siglip",
+    "goal(triplet=con, pair=sig)",
+)  # fmt: skip
+# The model, if nobody names one. Without a GPU: `light`, if it may speak for VSE++; until that is
+# shown, a narrow VSE++.
+ON_GPU, WITHOUT_GPU = "vse++", "vse++(dimension=256, word_dimension=128)"
+NETWORK = "efficientnet-lite0"  # what computes features of pictures
+_GRID = 7  # cells a side, for models that look at regions
+_PROBE, _SHORTEST, _LONGEST = 0.01, 3.0, 20.0  # share of the time, seconds: timing of an objective
+_PILOT = 0.15  # share of the time
+_REPORT = 0.1  # share of the time for table and report
+# Losses are sums over queries, and nearly every gradient meets the clip: all have the same length,
+# the published one of triplet losses. Without a clip rules of the hardest negative begin late in a
+# short training (triplet-sh on Flickr8k: 83 to 105, with it 248 to 262); as means with a clip as
+# much smaller they lose to the constant in Adam's denominator. They also learn sooner after an
+# epoch of all negatives, though not always better: each objective is tried with and without. The
+# first trial of each is with it, near the rates that twelve of thirteen objectives chose
+# (results/flickr8k/study): with few trials, one may else be judged by poor settings alone.
+_RATES, _START, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 2e-3, 2.0, (0, 1)
+_REDUCTION: Literal["sum"] = "sum"
+_SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody asks for."""
+
+    data: str
+    minutes: float
+    objectives: tuple[str, ...] = ()
+    model: str | None = None
+    features: str | None = None
+    epochs: int | None = None
+    short: bool = False
+    skip: str | None = None
+    device: str = "auto"
+
+    @property
+    def kind(self) -> str:
+        """cpu, cuda or mps"""
+        return pick_device(self.device).type
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The objectives, first the one that is kept in any case."""
+        return self.objectives or OBJECTIVES
+
+    def base(self, features: str | None) -> Recipe:
+        """What all runs share, but for their length."""
+        model = self.model or (WITHOUT_GPU if self.kind == "cpu" else ON_GPU)
+        precision: Literal["float32", "bf16"] = "bf16" if self.kind == "cuda" else "float32"
+        return Recipe(data=spec(self.data, model), features=features, skip=self.skip, model=model,
+                      device=self.device, precision=precision, reduction=_REDUCTION, clip=_CLIP,
+                      lr=_START).settled()  # fmt: skip
+
+
+def spec(data: str, model: str) -> str:
+    """The data as recipes name them; of the embedded world what the model reads."""
+    return embedded(models.parse(model).reads) if data == EMBEDDED else absolute(data)
+
+
+def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
+    """Look at the data, time a few steps, train a pilot, and take the most that fits."""
+    begun = time.monotonic()
+    base = wish.base(wish.features)
+    dataset = look(base.data, wish.features, wish.skip, thorough=True)
+    if wish.features is None:
+        base = base.replace(features=_features(dataset, base, folder))
+    recipes = {one: base.replace(objective=one) for one in wish.named}
+    processes, seconds = _processes(wish.device), 60 * wish.minutes
+    each = min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
+    if not quiet:
+        say(f"timing {len(recipes)} objectives, {each:.0f} s each ...", stderr=True)
+    threads = pinned() or max(1, cores() // processes)
+    paces = measure(recipes, processes, threads, each, wish.kind != "cpu")
+    steps, length, found = _steps(dataset, base), wish.epochs, "epochs"
+    if length is None:
+        first = recipes[wish.named[0]]
+        length, found = full_length(first, steps, folder, _PILOT * seconds, quiet), "pilot"
+    choice = _choice(
+        wish, base, dataset, paces, length, found, time.monotonic() - begun,
+        None if wish.kind != "cpu" else threads,
+    )  # fmt: skip
+    shutil.rmtree(folder / PILOT, ignore_errors=True)
+    return choice
+
+
+def estimate(wish: Wish) -> Choice:
+    """The plan as stated rates have it: nothing is computed, timed or written."""
+    base = wish.base(wish.features)
+    dataset = look(base.data, wish.features, wish.skip, thorough=False)
+    on_gpu = wish.kind != "cpu"
+    pace = stated.pace_of(base.model, on_gpu)
+    if pace is None:
+        raise InputError(
+            f"--dry-run: nobody has measured how quickly '{base.model}' trains, so there is no "
+            "estimate. The command without --dry-run times it first."
+        )
+    spent = 0.0
+    if wish.features is None and _needs_features(dataset, base.model):
+        pictures = sum(split.num_images for split in dataset.splits.values())
+        spent = pictures / stated.pictures_per_second(on_gpu, cores())
+    pilot = 0.0 if wish.epochs else _PILOT * 60 * wish.minutes
+    timing = pace.start + len(wish.named) * max(_SHORTEST, _PROBE * 60 * wish.minutes)
+    paces = dict.fromkeys(wish.named, pace)
+    found = "epochs" if wish.epochs else "usual"
+    return _choice(wish, base, dataset, paces, wish.epochs, found, spent + pilot + timing, None)
+
+
+def _choice(
+    wish: Wish,
+    base: Recipe,
+    dataset: Dataset,
+    paces: Mapping[str, Pace],
+    length: int | None,
+    found: str,
+    spent: float,
+    threads: int | None,
+) -> Choice:
+    """The most that fits into what is left of the time."""
+    steps, processes = _steps(dataset, base), _processes(wish.device)
+    full = length or usual_length(steps)
+    left = max(0.0, 60 * wish.minutes - spent) * (1 - _REPORT)
+    fit = largest(paces, steps, processes, left, full, wish.short)
+
+    def minutes(seconds: float) -> float:
+        return round((spent + seconds / (1 - _REPORT)) / 60, 2)
+
+    return Choice(
+        data=base.data,
+        features=base.features,
+        skip=base.skip,
+        model=base.model,
+        objectives=fit.names,
+        device=wish.device,
+        size=fit.size,
+        steps=steps,
+        processes=processes,
+        minutes=wish.minutes,
+        expected=minutes(fit.seconds),
+        left_out=tuple(one for one in wish.named if one not in fit.names),
+        threads=threads,
+        rates=_RATES,
+        start=_START,
+        clip=_CLIP,
+        reduction=_REDUCTION,
+        precision=base.precision,  # type: ignore[arg-type]
+        first_epochs=_FIRST_EPOCHS if fit.size.epochs > 1 else (0,),
+        length_from="usual" if length is None else found,  # type: ignore[arg-type]
+        images=dataset.split("test").num_images,
+        seen_by=_seen_by(dataset, base),
+        for_two=minutes(fit.for_two),
+        for_all=minutes(fit.for_all),
+    )
+
+
+def _steps(dataset: Dataset, base: Recipe) -> int:
+    return math.ceil(dataset.split("train").num_captions / base.batch)
+
+
+def look(data: str, features: str | None, skip: str | None, thorough: bool) -> Dataset:
+    """Open the data and say what they hold; `thorough`: look at every caption and picture."""
+    dataset = open_dataset(data, features=features, skip=skip)
+    missing = [name for name in _SPLITS if name not in dataset.splits]
+    if missing:
+        raise InputError(
+            f"{data}: no split '{missing[0]}'. Settings are chosen on val and compared on test; "
+            "`simgrad datasets` shows what the data hold."
+        )
+    for name in _SPLITS:
+        say(f"{name}: {dataset.splits[name].summary()}", stderr=True)
+    if not thorough:
+        return dataset
+    found = check(dataset)
+    for line in portrait(dataset.splits, found.shared["train"]):
+        say_wrapped(line, stderr=True)
+    problems = found.problems
+    if problems:
+        say_wrapped(
+            f"{counted(len(problems), 'problem')}, the first: {problems[0]}\n"
+            f"`simgrad datasets '{data}' --fix` writes a list of what to leave out, for --skip.",
+            stderr=True,
+        )
+    return dataset
+
+
+def _seen_by(dataset: Dataset, base: Recipe) -> str:
+    """What the pictures are seen by."""
+    if models.parse(base.model).reads == "pixels":
+        return "the model's own network"
+    if base.features is not None:
+        return str(read_header(Path(base.features)).get("backbone") or base.features)
+    return NETWORK if _needs_features(dataset, base.model) else "the features of the data"
+
+
+def _needs_features(dataset: Dataset, model: str) -> bool:
+    """Whether the model reads features, and the data hold pictures alone."""
+    train = dataset.split("train")
+    pixels = models.parse(model).reads == "pixels"
+    return not pixels and train.features is None and train.pictures is not None
+
+
+def _features(dataset: Dataset, base: Recipe, folder: Path) -> str | None:
+    """Where the model's features are; computed where the data hold pictures alone."""
+    if not _needs_features(dataset, base.model):
+        return None
+    target, log = folder / "features", Log.read(base.skip)
+    grid = _GRID if models.parse(base.model).reads == "regions" else None
+    job = make_job(backbone(NETWORK), grid=grid, device=base.device)
+    say(f"features of pictures, by {NETWORK}, into {target} ...", stderr=True)
+    write_features(open_logged(base.data, log), log, base.data, job, target)
+    return str(target.resolve())
+
+
+def _processes(device: str) -> int:
+    """Runs side by side: one for each core, on a GPU not more than it has room for."""
+    import torch
+
+    if pick_device(device).type == "cpu":
+        return cores()
+    return max(1, min(cores(), 16 * torch.cuda.device_count()))

@@ -1,0 +1,139 @@
+"""How large a comparison fits into a time: length before breadth.
+
+A comparison of trainings that are cut off says who starts quickly, and no more. So no plan trains
+for less than half of a full training. Where time is short, objectives are left out from the end of
+the list, then settings are left untried; the length stays. A time only picks from a list of sizes:
+what is done afterwards depends on the size alone, and never on a clock.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from simgrad.choosing.probe import Pace
+
+HALF = 0.5  # of a full training: the shortest that is compared
+# A training of full length where no pilot could find it in time: VSE++'s 30 epochs, and no fewer
+# updates than small data need.
+_EPOCHS, _STEPS = 30, 3000
+_MOST_EVALUATIONS = 30  # of a run; small data have many short epochs
+# (share of the full length, trials, seeds), the smallest first. Fewer than three seeds say little
+# about how much seeds differ.
+_SIZES: tuple[tuple[float, int, int], ...] = (
+    (HALF, 2, 3), (HALF, 3, 3), (HALF, 4, 3), (HALF, 6, 3), (0.75, 6, 3), (1, 6, 3), (1, 8, 4),
+    (1, 8, 5), (1, 12, 5), (1, 16, 5), (1, 16, 8), (1, 24, 10),
+)  # fmt: skip
+_SHORT: tuple[tuple[float, int, int], ...] = (
+    (0.02, 2, 2), (0.05, 2, 2), (0.1, 2, 2), (0.1, 3, 3), (0.2, 3, 3), (0.3, 4, 3),
+)  # fmt: skip
+_USUAL = (HALF, 4, 3)  # rather fewer objectives than a smaller size than this
+_FINALISTS, REPEATS = 3, 2  # settings that are repeated, at most; each with so many more seeds
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done for each objective."""
+
+    epochs: int
+    full_epochs: int  # of a training of full length
+    trials: int
+    seeds: int
+    evaluate_every: int | None  # steps; None: every epoch
+    finalists: int = 1  # settings that are trained with more seeds before one is chosen
+
+    @property
+    def share(self) -> float:
+        """Of the full length."""
+        return self.epochs / self.full_epochs
+
+    @property
+    def runs(self) -> int:
+        """Trainings of one objective."""
+        return self.trials + (REPEATS * self.finalists if self.finalists > 1 else 0) + self.seeds
+
+
+def every(epochs: int, steps_per_epoch: int) -> int | None:
+    """Steps between evaluations; None: an epoch."""
+    if epochs <= _MOST_EVALUATIONS:
+        return None
+    return max(1, epochs * steps_per_epoch // _MOST_EVALUATIONS)
+
+
+def usual_length(steps_per_epoch: int) -> int:
+    """Epochs of a full training, where nobody has looked when validation stops improving."""
+    return max(_EPOCHS, round(_STEPS / steps_per_epoch))
+
+
+def sizes(steps_per_epoch: int, full: int, short: bool = False) -> list[Size]:
+    """All sizes for a full training of so many epochs, the smallest first."""
+    return [_size(one, steps_per_epoch, full) for one in (_SHORT + _SIZES if short else _SIZES)]
+
+
+def _size(told: tuple[float, int, int], steps_per_epoch: int, full: int) -> Size:
+    share, trials, seeds = told
+    # Never below the share: half of 3 epochs are 2.
+    epochs = max(1, math.ceil(share * full))
+    finalists = max(1, min(_FINALISTS, trials // 4))  # of a few, rather try others
+    return Size(epochs, full, trials, seeds, every(epochs, steps_per_epoch), finalists)
+
+
+def seconds_of(size: Size, paces: Mapping[str, Pace], steps_per_epoch: int, crew: int) -> float:
+    """What a size takes with a number of processes, as far as the paces tell."""
+    evaluations = min(size.epochs, _MOST_EVALUATIONS)
+    each = [pace.seconds(size.epochs * steps_per_epoch, evaluations) for pace in paces.values()]
+    start = max(pace.start for pace in paces.values())
+    # At the end processes wait for the one that took the last run: half a run each, on average.
+    waiting = max(each) / 2 if crew > 1 else 0.0
+    return start + waiting + size.runs * sum(each) / crew
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What fits into a time."""
+
+    names: tuple[str, ...]  # the objectives; one: no two fit
+    size: Size
+    seconds: float  # that it takes
+    for_two: float  # seconds that the smallest comparison of two objectives takes
+    for_all: float  # seconds that all objectives take with the usual size
+
+
+def largest(
+    paces: Mapping[str, Pace],
+    steps_per_epoch: int,
+    crew: int,
+    seconds: float,
+    full: int,
+    short: bool = False,
+) -> Fit:
+    """The most that fits: objectives go first, from the end, then settings, never the length.
+
+    `short` keeps all objectives instead and allows less than half of the length. Where not even
+    two objectives fit, one is left, with as long a training as there is time for.
+    """
+
+    def takes(names: Sequence[str], size: Size) -> float:
+        return seconds_of(size, {name: paces[name] for name in names}, steps_per_epoch, crew)
+
+    everything, known = tuple(paces), sizes(steps_per_epoch, full, short)
+    usual = next(one for one in known if one == _size(_USUAL, steps_per_epoch, full))
+    for_two, for_all = takes(everything[:2], known[0]), takes(everything, usual)
+
+    def fit(names: tuple[str, ...], size: Size) -> Fit:
+        return Fit(names, size, takes(names, size), for_two, for_all)
+
+    for count in range(len(everything), 1, -1):
+        names = everything[:count]
+        if takes(names, usual) <= seconds:
+            return fit(names, [one for one in known if takes(names, one) <= seconds][-1])
+        if short:
+            break
+    names = everything if short else everything[:2]
+    fits = [one for one in known if takes(names, one) <= seconds]
+    if fits or short:
+        return fit(names, fits[-1] if fits else known[0])
+    alone = everything[:1]
+    whole = _size((1, 0, 1), steps_per_epoch, full)
+    epochs = max(1, min(full, int(full * seconds / takes(alone, whole))))
+    cut = replace(whole, epochs=epochs, evaluate_every=every(epochs, steps_per_epoch))
+    return fit(alone, cut)

@@ -1,0 +1,52 @@
+"""What a plan takes for granted before anything is measured here; each number says whence.
+
+`choose --dry-run` estimates with these rates. The smallest gap that a plan can tell is computed
+from how much seeds, searches and images differed in our own study; on other data they may differ
+more or less.
+"""
+
+import math
+
+from simgrad.choosing.probe import Pace
+
+# Steps a second of one process for each core, all cores busy, batches of 128; seconds of one look
+# at 500 validation images. Measured on two cores of a shared server (the probe of `choose`).
+_ON_CPU = {"light": Pace(1 / 120, 0.07, 8.0), "vse++": Pace(1 / 0.6, 4.5, 30.0)}
+_NARROW = Pace(1 / 11, 0.5, 9.0)  # vse++(dimension=256, word_dimension=128)
+# The same for one of sixteen processes on one NVIDIA H200 (results/flickr8k/study/runs.csv).
+_ON_GPU = {"vse++": Pace(1 / 83, 0.1, 10.0), "light": Pace(1 / 83, 0.1, 10.0)}
+# Pictures a second through efficientnet-lite0: of each core, and of a GPU.
+_PICTURES, _PICTURES_ON_GPU = 15.0, 500.0
+SOURCE = "results/flickr8k"
+# Standard deviations of rsum in SOURCE/study, of one objective: between searches (beside the study
+# before it), between seeds. Of a pair and one test image: of both together, and of its seeds.
+_SEARCH, _SEED, _IMAGE, _IMAGE_AND_SEED = 2.8, 1.2, 40.0, 107.0
+_ERROR, _POWER = 0.05, 0.8
+
+
+def pace_of(model: str, on_gpu: bool) -> Pace | None:
+    """How quickly a model trains, as far as somebody has measured it."""
+    name, _, settings = model.partition("(")
+    if not on_gpu and name == "vse++" and "dimension=256" in settings:
+        return _NARROW
+    return (_ON_GPU if on_gpu else _ON_CPU).get(name)
+
+
+def pictures_per_second(on_gpu: bool, cores: int) -> float:
+    """How quickly features are computed."""
+    return _PICTURES_ON_GPU if on_gpu else _PICTURES * cores
+
+
+def smallest_gap(objectives: int, draws: int, images: int, searches: int = 1) -> float:
+    """The difference in rsum that is told apart in four of five studies.
+
+    `draws` seeds of each objective, from so many `searches` of settings of each.
+    """
+    from scipy.special import stdtrit  # scipy.stats takes two seconds to import
+
+    by_image = (_IMAGE**2 + _IMAGE_AND_SEED**2 / draws) / max(1, images)
+    variance = 2 * (_SEARCH**2 / searches + _SEED**2 / draws) + by_image
+    freedom = 2 * (draws - 1)
+    pairs = objectives * (objectives - 1) / 2  # any of them may lead
+    told = stdtrit(freedom, 1 - _ERROR / 2 / pairs)
+    return float(told + stdtrit(freedom, _POWER)) * math.sqrt(variance)
