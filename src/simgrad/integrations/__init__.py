@@ -10,8 +10,15 @@ Examples:
     torch.Size([])
 """
 
+from simgrad.integrations.gradcache import GradCache
 from simgrad.integrations.metric_learning import MetricLearningLoss, from_metric_learning
 from simgrad.integrations.open_clip import ClipLoss
 from simgrad.integrations.sentence_transformers import SentenceTransformerLoss
 
-__all__ = ["ClipLoss", "MetricLearningLoss", "SentenceTransformerLoss", "from_metric_learning"]
+__all__ = [
+    "ClipLoss",
+    "GradCache",
+    "MetricLearningLoss",
+    "SentenceTransformerLoss",
+    "from_metric_learning",
+]

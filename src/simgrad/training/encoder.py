@@ -1,38 +1,19 @@
 """Encode a batch, whole or in pieces, and send the gradient back to the encoders.
 
-In pieces it is GradCache: the exact gradient of a large batch in the memory of a small one (Gao,
-Zhang, Han, Callan: Scaling deep contrastive learning batch size under memory limited setup,
-RepL4NLP 2021).
-1. Encode the batch piece by piece without keeping what the encoders computed.
-2. Take the loss of all pieces together, and its gradient for what was encoded.
-3. Encode each piece again, this time keeping it, and send that gradient back through it.
-Each piece is encoded with the same random numbers both times, so dropout does not change between.
+In pieces it is GradCache, the exact gradient of a large batch in the memory of a small one:
+`integrations/gradcache.py` has its three steps.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from simgrad.core.devices import random_state, set_random_state
 from simgrad.data.batches import Batch
+from simgrad.integrations.gradcache import Remembered
 from simgrad.models.base import Encoded, RetrievalModel
-
-Encode = Callable[[slice], Encoded]
-
-
-@dataclass
-class _Side:
-    """The images, or the captions, of a batch in pieces."""
-
-    encode: Encode
-    pieces: list[slice]
-    random: list[list[Tensor]]  # the generators' states before each piece
-    leaf: Encoded  # what was encoded, as the start of a new graph
-    device: torch.device
 
 
 class Encoder:
@@ -45,7 +26,9 @@ class Encoder:
         autocast: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         self.model, self.micro_batch, self.autocast = model, micro_batch, autocast
-        self._sides: list[_Side] = []  # of the batch in work, where it is in pieces
+        # Of the batch in work, where it is in pieces: these, and what was encoded as the start of a
+        # new graph.
+        self._sides: list[tuple[Remembered[Encoded], Encoded]] = []
 
     def encode(self, batch: Batch) -> tuple[Encoded, Encoded]:
         """All images and all captions of the batch."""
@@ -61,36 +44,20 @@ class Encoder:
 
         if self.micro_batch is None or self.micro_batch >= max(images, captions):
             return images_of(slice(0, images)), captions_of(slice(0, captions))
-        self._sides = [
-            self._in_pieces(images_of, images, batch),
-            self._in_pieces(captions_of, captions, batch),
+        sides = [
+            Remembered(encode, count, self.micro_batch, batch.images.device)
+            for encode, count in ((images_of, images), (captions_of, captions))
         ]
-        return self._sides[0].leaf, self._sides[1].leaf
+        self._sides = [(side, _leaf(Encoded.cat(side.parts))) for side in sides]
+        return self._sides[0][1], self._sides[1][1]
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of the loss to the parameters."""
         loss.backward()  # type: ignore[no-untyped-call]
         sides, self._sides = self._sides, []
-        for side in sides:
-            for piece, random in zip(side.pieces, side.random, strict=True):
-                with _same_random(random, side.device):
-                    again = side.encode(piece)
-                _send_back(again, side.leaf, piece)
-
-    def _in_pieces(self, encode: Encode, count: int, batch: Batch) -> _Side:
-        assert self.micro_batch is not None
-        device, pieces = batch.images.device, list(_pieces(count, self.micro_batch))
-        random, parts = [], []
-        for piece in pieces:
-            random.append(random_state(device))
-            with torch.no_grad():
-                parts.append(encode(piece))
-        return _Side(encode, pieces, random, _leaf(Encoded.cat(parts)), device)
-
-
-def _pieces(count: int, size: int) -> Iterator[slice]:
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
+        for side, leaf in sides:
+            for number, piece in enumerate(side.pieces):
+                _send_back(side.again(number), leaf, piece)
 
 
 def _leaf(encoded: Encoded) -> Encoded:
@@ -109,14 +76,3 @@ def _send_back(again: Encoded, leaf: Encoded, rows: slice) -> None:
             gradients.append(gradient if now.dim() == 2 else gradient[:, : now.shape[1]])
     if outputs:
         torch.autograd.backward(outputs, gradients)
-
-
-@contextmanager
-def _same_random(state: list[Tensor], device: torch.device) -> Iterator[None]:
-    """As it was when the piece was encoded first; afterwards as if nothing had been drawn."""
-    before = random_state(device)
-    set_random_state(state, device)
-    try:
-        yield
-    finally:
-        set_random_state(before, device)
