@@ -63,6 +63,12 @@ def small(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def replicated(folder: Path) -> Path:
+    """A folder with a plan such as are made today: searched and tested three times."""
+    size = Size(4, full_epochs=8, trials=2, seeds=1, evaluate_every=None, replicates=3)
+    return small(folder, size=size, crossed=True)
+
+
 def outcome(folder: Path) -> dict[str, str]:
     """What must not depend on how often it was stopped; folders have names of their own."""
     found = {name: (folder / name).read_text() for name in TABLE}
@@ -129,6 +135,23 @@ def test_the_model_is_the_leaders_and_can_be_searched_with(done: Path) -> None:
     assert model.info["best"]["rsum"] == max(scores.values())
     found = ask(Searcher(Embedder.open(str(done / "model"), "cpu"), "test"), "a red circle", 3)
     assert len(found.images) == 3
+
+
+@pytest.mark.long
+def test_a_plan_with_replicates_is_answered(tmp_path: Path) -> None:
+    folder = replicated(tmp_path / "replicated")
+    answer = simgrad.choose(folder, quiet=True)
+    study = Study.open(folder)
+    assert [[len(draw) for draw in draws] for draws in study.draws.values()] == [[1] * 3] * 2
+    tried = [tuning.record["tried"] for tuning in study.tunings if tuning.record]
+    assert len(tried) == 6
+    for two in tried:  # the usual setting, with and without a first epoch
+        assert [one["setting"]["first_epochs"] for one in two] == [0, 1]
+    recipe, model = read_recipe(answer.recipe), Run.open(answer.model).recipe
+    same = ("objective", "lr", "first_epochs", "reduction", "clip", "model", "data")
+    assert all(getattr(recipe, key) == getattr(model, key) for key in same)
+    assert (recipe.epochs, recipe.seed, recipe.trial) == (8, 0, False)
+    assert len(answer.text.splitlines()) <= 5
 
 
 def test_more_seeds_go_into_the_answer(done: Path) -> None:
@@ -416,12 +439,14 @@ kills_groups = pytest.mark.skipif(os.name == "nt", reason="kills a group of proc
 @kills_groups
 @pytest.mark.timeout(3600)
 @pytest.mark.slow
-def test_kills_do_not_change_the_answer(done: Path, tmp_path: Path) -> None:
-    folder, chance = small(tmp_path / "killed"), random.Random(2)
+def test_kills_do_not_change_the_answer(tmp_path: Path) -> None:
+    folder, chance = replicated(tmp_path / "killed"), random.Random(2)
     struck = sum(killed_once(folder, chance) for _ in range(2))
     assert struck == 2
     choose(str(folder))
-    assert outcome(folder) == outcome(done)
+    whole = replicated(tmp_path / "whole")
+    choose(str(whole))
+    assert outcome(folder) == outcome(whole)
 
 
 @kills_groups

@@ -16,9 +16,10 @@ from simgrad.choosing.sizing import HALF, REPEATS, Size, every
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run
 from simgrad.studies.plan import Plan, plan_from_dict
-from simgrad.studies.space import apply, base_of
 from simgrad.studies.study import Study
+from simgrad.studies.tuned import score_of
 
 CHOICE = "choose.json"
 _FIRST = "triplet"  # of all negatives: what rules of the hardest one may begin with
@@ -48,6 +49,7 @@ class Choice:
     start: float | None = None  # the rate of each objective's first trial; None: all are drawn
     precision: Literal["float32", "bf16"] = "float32"
     first_epochs: tuple[int, ...] = (0,)  # of _FIRST
+    crossed: bool = False  # each point that is drawn is tried with all of them
     length_from: Literal["epochs", "pilot", "usual"] = "usual"  # what says how long full is
     images: int = 0  # of the test split; 0: not noted, as in earlier versions
     seen_by: str = ""  # what the pictures are seen by: a network's name, or words
@@ -88,6 +90,8 @@ class Choice:
         """The tuned study of it."""
         low, high = self.rates
         several = len(self.first_epochs) > 1
+        firsts: Any = list(self.first_epochs)
+        firsts = {"crossed": firsts} if self.crossed else firsts
         told: dict[str, Any] = {
             "title": f"Which objective for {name}?",
             "recipe": self.recipe().to_dict(),
@@ -100,6 +104,8 @@ class Choice:
                 "trials": self.size.trials,
                 "finalists": self.size.finalists,
                 "repeats": REPEATS,
+                "replicates": self.size.replicates,
+                "extend": self.size.extend,
                 # Points that do not depend on what other trials found, nor on who was first: with
                 # several processes, a search that learns would depend on when each was stopped.
                 "search": "quasi-random",
@@ -108,7 +114,7 @@ class Choice:
                 "space": {
                     "lr": {"low": low, "high": high},
                     "clip": None,
-                    **({"first_epochs": list(self.first_epochs)} if several else {}),
+                    **({"first_epochs": firsts} if several else {}),
                 },
             },
         }
@@ -122,14 +128,11 @@ class Choice:
         )
 
     def full_run(self, study: Study, label: str) -> Recipe:
-        """A training of full length with the setting that was chosen for an objective."""
-        row = next(row for row in study.plan.rows if row.label == label)
-        tuning = next(one for one in study.tunings if one.name == row.name)
-        assert study.plan.tune is not None
-        assert tuning.record is not None
-        # Alone, it may have all cores.
-        long = self.recipe(self.size.full_epochs).replace(**row.changes, threads=None)
-        return apply(base_of(study.plan.tune, long), tuning.record["chosen"]["setting"])
+        """A training of full length with the setting of an objective's best run."""
+        best = best_run(study, label).recipe
+        long = self.recipe(self.size.full_epochs)
+        length = {key: getattr(long, key) for key in ("epochs", "decay_every", "evaluate_every")}
+        return best.replace(**length, seed=0, threads=None)  # alone, it may have all cores
 
     def write(self, folder: Path) -> None:
         """Into its folder, whole or not at all."""
@@ -156,3 +159,8 @@ class Choice:
             if value is not None and value != (list(mine) if isinstance(mine, tuple) else mine):
                 found.append(name)
         return found
+
+
+def best_run(study: Study, label: str) -> Run:
+    """An objective's best finished run on validation."""
+    return max(study.groups[label], key=lambda run: (score_of(run), -run.recipe.seed))

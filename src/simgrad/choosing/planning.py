@@ -46,7 +46,8 @@ ON_GPU, WITHOUT_GPU = "vse++", "vse++(dimension=256, word_dimension=128)"
 NETWORK = "efficientnet-lite0"  # what computes features of pictures
 _GRID = 7  # cells a side, for models that look at regions
 _PROBE, _SHORTEST, _LONGEST = 0.01, 3.0, 20.0  # share of the time, seconds: timing of an objective
-_PILOT = 0.15  # share of the time
+_PILOT = 0.2  # share of the time
+_LOOKS = 30  # of a pilot at the validation split, as a rule
 _REPORT = 0.1  # share of the time for table and report
 # Losses are sums over queries, and nearly every gradient meets the clip: all have the same length,
 # the published one of triplet losses. Without a clip rules of the hardest negative begin late in a
@@ -139,7 +140,9 @@ def estimate(wish: Wish) -> Choice:
     if wish.features is None and _needs_features(dataset, base.model):
         pictures = sum(split.num_images for split in dataset.splits.values())
         spent = pictures / stated.pictures_per_second(on_gpu, cores())
-    pilot = 0.0 if wish.epochs else _PILOT * 60 * wish.minutes
+    steps = _steps(dataset, base)
+    whole = pace.seconds(usual_length(steps) * steps, _LOOKS)
+    pilot = 0.0 if wish.epochs else min(whole, _PILOT * 60 * wish.minutes)
     timing = pace.start + len(wish.named) * max(_SHORTEST, _PROBE * 60 * wish.minutes)
     paces = dict.fromkeys(wish.named, pace)
     found = "epochs" if wish.epochs else "usual"
@@ -185,6 +188,7 @@ def _choice(
         reduction=_REDUCTION,
         precision=base.precision,  # type: ignore[arg-type]
         first_epochs=_FIRST_EPOCHS if fit.size.epochs > 1 else (0,),
+        crossed=True,
         length_from="usual" if length is None else found,  # type: ignore[arg-type]
         images=dataset.split("test").num_images,
         seen_by=_seen_by(dataset, base),

@@ -17,16 +17,19 @@ HALF = 0.5  # of a full training: the shortest that is compared
 # updates than small data need.
 _EPOCHS, _STEPS = 30, 3000
 _MOST_EVALUATIONS = 30  # of a run; small data have many short epochs
-# (share of the full length, trials, seeds), the smallest first. Fewer than three seeds say little
-# about how much seeds differ.
-_SIZES: tuple[tuple[float, int, int], ...] = (
-    (HALF, 2, 3), (HALF, 3, 3), (HALF, 4, 3), (HALF, 6, 3), (0.75, 6, 3), (1, 6, 3), (1, 8, 4),
-    (1, 8, 5), (1, 12, 5), (1, 16, 5), (1, 16, 8), (1, 24, 10),
+# (share of the full length, replicates, trials, seeds), the smallest first: each objective is
+# searched and tested so many times, each time with so many settings and seeds of its own. Fewer
+# than three replicates say little about how much they differ; five show smaller gaps.
+_SIZES: tuple[tuple[float, int, int, int], ...] = (
+    (HALF, 3, 2, 1), (HALF, 3, 4, 1), (HALF, 5, 4, 1), (0.75, 5, 4, 1), (1, 5, 4, 1), (1, 8, 4, 1),
+    (1, 8, 6, 1), (1, 10, 8, 1), (1, 10, 16, 2),
 )  # fmt: skip
-_SHORT: tuple[tuple[float, int, int], ...] = (
-    (0.02, 2, 2), (0.05, 2, 2), (0.1, 2, 2), (0.1, 3, 3), (0.2, 3, 3), (0.3, 4, 3),
+_SHORT: tuple[tuple[float, int, int, int], ...] = (
+    (0.02, 1, 2, 2), (0.05, 1, 2, 2), (0.1, 1, 2, 2), (0.1, 1, 4, 3), (0.2, 1, 4, 3),
+    (0.3, 1, 4, 3),
 )  # fmt: skip
-_USUAL = (HALF, 4, 3)  # rather fewer objectives than a smaller size than this
+_USUAL = (HALF, 3, 4, 1)  # rather fewer objectives than a smaller size than this
+_MANY = 8  # trials: from here on the best are repeated, and ranges extended
 _FINALISTS, REPEATS = 3, 2  # settings that are repeated, at most; each with so many more seeds
 
 
@@ -40,6 +43,8 @@ class Size:
     seeds: int
     evaluate_every: int | None  # steps; None: every epoch
     finalists: int = 1  # settings that are trained with more seeds before one is chosen
+    replicates: int = 1  # searches, each with settings and seeds of its own
+    extend: bool = False  # where the best setting lies at an end of its range, look beyond it
 
     @property
     def share(self) -> float:
@@ -48,8 +53,10 @@ class Size:
 
     @property
     def runs(self) -> int:
-        """Trainings of one objective."""
-        return self.trials + (REPEATS * self.finalists if self.finalists > 1 else 0) + self.seeds
+        """Trainings of one objective, at most."""
+        again = REPEATS * self.finalists if self.finalists > 1 else 0
+        beyond = max(2, math.ceil(self.trials / 4)) if self.extend else 0
+        return self.replicates * (self.trials + beyond + again + self.seeds)
 
 
 def every(epochs: int, steps_per_epoch: int) -> int | None:
@@ -69,12 +76,12 @@ def sizes(steps_per_epoch: int, full: int, short: bool = False) -> list[Size]:
     return [_size(one, steps_per_epoch, full) for one in (_SHORT + _SIZES if short else _SIZES)]
 
 
-def _size(told: tuple[float, int, int], steps_per_epoch: int, full: int) -> Size:
-    share, trials, seeds = told
-    # Never below the share: half of 3 epochs are 2.
+def _size(told: tuple[float, int, int, int], steps_per_epoch: int, full: int) -> Size:
+    share, replicates, trials, seeds = told
     epochs = max(1, math.ceil(share * full))
-    finalists = max(1, min(_FINALISTS, trials // 4))  # of a few, rather try others
-    return Size(epochs, full, trials, seeds, every(epochs, steps_per_epoch), finalists)
+    finalists = min(_FINALISTS, trials // 4) if trials >= _MANY else 1  # of a few, try others
+    looks = every(epochs, steps_per_epoch)
+    return Size(epochs, full, trials, seeds, looks, finalists, replicates, trials >= _MANY)
 
 
 def seconds_of(size: Size, paces: Mapping[str, Pace], steps_per_epoch: int, crew: int) -> float:
@@ -133,7 +140,7 @@ def largest(
     if fits or short:
         return fit(names, fits[-1] if fits else known[0])
     alone = everything[:1]
-    whole = _size((1, 0, 1), steps_per_epoch, full)
+    whole = _size((1, 1, 0, 1), steps_per_epoch, full)
     epochs = max(1, min(full, int(full * seconds / takes(alone, whole))))
     cut = replace(whole, epochs=epochs, evaluate_every=every(epochs, steps_per_epoch))
     return fit(alone, cut)

@@ -3,6 +3,7 @@
 from simgrad.choosing import stated
 from simgrad.choosing.choice import Choice
 from simgrad.choosing.sizing import REPEATS
+from simgrad.core.text import counted
 from simgrad.models import models
 
 _WIDTH = 11  # of the words before a line
@@ -51,12 +52,15 @@ def texts_of(model: str) -> str:
 def _search(choice: Choice) -> str:
     size = choice.size
     again = f", the best {size.finalists} again with {REPEATS} seeds" if size.finalists > 1 else ""
-    return f"{size.trials} settings of each objective{again}; {size.seeds} seeds of the best one"
+    seeds = f"{counted(size.seeds, 'seed')} of the best one"
+    times = f", all of it {size.replicates} times" if size.replicates > 1 else ""
+    return f"{size.trials} settings of each objective{again}; {seeds}{times}"
 
 
 def _gap(choice: Choice) -> str:
     size = choice.size
-    gap = stated.smallest_gap(len(choice.objectives), size.seeds, choice.images)
+    draws = size.replicates if size.replicates > 1 else size.seeds
+    gap = stated.smallest_gap(len(choice.objectives), draws, choice.images, size.replicates)
     return (
         f"gaps of about {gap:.0f} rsum and more, four times in five, with {choice.images:,} test "
         f"images, if seeds and searches differ as in {stated.SOURCE}"
