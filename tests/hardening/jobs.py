@@ -4,7 +4,10 @@
 it was killed on the way.
 """
 
+import contextlib
+import io
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +30,8 @@ from simgrad.studies.worker import work as work_on
 from simgrad.training import Run, train
 from simgrad.training.rounds import mine_run
 from tests.data.test_features import tiny
+from tests.models import published_files
+from tests.models.small import small
 
 DATA = "scenes(train=60, val=20, test=20, features=global)"
 
@@ -135,6 +140,21 @@ def _index(run: Path, folder: Path) -> None:
     Searcher(Embedder.open(folder), dataset=dataset())
 
 
+def _import(folder: Path) -> None:
+    """A published file becomes a checkpoint."""
+    from simgrad.cli.import_checkpoint import import_checkpoint
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        import_checkpoint(_published(), folder)
+
+
+@cache
+def _published() -> Path:
+    """A file as VSE++ published it, of a few weights."""
+    place = Path(tempfile.mkdtemp(prefix="published-")) / "model_best.pth.tar"
+    return published_files.write(place, published_files.checkpoint("vse++", small("vse++")))
+
+
 def _report(run: Path, folder: Path) -> None:
     write_report([run], folder / "report.html", batches=1, pictures=False)
 
@@ -162,5 +182,6 @@ def other_jobs(run: Path) -> list[Job]:
         Job("features", _extract, _files),
         Job("mining", lambda f: mine_run(finished, f, 20, dataset=dataset()), _mined),
         Job("index", lambda f: _index(run, f), lambda f: _files(f / "search")),
+        Job("import", _import, _files),
         Job("report", lambda f: _report(run, f), _whole_page),
     ]

@@ -41,7 +41,8 @@ from tests.hardening.kills import Torment
 from tests.hardening.load import serve_under_load
 
 # Share of all kills; the rest are of whole commands.
-SHARES = {"run": 0.3, "study": 0.2, "features": 0.1, "mining": 0.1, "index": 0.1, "report": 0.05}
+SHARES = {"run": 0.25, "study": 0.2, "features": 0.1, "mining": 0.1, "index": 0.1, "import": 0.05,
+          "report": 0.05}  # fmt: skip
 
 
 class Soak:

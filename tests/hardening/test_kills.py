@@ -59,7 +59,7 @@ def test_a_run_is_killed_at_every_rename(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("which", range(5))
 def test_everything_else_is_killed_too(which: int, finished: Path, tmp_path: Path) -> None:
     torment = Torment(other_jobs(finished)[which], tmp_path, seed=which)
     torment(3)

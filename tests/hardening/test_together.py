@@ -56,8 +56,10 @@ def test_the_same_study(tmp_path: Path) -> None:
     assert job.outcome(tmp_path / "study") == job.outcome(tmp_path / "alone")
 
 
-@pytest.mark.parametrize(("which", "codes"), [(0, {0, DECLINED}), (1, {0}), (2, {0}), (3, {0})])
-def test_the_same_features_candidates_index_and_report(
+@pytest.mark.parametrize(
+    ("which", "codes"), [(0, {0, DECLINED}), *((which, {0}) for which in range(1, 5))]
+)
+def test_the_same_features_candidates_index_import_and_report(
     which: int, codes: set[int], finished: Path, tmp_path: Path
 ) -> None:
     job = other_jobs(finished)[which]

@@ -187,6 +187,9 @@ def dangerous(text: str) -> list[str]:
             found.append(f"{line}: {name}")
         if name.endswith("torch.load") and options.get("weights_only") != "True":
             found.append(f"{line}: torch.load without weights_only=True")
+        automatic = re.search(r"\bAuto\w+\.from_(pretrained|config)$", name)
+        if automatic and options.get("trust_remote_code") != "False":
+            found.append(f"{line}: {name} without trust_remote_code=False")
         if options.get("allow_pickle") == "True":
             found.append(f"{line}: allow_pickle=True")
         if options.get("shell") == "True":
@@ -213,7 +216,8 @@ def test_python_is_started_in_one_place() -> None:
 @pytest.mark.parametrize(
     "text",
     ["pickle.load(f)", "torch.load(f)", "torch.load(f, weights_only=False)", "yaml.load(f, L)",
-     "eval(x)", "exec(x)", "np.load(f, allow_pickle=True)", "run(x, shell=True)"],
+     "eval(x)", "exec(x)", "np.load(f, allow_pickle=True)", "run(x, shell=True)",
+     "transformers.AutoModel.from_config(x)", "AutoTokenizer.from_pretrained(x)"],
 )  # fmt: skip
 def test_the_search_finds_them(text: str) -> None:
     assert dangerous(text)

@@ -3,8 +3,10 @@
 - Up to 256 MiB every byte counts. Of a larger file its size and 256 pages spread over it count; of
   many files that are larger together, the size of each and three pages of it.
 - `verify` counts every byte whatever it takes.
-- Hashes are kept in the cache under path, size and time of change, so that a file which nobody
-  touched is not read again. Time stamps are part of that key alone, never of a hash.
+- Hashes are kept in the cache under path, size and times of change, so that a file which nobody
+  touched is not read again. `cp -p`, `rsync` and others set the time of a file's content; that of
+  its entry (ctime) is the system's, so both count. They are part of that key alone, not of a
+  hash.
 """
 
 import contextlib
@@ -37,7 +39,7 @@ def contents_hash(paths: Sequence[str | Path], *, verify: bool = False) -> str:
     A file that is not there counts as such.
     """
     files = [_File(path) for path in paths]
-    stamp = sha256("\n".join([f"{file.path}\0{file.size}\0{file.changed}" for file in files]))
+    stamp = sha256("\n".join([file.stamp() for file in files]))
     known = None if verify else _known(stamp)
     if known is not None:
         return known
@@ -54,7 +56,7 @@ def contents_hash(paths: Sequence[str | Path], *, verify: bool = False) -> str:
 class _File:
     """A file as it is now."""
 
-    __slots__ = ("changed", "path", "size")
+    __slots__ = ("changed", "entry", "path", "size")
 
     def __init__(self, path: str | Path) -> None:
         text = os.fspath(path)
@@ -62,9 +64,12 @@ class _File:
         try:
             told = os.stat(self.path)
         except OSError:
-            self.size, self.changed = -1, 0
+            self.size, self.changed, self.entry = -1, 0, 0
         else:
-            self.size, self.changed = told.st_size, told.st_mtime_ns
+            self.size, self.changed, self.entry = told.st_size, told.st_mtime_ns, told.st_ctime_ns
+
+    def stamp(self) -> str:
+        return f"{self.path}\0{self.size}\0{self.changed}\0{self.entry}"
 
     def digest(self, pages: int | None) -> bytes:
         """A hash of all bytes, or of the size and so many pages."""

@@ -129,7 +129,10 @@ def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
     fill(model, state, folder / WEIGHTS)
     tokenizer = None
     if description["tokenizer"] is not None:
-        tokenizer = tokenizer_from_json(description["tokenizer"])
+        try:
+            tokenizer = tokenizer_from_json(description["tokenizer"])
+        except InputError as error:
+            raise InputError(f"{folder / DESCRIPTION}: {error}") from None
     return Loaded(model.to(device).eval(), tokenizer, description["extra"])
 
 

@@ -28,7 +28,17 @@ def refuse_misfits(config: ModelConfig, inputs: Inputs, state: State, path: Path
 def fill(model: RetrievalModel, state: State, path: Path) -> None:
     """Load weights; each must have its place, and each place its weight."""
     _compare(_shapes(model), state, model.config, path)
+    for name, parameter in model.named_parameters():
+        _check_numbers(name, state[name], parameter, path)
     model.load_state_dict(state, strict=False)
+
+
+def _check_numbers(name: str, given: Tensor, parameter: Tensor, path: Path) -> None:
+    """Whole numbers would be taken for weights without a word, and NaN found only in results."""
+    if given.dtype.is_floating_point != parameter.dtype.is_floating_point:
+        raise InputError(f"{path}: '{name}' holds {given.dtype}, not {parameter.dtype}.")
+    if not bool(given.isfinite().all()):
+        raise InputError(f"{path}: '{name}' holds NaN or infinity.")
 
 
 def _shapes(model: RetrievalModel) -> Shapes:

@@ -1,10 +1,14 @@
 """A trained model, written for another program."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from simgrad.core.disk import writing
 from simgrad.core.errors import InputError
+from simgrad.core.files import lock
 from simgrad.models import Loaded
 from simgrad.models.inputs import Scale
 from simgrad.retriever.learned import learned_scale
@@ -34,20 +38,30 @@ def export_trained(
         has = f"it can be written as {', '.join(formats)}" if formats else "it has none"
         raise InputError(f"model '{model.config}' cannot be written as {format}: {has}.")
     tokenizer = loaded.require_tokenizer(source)
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: is there already, and not empty; give another --to.")
     scale = None if run is None else learned_scale(run.recipe, loaded, run.path)
     if scale is not None:
         model.set_scale(scale)
         scale = model.pretrained_scale() or scale  # CLIP keeps no bias
-    growing = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(growing, ignore_errors=True)
-    growing.mkdir(parents=True)
-    try:
+    with _growing(folder) as growing:
         model.export(format, growing, tokenizer, adapter=adapter)
-        if folder.exists():
-            folder.rmdir()
-        growing.rename(folder)
-    finally:
-        shutil.rmtree(growing, ignore_errors=True)
     return Exported(folder, format, adapter, loaded, scale)
+
+
+@contextmanager
+def _growing(folder: Path) -> Iterator[Path]:
+    """A place beside a folder, which gets its name when all is written; for one process a time."""
+    place, busy = (folder.with_name(f".{folder.name}.{end}") for end in ("partial", "lock"))
+    with lock(busy, wait=False, what=f"the export {folder}"):
+        try:
+            if folder.exists() and any(folder.iterdir()):
+                raise InputError(f"{folder}: is there already, and not empty; give another --to.")
+            shutil.rmtree(place, ignore_errors=True)
+            with writing(place):
+                place.mkdir()
+            yield place
+            if folder.exists():
+                folder.rmdir()
+            place.rename(folder)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+            busy.unlink(missing_ok=True)  # while it is held

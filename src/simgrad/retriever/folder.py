@@ -95,11 +95,24 @@ def find_pictures(root: Path) -> dict[str, os.stat_result]:
             path = Path(base) / file
             if path.suffix.lower() not in SUFFIXES or file.startswith("."):
                 continue
-            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+            if path.is_symlink() and not _leads_into(inside, path):
                 continue
             if path.is_file():
                 found[path.relative_to(root).as_posix()] = path.stat()
     return found
+
+
+def _leads_into(folder: Path, link: Path) -> bool:
+    """Whether a link leads to a place in a folder, and not out of it or round and round."""
+    try:
+        return link.resolve(strict=True).is_relative_to(folder)
+    except (OSError, RuntimeError):
+        return False
+
+
+def _times(stat: os.stat_result) -> dict[str, int]:
+    """What differs where a file was changed; the last is the system's own, and cannot be set."""
+    return {"size": stat.st_size, "mtime": stat.st_mtime_ns, "ctime": stat.st_ctime_ns}
 
 
 def _compare(
@@ -110,12 +123,12 @@ def _compare(
     kept, missing = {}, {}
     for name, stat in files.items():
         old = state.entries.get(name)
-        if old and (old["size"], old["mtime"]) == (stat.st_size, stat.st_mtime_ns):
+        if old and all(old.get(key) == value for key, value in _times(stat).items()):
             kept[name] = old
             continue
         same = by_content.get(_content(root / name)) if by_content else None
         if same is not None:
-            kept[name] = {**same, "size": stat.st_size, "mtime": stat.st_mtime_ns}
+            kept[name] = {**same, **_times(stat)}
         else:
             missing[name] = stat
     return _State(kept, list(state.pieces)), missing
@@ -141,8 +154,7 @@ def _encode_files(
             encoded = embedder.pictures(good).to("cpu") if good else None
             entries, row = {}, 0
             for name, (content, picture, reason) in zip(piece, read, strict=True):
-                stat = files[name]
-                entry = {"size": stat.st_size, "mtime": stat.st_mtime_ns, "sha": content}
+                entry = {**_times(files[name]), "sha": content}
                 entries[name] = {**entry, "row": row if picture is not None else None}
                 if picture is None:
                     entries[name]["reason"] = reason

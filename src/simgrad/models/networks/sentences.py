@@ -122,7 +122,7 @@ def _empty(settings: dict[str, Any]) -> Any:
 
     rest = {key: value for key, value in settings.items() if key != "model_type"}
     config = transformers.AutoConfig.for_model(str(settings["model_type"]), **rest)
-    return transformers.AutoModel.from_config(config)
+    return transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 
 def _pretrained(folder: Path, pooling: str) -> Any:

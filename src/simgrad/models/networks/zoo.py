@@ -97,7 +97,9 @@ def from_settings(
 
     rest = {key: value for key, value in settings.items() if key != "model_type"}
     config = transformers.AutoConfig.for_model(str(settings["model_type"]), **rest)
-    return TransformersNetwork(transformers.AutoModel.from_config(config), look)
+    return TransformersNetwork(
+        transformers.AutoModel.from_config(config, trust_remote_code=False), look
+    )
 
 
 def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
@@ -114,7 +116,7 @@ def from_folder(source: str, name: str, untrained: bool) -> TransformersNetwork:
     try:
         if untrained:
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
-            model = transformers.AutoModel.from_config(config)
+            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
         else:
             with quiet():
                 model = transformers.AutoModel.from_pretrained(

@@ -48,8 +48,12 @@ def write_pair(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
     write_network(pair, folder)
     _write_processing(model, tokenizer, folder)
     transformers.VisionTextDualEncoderProcessor(
-        transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True),
-        transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True),
+        transformers.AutoImageProcessor.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        ),
+        transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        ),
     ).save_pretrained(folder)
 
 
