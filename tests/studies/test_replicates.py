@@ -207,7 +207,14 @@ def test_the_table_has_a_row_for_each_objective(done: Study) -> None:
         assert row.seeds == 6
         assert row.tuned is not None
         assert row.tuned.trials == 12
-        assert row.tuned.setting.count("lr=") == 3
+        rates = [
+            t.record["chosen"]["setting"]["lr"]
+            for t in done.tunings
+            if t.record and t.name.startswith(row.label)
+        ]
+        assert f"lr={min(rates):.12g} to {max(rates):.12g}" in row.tuned.setting
+    assert "3 replicates, each on a new split" in table.head
+    assert "3 replicates" in (done.path / "table.md").read_text()
     section = tuning_section(collect([done.path]))
     assert section is not None
     assert "nt-xent, replicate 3" in repr(section.blocks)

@@ -50,6 +50,8 @@ def tuning(material: Material) -> Section | None:
             " The best few settings of each row were trained with more seeds, and the one with the "
             "best mean was chosen: one trial may be luck."
         )
+    if len({len(record["tried"]) for _, record in shown}) > 1:
+        words += " Where the best lay at the end of a range, a few more looked beyond."
     if any(len(system.tuned) > 1 for system, _ in shown):
         words += " All of it was done several times, each time with other settings and seeds."
     keys = [Key(s.label, material.colour(s)) for s in material.systems if s.tuned]

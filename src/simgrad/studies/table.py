@@ -9,6 +9,7 @@ from typing import Any
 from simgrad.core import tables
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
+from simgrad.core.spec import print_value
 from simgrad.core.tables import Strong
 from simgrad.evaluation import (
     Difference,
@@ -22,6 +23,7 @@ from simgrad.evaluation.comparing import with_spread
 from simgrad.runs.outcome import tested_metrics, tested_ranks
 from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside_rows
+from simgrad.studies.ranges import Setting
 from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study
 from simgrad.studies.timing import timings
@@ -129,6 +131,9 @@ def build_table(study: Study) -> StudyTable:
     )
     told = tuple(dict.fromkeys(tested_words(r.info["tested"]) for runs in tested.values()
                                for r in runs if r.info.get("tested")))  # fmt: skip
+    if len(plan.replicates) > 1:
+        where = "each on a new split" if study.new_splits else "all on the same split"
+        told += (f"{len(plan.replicates)} replicates, {where}",)
     deviation = plan.published.get("deviation")
     return StudyTable(plan.title, plan.claim, plan.metrics, rows, told, deviation)
 
@@ -139,14 +144,13 @@ def _among(metrics: Sequence[str], values: dict[str, float]) -> dict[str, float]
 
 
 def _found(tunings: Sequence[Tuning]) -> Found | None:
-    """What the searches of a row found: with replicates, the setting of each and their mean."""
+    """What the searches of a row found: with replicates, what their settings lie between."""
     records = [record for t in tunings if (record := t.record) is not None and record["chosen"]]
     if not records:
         return None
     several = len(tunings) > 1
-    settings = [print_setting(record["chosen"]["setting"]) for record in records]
     return Found(
-        "; ".join(dict.fromkeys(settings)),
+        _between([record["chosen"]["setting"] for record in records]),
         sum(record["budget"]["trials"] for record in records),
         sum(int(record["budget"]["epochs"]) for record in records),
         math.fsum(validation_of(record["chosen"]) for record in records) / len(records),
@@ -156,6 +160,19 @@ def _found(tunings: Sequence[Tuning]) -> Found | None:
             for edge in record["edges"]
         ),
     )
+
+
+def _between(settings: Sequence[Setting]) -> str:
+    """One setting, or what several lie between: lr=0.001 to 0.003, tau=0.07"""
+    if len(settings) == 1:
+        return print_setting(settings[0])
+    shown = {}
+    for key in settings[0]:
+        values = list({repr(one[key]): one[key] for one in settings}.values())
+        numbers = all(isinstance(value, int | float) for value in values)
+        ends = [min(values), max(values)] if numbers and len(values) > 1 else values
+        shown[key] = (" to " if numbers else " or ").join(map(print_value, ends))
+    return print_setting(shown)
 
 
 def _leads(label: str, peers: list[str], cells: dict[str, dict[str, Estimate]]) -> frozenset[str]:
@@ -235,6 +252,8 @@ def printed_tuning(table: StudyTable) -> tables.Table | None:
         "", "setting", "budget", "validation", "test rsum [95%]", "against baseline, Holm's p",
     )  # fmt: skip
     title = "Chosen by validation, with the same number of trials for each"
+    if len({row.tuned.trials for row in table.rows if row.tuned}) > 1:
+        title += ", and more where a range was extended"
     return tables.Table(columns, tuple(rows), title, tuple(notes))
 
 
