@@ -20,6 +20,8 @@ VARIANTS = [
     "nt-xent(tau=0.2, learned=true)",
     "debiased-nt-xent(tau=0.5, prior=0.2)",
     "focused-deviance(focus=0.1, lambda=0.3, alpha=4, beta=5)",
+    "multi-similarity-loss(alpha=4, beta=5, lambda=0.1)",
+    "nca-loss(tau=0.3)",
     "smooth-ap(tau=0.1)",
     "siglip(scale=5, offset=-2, learned=false)",
     "adap-off-quin(alpha=0.5, beta=1, online=0.3, offline=0.1)",

@@ -259,6 +259,38 @@ def offline(
     return value, W, out
 
 
+def multi_similarity_loss(o: Any, S: np.ndarray, P: list[list[int]]) -> Result:
+    """Wang et al. eq. 15, every pair taken."""
+    value, W = 0.0, np.zeros_like(S)
+    for q in range(len(S)):
+        negatives = _negatives(S, P[q])
+        if not negatives:
+            continue
+        far = {p: math.exp(-o.alpha * (S[q, p] - o.lambda_)) for p in P[q]}
+        near = {n: math.exp(o.beta * (S[q, n] - o.lambda_)) for n in negatives}
+        value += math.log(1 + sum(far.values())) / o.alpha
+        value += math.log(1 + sum(near.values())) / o.beta
+        for p, e in far.items():
+            W[q, p] -= e / (1 + sum(far.values()))
+        for n, e in near.items():
+            W[q, n] += e / (1 + sum(near.values()))
+    return value, W
+
+
+def nca_loss(o: Any, S: np.ndarray, P: list[list[int]]) -> Result:
+    """Goldberger et al., section 2: -log p_i."""
+    value, W = 0.0, np.zeros_like(S)
+    for q in range(len(S)):
+        if not _negatives(S, P[q]):
+            continue
+        e = [math.exp(s / o.tau) for s in S[q]]
+        right = sum(e[p] for p in P[q])
+        value -= math.log(right / sum(e))
+        for c in range(S.shape[1]):
+            W[q, c] += e[c] / sum(e) / o.tau - (e[c] / right / o.tau if c in P[q] else 0)
+    return value, W
+
+
 LOOPS: dict[str, Callable[[Any, np.ndarray, list[list[int]]], Result]] = {
     "triplet": triplet,
     "triplet-sh": triplet_sh,
@@ -268,6 +300,8 @@ LOOPS: dict[str, Callable[[Any, np.ndarray, list[list[int]]], Result]] = {
     "siglip": siglip,
     "goal": goal,
     "focused-deviance": focused_deviance,
+    "multi-similarity-loss": multi_similarity_loss,
+    "nca-loss": nca_loss,
 }
 OFFLINE = ("off-tri", "off-quin", "adap-off-quin")
 
@@ -283,6 +317,8 @@ def both(o: Any, S: np.ndarray, mask: np.ndarray, outside: Any = None) -> dict[s
     i_scale = t_scale = 1.0
     if o.name in (
         "nt-xent",
+        "nca-loss",
+        "multi-similarity-loss",
         "debiased-nt-xent",
         "smooth-ap",
         "siglip",

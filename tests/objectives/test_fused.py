@@ -24,6 +24,8 @@ SPECS = [
     "nt-xent(tau=0.1, learned=true)",
     "triplet",
     "triplet-sh",
+    "multi-similarity-loss",
+    "nca-loss",
     "smooth-ap",
     "smooth-ap(tau=0.005)",
     "siglip",

@@ -104,6 +104,15 @@ def _written_out(o: Objective, S: torch.Tensor, mask: torch.Tensor) -> torch.Ten
         positive = torch.nn.functional.softplus(o.alpha * (o.lambda_ - S)) / o.alpha
         negative = torch.nn.functional.softplus(o.beta * (soft_maximum - o.lambda_)) / o.beta
         return ((positive * mask).sum(1) / mask.sum(1) + negative).sum()
+    if o.name == "nca-loss":
+        logits = S / o.tau
+        right = logits.masked_fill(~mask, -torch.inf).logsumexp(1)
+        return (logits.logsumexp(1) - right).sum() / (2 * len(S))
+    if o.name == "multi-similarity-loss":
+        far = torch.exp(-o.alpha * (S - o.lambda_)) * mask
+        near = torch.exp(o.beta * (S - o.lambda_)) * ~mask
+        both = (1 + far.sum(1)).log() / o.alpha + (1 + near.sum(1)).log() / o.beta
+        return both.sum() / (2 * len(S))
     assert o.name == "smooth-ap"
     above = ((S[:, None, :] - S[:, :, None]) / o.tau).sigmoid()  # candidates x candidates
     above = above * ~torch.eye(S.shape[1], dtype=torch.bool)

@@ -153,6 +153,7 @@ class Registry(Generic[T]):
         self.kind = kind  # "objective": what an error calls it
         self.common = common  # parameters that all have; they are no fields, but attributes
         self.command = command  # "simgrad objectives": where the list is
+        self.elsewhere: dict[str, str] = {}  # what others call it, bare: a spec of ours
         self._examine = examine  # asked the first time a name is used; raises what is wrong
         self._examined: set[str] = set()
         self._declared: dict[str, Declaration[T]] = {}
@@ -164,11 +165,17 @@ class Registry(Generic[T]):
         if name not in self._declared:
             near = did_you_mean(name, self._declared)
             hint = f" Did you mean '{near}'?" if near else ""
+            known = self.elsewhere.get(_bare(name))
+            hint = f" What others call so is '{known}' here." if known else hint
             raise InputError(
                 f"there is no {self.kind} '{name[:80]}'.{hint} `{self.command}` lists them all; "
                 "one of your own needs `simgrad --with FILE.py`."
             )
         return self._declared[name]
+
+    def known_as(self, spec: str, *names: str) -> None:
+        """Names that others use for what a spec says: an error about them suggests it."""
+        self.elsewhere |= {_bare(name): spec for name in names}
 
     def declare(
         self, name: str, *, paper: str, description: str, formula: str = ""
@@ -234,6 +241,11 @@ class Registry(Generic[T]):
             self._examine(made)
             self._examined.add(name)
         return made
+
+
+def _bare(name: str) -> str:
+    """A name as people remember it: no case, no signs, no word "loss"."""
+    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("loss")
 
 
 def print_spec(thing: Any, common: Mapping[str, Any] | None = None) -> str:

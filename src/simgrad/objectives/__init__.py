@@ -22,6 +22,9 @@ from simgrad.objectives.declaring import declare
 from simgrad.objectives.family import Family, Verdict
 from simgrad.objectives.focused import FocusedDeviance
 from simgrad.objectives.goal import Goal
+from simgrad.objectives.multisimilarity import MultiSimilarity
+from simgrad.objectives.names import ELSEWHERE as _elsewhere
+from simgrad.objectives.nca import NCA
 from simgrad.objectives.ntxent import NTXent
 from simgrad.objectives.offline import AdapOffQuin, OffQuin, OffTri
 from simgrad.objectives.offline_similarities import Offline
@@ -32,12 +35,14 @@ from simgrad.objectives.smoothap import SmoothAP
 from simgrad.objectives.triplet import Triplet, TripletSH
 
 __all__ = [
+    "NCA",
     "AdapOffQuin",
     "DebiasedNTXent",
     "EachQuery",
     "Family",
     "FocusedDeviance",
     "Goal",
+    "MultiSimilarity",
     "NTXent",
     "Objective",
     "OffQuin",
@@ -59,6 +64,8 @@ __all__ = [
     "objectives",
     "setting",
 ]
+for _spec, _names in _elsewhere.items():
+    objectives.known_as(_spec, *_names)
 Parameter = float | bool | str | Callable[..., Any] | None
 
 

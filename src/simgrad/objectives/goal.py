@@ -322,14 +322,14 @@ for _name, _triplet, _pair, _paper, _line in (
         "con",
         "sig-ms",
         "Wang et al., CVPR 2019",
-        "binomial-deviance that also compares a pair with others of the batch: goal (con, sig-ms)",
+        "GOAL's cell (con, sig-ms), of the hardest negative; the paper's is multi-similarity-loss",
     ),
     (
         "nca",
         "nca",
         "con",
         "Goldberger et al., NIPS 2004",
-        "a softmax between the positive and the hardest negative: goal (nca, con)",
+        "GOAL's cell (nca, con), of the hardest negative; the paper's is nca-loss",
     ),
 ):
     objectives.alias(_name, "goal", paper=_paper, description=_line, triplet=_triplet, pair=_pair)
