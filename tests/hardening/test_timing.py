@@ -79,6 +79,7 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_tuned_study_is_the_same_whatever_the_timing(name: str, tmp_path: Path) -> None:
     tune = SEARCHES[name]

@@ -232,6 +232,11 @@ def test_every_number_is_computed_again_and_a_run_of_another_replicate_is_named(
     (problem, *_) = check_study(copy).problems
     assert "triplet-r2-s10000" in problem
     assert "not the run of this row and seed" in problem
+    for seed in (10_000, 10_001):
+        shutil.rmtree(copy.path / "runs" / f"triplet-r2-s{seed}")
+    seeds = {k: [[r.recipe.seed for r in draw] for draw in d] for k, d in copy.draws.items()}
+    assert seeds["triplet"] == [[0, 1], [20_000, 20_001]]  # what has not been run is left out
+    assert len(seeds["nt-xent"]) == 3
 
 
 @pytest.mark.long
