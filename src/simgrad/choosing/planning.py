@@ -115,7 +115,7 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     paces = measure(recipes, processes, threads, each, wish.kind != "cpu")
     steps, length, found = _steps(dataset, base), wish.epochs, "epochs"
     if length is None:
-        first = recipes[wish.named[0]]
+        first = recipes[wish.named[0]].replace(lr=_RATES[0])
         length, found = full_length(first, steps, folder, _PILOT * seconds, quiet), "pilot"
     choice = _choice(
         wish, base, dataset, paces, length, found, time.monotonic() - begun,
