@@ -156,11 +156,11 @@ def test_a_plan_with_replicates_is_answered(tmp_path: Path) -> None:
 
 def test_more_seeds_go_into_the_answer(done: Path) -> None:
     found = verdict(Study.open(done))
-    assert found.seeds == 2
-    assert found.tied
+    assert found.draws == (2, 2)
+    assert found.worded("open")
     ahead = outlook(Study.open(done), found)
     assert ahead is not None
-    assert ahead.seeds is None or ahead.seeds > 2
+    assert ahead.decision.draws is None or ahead.decision.draws > 2
 
 
 def test_a_run_that_diverged_counts_in_the_answer(

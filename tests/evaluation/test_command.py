@@ -40,7 +40,7 @@ def test_two_systems(files, capsys):
     line = next(line for line in printed.splitlines() if line.startswith("rsum"))
     assert "<0.001" in line
     assert "-" in line
-    assert "paired permutation test over images" in printed
+    assert "over images, paired" in printed
     printed = run(capsys, files / "a.npz", files / "c.npz")
     line = next(line for line in printed.splitlines() if line.startswith("rsum"))
     assert float(line.split()[-1]) > 0.01

@@ -62,7 +62,7 @@ def test_two_results_are_compared():
     assert gap.low < gap.difference < gap.high < 0
     assert gap.p < 0.01
     assert repr(found).startswith("Comparison(rsum")
-    assert "paired permutation" in str(found)
+    assert "over images" in str(found)
     assert re.search(r"rsum +[\d.]+ +[\d.]+ +-[\d.]+ +\[", str(found))
     assert "<table" in found._repr_html_()
     assert dict(simgrad.compare(one.ranks, other.ranks)) == dict(found)

@@ -58,7 +58,7 @@ def test_a_run_evaluated_anew_agrees_with_what_it_kept(runs, capsys, tmp_path, n
 def test_two_runs_are_compared(runs, capsys):
     printed = run(capsys, runs / "a", runs / "b")
     assert "B - A" in printed
-    assert "paired permutation" in printed
+    assert "over images" in printed
 
 
 def test_the_truth_of_scenes(runs, capsys, tmp_path):

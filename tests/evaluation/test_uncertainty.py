@@ -12,7 +12,6 @@ from simgrad.evaluation import (
     Ranks,
     compare,
     compare_many,
-    compare_seeds,
     estimates,
     holm,
     intervals,
@@ -60,7 +59,7 @@ def test_no_difference_is_found_at_the_stated_rate():
         random = np.random.default_rng(trial)
         images = hardness(random)
         pair = [ranks_of(images, random) for _ in range(2)]
-        found += compare(*pair, resamples=300, seed=trial)["rsum"].p < 0.05
+        found += compare(*pair)["rsum"].p < 0.05
     # 5% of 300 is 15; beyond 28 or below 4 chance is less than one in a thousand.
     assert 4 <= found <= 28
 
@@ -69,9 +68,7 @@ def test_a_planted_difference_is_found():
     for trial in range(20):
         random = np.random.default_rng(1000 + trial)
         images = hardness(random)
-        found = compare(
-            ranks_of(images, random), ranks_of(images, random, gain=0.6), resamples=1000
-        )
+        found = compare(ranks_of(images, random), ranks_of(images, random, gain=0.6))
         assert found["rsum"].p < 0.01
         assert found["rsum"].low > 0
         assert found["t2i_meanr"].difference < 0
@@ -108,7 +105,7 @@ def test_seeds_without_a_difference(seeds):
             [ranks_of(images, random, gain=0.3 * random.normal()) for _ in range(seeds)]
             for _ in range(2)
         ]
-        found += compare_seeds(*groups, resamples=200, seed=trial)["rsum"].p < 0.05
+        found += compare(*groups)["rsum"].p < 0.05
     # 5% of 200 is 10; two seeds have so few degrees of freedom that it may be less.
     assert found <= 21
     assert found >= (1 if seeds == 5 else 0)
@@ -119,12 +116,12 @@ def test_seeds_with_a_difference():
     images = hardness(random)
     first = [ranks_of(images, random, 0.1 * random.normal()) for _ in range(4)]
     second = [ranks_of(images, random, 0.8 + 0.1 * random.normal()) for _ in range(4)]
-    found = compare_seeds(first, second, resamples=500)["rsum"]
+    found = compare(first, second)["rsum"]
     assert found.p < 0.01
     assert found.low > 0
     assert found.first == pytest.approx(np.mean([metrics_of(r).rsum for r in first]))
     with pytest.raises(InputError, match="two seeds"):
-        compare_seeds(first[:1], second)
+        compare(first[:1], second)
 
 
 def test_many_systems_with_holm():
@@ -152,7 +149,7 @@ def test_holm_by_hand():
 def test_a_run_does_not_differ_from_itself():
     random = np.random.default_rng(0)
     one = ranks_of(hardness(random), random)
-    found = compare(one, one, resamples=200)["rsum"]
+    found = compare(one, one)["rsum"]
     assert (found.difference, found.low, found.high, found.p) == (0, 0, 0, 1)
 
 

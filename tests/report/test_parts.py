@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +30,7 @@ from simgrad.report.examples import most_different
 from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, System, collect
 from simgrad.report.page import Report, page
-from simgrad.report.standings import Standing
+from simgrad.report.standings import GroupStanding
 from simgrad.report.training import pushed
 from simgrad.runs.run import Run, write_info
 from tests.report.reading import Page
@@ -55,9 +54,10 @@ class _Fake(System):
         return [metrics_of(ranks).to_dict() for ranks in self.ranks]
 
 
-def _standing(*systems: _Fake) -> Standing:
-    ranks = {s.label: s.ranks for s in systems}
-    return Standing("", systems, {k: estimates(ranks=some) for k, some in ranks.items()}, ranks)
+def _standing(*systems: _Fake) -> GroupStanding:
+    ranks = {s.label: [[run] for run in s.ranks] for s in systems}
+    numbers = {k: estimates(ranks=some) for k, some in ranks.items()}
+    return GroupStanding("", systems, numbers, ranks, {})
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -72,18 +72,19 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert 2 < np.mean(widths) < 40
 
 
-def test_the_best_leads_and_the_second_is_minus_it() -> None:
+def test_the_best_leads() -> None:
     good = _Fake("good", [_ranks(s, 0.35) for s in (0, 1)])
     fair = _Fake("fair", [_ranks(s, 0.45) for s in (2, 3)])
     poor = _Fake("poor", [_ranks(s, 0.9) for s in (4, 5)], baseline=True)
     standing = _standing(poor, fair, good)
     assert [s.label for s in standing.order] == ["good", "fair", "poor"]
     assert standing.baseline is poor
-    lead = standing.lead()
-    assert lead is not None
-    assert lead.difference > 0
-    assert lead.low < lead.difference < lead.high
-    assert lead.difference == pytest.approx(lead.second - lead.first)
+    found = standing.standing
+    assert found is not None
+    assert found.leader == "good"
+    fair_one, poor_one = found.rivals
+    assert (fair_one.label, poor_one.word) == ("fair", "behind")
+    assert fair_one.low < fair_one.behind < fair_one.high
     assert set(standing.against_baseline) == {"good", "fair"}
 
 

@@ -1,6 +1,5 @@
 """What is said of a comparison."""
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,44 +11,11 @@ import pytest
 import torch
 
 import simgrad
+from simgrad.evaluation import wording
 from simgrad.runs.run import RANKS
-from simgrad.studies.verdict import Rival, Verdict, outlook, seeds_to_decide, verdict
+from simgrad.studies.verdict import outlook, verdict
 
 NUMBERS = itertools.count()
-CLEAR = Rival("triplet-sh", 9.0, 2.0, 15.0, 0.01, image_error=1.0)
-CLOSE = Rival("siglip", 1.0, -3.0, 5.0, 0.6, image_error=1.0)
-
-
-def test_not_told_apart_is_an_answer() -> None:
-    found = Verdict("nt-xent", 250.0, (CLOSE, CLEAR), 3, 500)
-    assert found.sentence.startswith("nt-xent and siglip lead, not told apart")
-    assert "triplet-sh is behind by 9.0 [2.0, 15.0]" in found.sentence
-    assert [one.label for one in found.tied] == ["siglip"]
-    alike = Verdict("nt-xent", 250.0, (CLOSE,), 3, 500)
-    assert alike.sentence.startswith("nt-xent and siglip are not told apart")
-    assert " lead" not in alike.sentence
-
-
-def test_a_clear_leader_is_called_so() -> None:
-    found = Verdict("nt-xent", 250.0, (CLEAR, dataclasses.replace(CLEAR, label="triplet")), 3, 500)
-    assert found.sentence.startswith("nt-xent leads")
-    assert "not told apart" not in found.sentence
-    assert "triplet is behind by" in found.sentence
-
-
-def test_how_many_seeds_there_are_is_said() -> None:
-    assert "over 9 seeds of each" in Verdict("nt-xent", 250.0, (CLOSE,), 9, 500).sureness
-    assert "over 9 to 10 seeds of each" in Verdict("nt-xent", 250.0, (CLOSE,), 9, 500, 10).sureness
-
-
-def test_seeds_that_would_decide() -> None:
-    # One seed of each: a variance of 100. Without an error of the images, 16 seeds bring 1.96
-    # standard errors to 4.9, just below a gap of 5.
-    assert seeds_to_decide(gap=5.0, image_error=0.0, one_seed=100.0, seeds=2) == 16
-    # The images alone leave an error of 3, and no number of seeds takes it away.
-    assert seeds_to_decide(gap=5.0, image_error=3.0, one_seed=100.0, seeds=2) is None
-    assert seeds_to_decide(gap=9.0, image_error=3.0, one_seed=100.0, seeds=2) == 9
-    assert seeds_to_decide(gap=0.0, image_error=1.0, one_seed=1.0, seeds=3) is None
 
 
 class Finished:
@@ -61,6 +27,7 @@ class Finished:
         metrics = simgrad.evaluate_similarities(similarities)
         self.path = folder / str(next(NUMBERS))
         self.test, self.info = metrics.to_dict(), {"seconds": 60.0, "status": "finished"}
+        self.finished, self.history = True, [{"step": 1, "spread": 0.2}]
         self.ranks = lambda: metrics.ranks
         self.path.mkdir()
         (self.path / RANKS).touch()
@@ -72,11 +39,13 @@ class Diverged:
     def __init__(self, folder: Path) -> None:
         self.path, self.test = folder / str(next(NUMBERS)), {}
         self.info = {"seconds": 60.0, "status": "failed", "diverged": True}
+        self.finished = False
 
 
 def study_of(folder: Path, groups: dict[str, list[Any]]) -> Any:
-    finished = {k: [run for run in runs if run.test] for k, runs in groups.items()}
-    return SimpleNamespace(path=folder, groups=finished, ended=groups)
+    draws = {label: [[run] for run in runs] for label, runs in groups.items()}
+    plan = SimpleNamespace(replicates=[None])
+    return SimpleNamespace(path=folder, draws=draws, new_splits=False, plan=plan)
 
 
 def unsteady(folder: Path, seeds: int, random: np.random.Generator) -> list[Any]:
@@ -94,11 +63,12 @@ def test_a_rival_with_one_run_does_not_reduce_the_others_to_one(tmp_path: Path) 
     groups["first"].sort(key=lambda run: -run.test["rsum"])  # seed 0: the best and the worst
     groups["second"].sort(key=lambda run: run.test["rsum"])
     alone = verdict(study_of(tmp_path, groups))
-    assert alone.tied
+    assert alone.rivals[0].word == "open"
     three = verdict(study_of(tmp_path, {**groups, "rival": unsteady(tmp_path, 1, random)}))
     pair = [one for one in three.rivals if one.label in groups]
     assert [one.p >= 0.05 for one in pair] == [True]
-    assert three.score == alone.score
+    assert three.scores["first"] == alone.scores["first"]
+    assert three.alone == ("rival",)
 
 
 def test_a_diverged_seed_counts(tmp_path: Path) -> None:
@@ -109,11 +79,29 @@ def test_a_diverged_seed_counts(tmp_path: Path) -> None:
     groups = {"steady": steady, "failing": [*failing, Diverged(tmp_path)]}
     found = verdict(study_of(tmp_path, groups))
     assert found.leader == "steady"
-    assert found.seeds == 5
+    assert found.draws == (5, 5)
     four = np.mean([run.test["rsum"] for run in failing])
-    assert found.score - found.rivals[0].behind == pytest.approx(4 / 5 * four)
+    assert found.scores["failing"].mean == pytest.approx(4 / 5 * four)
+    assert found.scores["failing"].of_trained == pytest.approx(four)
+    assert found.scores["failing"].failures == 1
     # One of five that fails says little of the mean.
-    assert not found.rivals[0].told_apart
+    assert found.rivals[0].word == "open"
+
+
+def test_no_fair_comparison_with_what_failed_in_all_seeds(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    groups: dict[str, list[Any]] = {
+        label: [Finished(tmp_path, random.permutation(40) < right) for _ in range(3)]
+        for label, right in (("good", 30), ("fair", 29), ("stuck", 2))
+    }
+    for run in groups["stuck"]:  # what a collapsed training notes
+        run.history = [{"step": step, "spread": 1e-4} for step in (1, 2, 3)]
+    found = verdict(study_of(tmp_path, groups))
+    assert found.failed == ("stuck",)
+    assert "stuck" not in [one.label for one in found.rivals]
+    told = wording.failures(found)
+    assert told == ["No fair comparison with stuck: failed in all 3 seeds (collapsed)."]
+    assert "stuck" not in wording.lead(found)
 
 
 def test_seeds_do_not_outrun_the_test_images(tmp_path: Path) -> None:
@@ -137,4 +125,4 @@ def test_seeds_do_not_outrun_the_test_images(tmp_path: Path) -> None:
     assert found.rivals[0].behind < 1.96 * by_image
     ahead = outlook(study, found)
     assert ahead is not None
-    assert ahead.seeds is None
+    assert ahead.decision.draws is None or ahead.decision.images is not None

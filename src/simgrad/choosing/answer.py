@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 
 import yaml
 
@@ -14,7 +13,9 @@ from simgrad.choosing.choice import Choice
 from simgrad.choosing.telling import texts_of
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
-from simgrad.core.text import listed
+from simgrad.core.text import counted, listed
+from simgrad.evaluation import wording
+from simgrad.evaluation.standing import Score, Standing
 from simgrad.report.build import write_report
 from simgrad.report.material import ANSWER
 from simgrad.runs.outcome import outcome_of
@@ -22,7 +23,7 @@ from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.study import PLAN, Study
 from simgrad.studies.tuned import score_of
-from simgrad.studies.verdict import Verdict, outlook, verdict
+from simgrad.studies.verdict import outlook, verdict
 from simgrad.training.rounds import train
 from simgrad.training.stopping import stop_asked
 
@@ -55,7 +56,7 @@ class Answer:
         return Answer(Path(folder), path.read_text("utf-8").strip())
 
     @cached_property
-    def standing(self) -> Verdict | None:
+    def standing(self) -> Standing | None:
         """Who leads, and how sure that is; None: nothing was compared."""
         return verdict(Study.open(self.folder)) if (self.folder / PLAN).is_file() else None
 
@@ -80,7 +81,7 @@ class Answer:
 
 def answer_of(choice: Choice, study: Study) -> Answer:
     """Write what a finished study says."""
-    found = verdict(study)
+    found = _verdict(choice, study)
     told = _write(study.path, _lines(choice, study, found))
     write_report((study.path,), study.path / REPORT, device=choice.device)
     patience = _PATIENCE if _early(study, found) else None
@@ -93,6 +94,16 @@ def answer_of(choice: Choice, study: Study) -> Answer:
     )
     _copy_model(study, found.leader)
     return told
+
+
+def _verdict(choice: Choice, study: Study) -> Standing:
+    ended = [run for runs in study.ended.values() for run in runs]
+    if ended and all(outcome_of(run) != "trained" for run in ended):
+        raise InputError(
+            f"{study.path}: nothing can be compared, because training failed in all "
+            f"{counted(len(ended), 'run')}; {_longer(choice)}, and another --output."
+        )
+    return verdict(study, short=choice.short)
 
 
 def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
@@ -136,54 +147,43 @@ def _write(folder: Path, lines: list[str]) -> Answer:
 # -- the lines, the most important first
 
 
-def _lines(choice: Choice, study: Study, found: Verdict) -> list[str]:
-    failed = failures_of(study)
-    seeds = {label: len(runs) for label, runs in study.ended.items()}
-    never = [label for label in failed if failed[label].total() == seeds[label]]
-    some = {label: failed[label] for label in failed if label not in never}
-    lost = [_failed(label, failed[label], seeds[label]) for label in never]
-    partly = [_failed(label, one, seeds[label]) for label, one in some.items()]
+def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
+    failed = [one for one in found.scores.values() if one.failures]
+    never = [_failed(one) for one in failed if one.failed]
+    partly = [_failed(one) for one in failed if not one.failed]
     told = f"Failed, which counts: {'; '.join(partly)}." if partly else ""
     if choice.short:
         length = f"{choice.size.epochs} of {choice.size.full_epochs} epochs"
         whole = f"Without --short, all of them need about {_whole(choice.for_all)} minutes."
         return [
             f"Too short to compare: {length}. Nobody is called ahead or behind.",
-            f"Failed: {'; '.join([*lost, *partly])}." if lost or partly else "",
-            f"Test rsum: {_means(study)}.",
-            _about(choice),
+            f"Failed: {'; '.join([*never, *partly])}." if failed else "",
+            f"Test rsum: {_means(found)}.",
+            _about(choice, found),
             whole if choice.for_all else "",
         ]
-    if lost:
+    if never:
+        others = f"Of the others: {wording.lead(found)}" if found.rivals else ""
         return [
-            f"No fair comparison: {'; '.join(lost)}; {_longer(choice)}.",
-            f"Test rsum: {_means(study)}.",
+            f"No fair comparison: {'; '.join(never)}; {_longer(choice)}.",
+            others or f"Test rsum: {_means(found)}.",
             told,
-            _about(choice),
+            wording.basis(found) if others else "",
+            _about(choice, found),
         ]
-    return [found.sentence, told, found.sureness, _about(choice), _more(choice, study, found)]
+    more = _more(choice, study, found)
+    return [wording.lead(found), told, wording.basis(found), _about(choice, found), more]
 
 
-def failures_of(study: Study) -> dict[str, Counter[str]]:
-    """By objective: how its failed runs ended; without those of which none failed."""
-    found = {}
-    for label, runs in study.ended.items():
-        ends = Counter(
-            str(end) for run in runs if (end := outcome_of(run)) not in (None, "trained")
-        )
-        if ends:
-            found[label] = ends
-    return found
-
-
-def _failed(label: str, ends: Counter[str], seeds: int) -> str:
+def _failed(score: Score) -> str:
     """triplet-sh collapsed in all 3 seeds"""
-    words = {"plateau": "stayed on the plateau"}
+    words, runs = {"plateau": "stayed on the plateau"}, len(score.runs)
+    ends = Counter(str(one) for one in score.outcomes if one != "trained")
     told = []
     for end, count in ends.most_common():
-        of = f"all {seeds}" if count == seeds else f"{count} of {seeds}"
+        of = f"all {runs}" if count == runs else f"{count} of {runs}"
         told.append(f"{words.get(end, end)} in {of} seeds")
-    return f"{label} {listed(told, 'and')}"
+    return f"{score.label} {listed(told, 'and')}"
 
 
 def _longer(choice: Choice) -> str:
@@ -194,52 +194,39 @@ def _longer(choice: Choice) -> str:
     return f"give --epochs {2 * size.full_epochs} --minutes {_whole(2 * choice.expected)} or more"
 
 
-def _means(study: Study) -> str:
+def _means(found: Standing) -> str:
     """Of every objective, the best first; a run that diverged has 0."""
-    means = {
-        label: fmean(run.test.get("rsum", 0.0) for run in runs)
-        for label, runs in study.ended.items()
-        if runs
-    }
-    ranked = sorted(means, key=lambda label: -means[label])
-    return ", ".join(f"{label} {means[label]:.1f}" for label in ranked)
+    ranked = sorted(found.scores.values(), key=lambda one: -one.mean)
+    return ", ".join(f"{one.label} {one.mean:.1f}" for one in ranked)
 
 
-def _about(choice: Choice) -> str:
+def _about(choice: Choice, found: Standing | None = None) -> str:
     """Which model the answer speaks of, and how it was tried."""
     size = choice.size
     seen = f"images: {choice.seen_by}; " if choice.seen_by else ""
-    tried = "" if choice.alone else (
-        f" {size.trials} settings of each were tried; that luck is not in the intervals."
-    )  # fmt: skip
+    tried = ""
+    if found is not None and not found.replicates:
+        tried = f" {size.trials} settings of each were tried; that luck is not in the intervals."
     return (
         f"This is about {choice.model} ({seen}captions: {texts_of(choice.model)}), trained for "
         f"{size.epochs} of {size.full_epochs} epochs.{tried}"
     )
 
 
-def _more(choice: Choice, study: Study, found: Verdict) -> str:
+def _more(choice: Choice, study: Study, found: Standing) -> str:
     """What would decide."""
     ahead = outlook(study, found)
     if ahead is None:
         return ""
-    pair = f"{found.leader} and {ahead.rival}"
-    if ahead.seeds is None:
-        return (
-            f"More seeds would hardly tell {pair} apart: they are too close for this test split. "
-            "A larger one might."
-        )
     minutes = max(1, math.ceil(ahead.seconds / 60 / choice.processes))
-    return (
-        f"An estimate: {ahead.seeds} seeds would tell {pair} apart, if their gap stays as it is; "
-        f"about {minutes} min more: `simgrad study {study.path} --seeds {ahead.seeds}`, then "
-        f"`simgrad choose {study.path}`."
-    )
+    option = "replicates" if found.replicates else "seeds"
+    command = f"`simgrad study {study.path} --{option} {ahead.decision.draws}`"
+    return wording.outlook(found, ahead.decision, f"about {minutes} min more: {command}")
 
 
-def _early(study: Study, found: Verdict) -> bool:
+def _early(study: Study, found: Standing) -> bool:
     """Whether most runs in front were best long before their end, so that more may not help."""
-    labels = [found.leader, *(rival.label for rival in found.tied)]
+    labels = [found.leader, *(one.label for one in found.rivals if one.word != "behind")]
     runs = [run for label in labels for run in study.groups[label]]
     early = [run for run in runs if run.info["best"]["step"] < _EARLY * run.info["steps"]]
     return 2 * len(early) > len(runs)

@@ -13,7 +13,6 @@ Examples:
 from simgrad.evaluation.comparing import (
     compare,
     compare_many,
-    compare_seeds,
     compare_with,
     holm,
 )
@@ -26,6 +25,7 @@ from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import PROTOCOLS
 from simgrad.evaluation.ranks import Positions, Ranks
 from simgrad.evaluation.rerank import evaluate_reranked
+from simgrad.evaluation.standing import Standing, stand
 from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
 from simgrad.evaluation.uncertainty import Estimate, estimates, intervals
 
@@ -39,12 +39,12 @@ __all__ = [
     "Metrics",
     "Positions",
     "Ranks",
+    "Standing",
     "Truth",
     "check_metric",
     "compare",
     "compare_cross_ranks",
     "compare_many",
-    "compare_seeds",
     "compare_with",
     "cross_ranks",
     "estimates",
@@ -61,5 +61,6 @@ __all__ = [
     "metrics_of",
     "ndcg",
     "rank_blocks",
+    "stand",
     "truth_metrics",
 ]

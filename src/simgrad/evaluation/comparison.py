@@ -84,13 +84,9 @@ class Comparison(Mapping[str, Difference]):
     def method(self) -> str:
         """How it was tested, in words."""
         if self.seeds == (1, 1):
-            return (
-                "p: paired permutation test over images; intervals: paired bootstrap over images."
-            )
-        return (
-            f"p and intervals: hierarchical bootstrap over seeds ({self.seeds[0]} and "
-            f"{self.seeds[1]}) and images."
-        )
+            return "p and intervals: over images, paired; what other seeds would find is not known."
+        first, second = self.seeds
+        return f"p and intervals: over seeds ({first} and {second}) and images, paired over images."
 
     def table(self) -> Table:
         """A row for each metric: both systems, the difference, its interval, p."""

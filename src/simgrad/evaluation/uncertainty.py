@@ -1,28 +1,27 @@
-"""How sure the numbers of one system are. There is one way for one run, and one for several.
+"""How sure the numbers of one system are: an interval for every metric.
 
-The unit is the image with all its captions, because an image's captions stand or fall together:
-to treat five captions as five independent queries would claim more certainty than there is.
+- Means over queries: seeds and images are drawn, in closed form (`crossed.py`). Of one run images
+  alone are.
+- Medians have no closed form: a bootstrap over images. Of several seeds, the variance that the
+  bootstrap gives is added to that of the seeds.
 
-- One run: a bootstrap over images, and the percentiles of what it gives.
-- Several seeds: chance has two sources, which images are in the test split and which seeds were
-  drawn. Their variances add. So few seeds have heavier tails than a normal distribution, so
-  Student's t with Welch's degrees of freedom turns the sum into an interval, cut off at the bounds
-  of the metric. Simulated with seeds that differ a lot, 95% intervals hold the truth 88% of the
-  time with two seeds, 93% with three, 94% with five; with seeds that differ little, 95%.
+Intervals are cut off at the bounds of the metric.
 """
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
 
 from simgrad.core.errors import InputError
+from simgrad.evaluation.crossed import Crossed, runs_of, sureness
 from simgrad.evaluation.declared import metric_of
+from simgrad.evaluation.distributions import t_quantile
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.ranks import Ranks
-from simgrad.evaluation.resampling import draw_images, draw_medians, shares
+from simgrad.evaluation.resampling import draw_medians
 
 LEVEL = 0.95
 _RESAMPLES = 2000
@@ -51,7 +50,7 @@ class Estimate:
 def intervals(
     ranks: Ranks | Metrics, *, level: float = LEVEL, resamples: int = _RESAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """An interval for every metric of one run: a percentile bootstrap over images.
+    """An interval for every metric of one run. `resamples` and `seed` are those of medians.
 
     Examples:
         >>> metrics = simgrad.evaluate_similarities(torch.rand(20, 20))
@@ -60,11 +59,9 @@ def intervals(
         True
     """
     ranks = ranks.ranks if isinstance(ranks, Metrics) else ranks
-    tails = tails_of(level)
-    parts = shares(ranks, linear=True)
-    drawn = np.concatenate([w @ parts.values for w in draw_images(ranks, resamples, seed)])
-    low, high = np.quantile(drawn, tails, axis=0)
-    result = {n: (float(a), float(b)) for n, a, b in zip(parts.names, low, high, strict=True)}
+    check_level(level)
+    result = _means([[ranks]], level)
+    tails = [(1 - level) / 2, (1 + level) / 2]
     for name, medians in draw_medians(ranks, resamples, seed).items():
         low, high = np.quantile(medians, tails, method="nearest")
         result[name] = (float(low), float(high))
@@ -73,14 +70,15 @@ def intervals(
 
 def estimates(
     tables: Sequence[Mapping[str, float]] | None = None,
-    ranks: Sequence[Ranks] = (),
+    ranks: Sequence[Ranks] | Sequence[Sequence[Ranks]] = (),
     *,
     level: float = LEVEL,
 ) -> dict[str, Estimate]:
     """Every metric of one system, from the metrics of its runs and the ranks that were kept.
 
     Without tables the metrics are those of the ranks. Without ranks nothing is known of the images,
-    and an interval says how much seeds differ, where there are several.
+    and an interval says how much seeds differ, where there are several. Of replicates, a table has
+    the means over the runs of one, and its ranks are a list.
 
     Examples:
         >>> runs = [simgrad.evaluate_similarities(torch.rand(20, 20)).ranks for _ in range(3)]
@@ -88,28 +86,58 @@ def estimates(
         >>> one.low < one.mean < one.high
         True
     """
+    check_level(level)
+    draws = [runs_of(draw) for draw in ranks]
     if tables is None:
-        tables = [metrics_of(run).to_dict() for run in ranks]
+        tables = [metrics_of(run).to_dict() for runs in draws for run in runs]
     if not tables:
         return {}
-    if len(tables) == 1:
-        bounds = intervals(ranks[0], level=level) if len(ranks) == 1 else {}
-        found = {}
-        for name, value in tables[0].items():
-            low, high = bounds.get(name, (None, None))
-            found[name] = Estimate(float(value), low, high, (float(value),))
-        return found
-    names = dict.fromkeys(name for table in tables for name in table)
-    images = _image_variances(ranks, names)
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    sizes = {len(run.i2t) for runs in draws for run in runs}
+    bounds: dict[str, tuple[float, float]] = {}
+    if len(draws) == len(tables) and len(sizes) == 1 and len(draws) == len(draws[0]) == 1:
+        bounds = intervals(draws[0][0], level=level)
+    elif len(draws) == len(tables) and len(sizes) == 1:
+        bounds = _means(draws, level)
+        every = [run for runs in draws for run in runs]
+        medians = [draw_medians(run, _RESAMPLES // 4, 0, names) for run in every]
+        for name in medians[0]:  # the same images are drawn for all seeds
+            drawn = np.mean([run[name] for run in medians], axis=0)
+            each = [float(table[name]) for table in tables if name in table]
+            bounds[name] = _of_seeds(each, level, float(drawn.var(ddof=1)))
     found = {}
     for name in names:
         values = tuple(float(table[name]) for table in tables if name in table)
-        mean, reach = fmean(values), _reach(values, images.get(name), level)
-        if reach is None or math.isnan(mean):
+        mean = fmean(values)
+        if name not in bounds and len(values) > 1:
+            bounds[name] = _of_seeds(values, level)
+        if name not in bounds or math.isnan(mean):
             found[name] = Estimate(mean, values=values)
         else:
-            found[name] = Estimate(mean, *_within(name, mean - reach, mean + reach), values)
+            found[name] = Estimate(mean, *_within(name, *bounds[name]), values)
     return found
+
+
+def _means(draws: Sequence[Sequence[Ranks]], level: float) -> dict[str, tuple[float, float]]:
+    """The intervals of all metrics that are means over queries; none of too few images."""
+    fold = draws[0][0].fold
+    if min(np.bincount(fold)[np.unique(fold)]) < 2:
+        return {}
+    runs = Crossed.of(draws)
+    reach = sureness(runs).reach(level)
+    rows = zip(runs.names, runs.mean - reach, runs.mean + reach, strict=True)
+    return {name: (float(low), float(high)) for name, low, high in rows}
+
+
+def _of_seeds(values: Sequence[float], level: float, images: float = 0.0) -> tuple[float, float]:
+    """Around a mean over seeds; `images`: a variance beside theirs."""
+    mean, seeds = fmean(values), stdev(values) ** 2 / len(values) if len(values) > 1 else 0.0
+    total = seeds + images
+    if total == 0 or math.isnan(total):
+        return mean, mean
+    freedom = (len(values) - 1) * (total / seeds) ** 2 if seeds else math.inf
+    reach = t_quantile(1 - level, min(freedom, 1e6)) * math.sqrt(total)
+    return mean - reach, mean + reach
 
 
 def _within(name: str, low: float, high: float) -> tuple[float, float]:
@@ -118,47 +146,7 @@ def _within(name: str, low: float, high: float) -> tuple[float, float]:
     return max(least, low), min(most, high)
 
 
-def _image_variances(ranks: Sequence[Ranks], names: Container[str]) -> dict[str, tuple[float, int]]:
-    """metric -> variance of its mean over seeds that is due to the choice of images, images.
-
-    Medians take longest: only those among `names`.
-    """
-    if not ranks or any(len(run.i2t) != len(ranks[0].i2t) for run in ranks):
-        return {}
-    parts = [shares(run, linear=True) for run in ranks]
-    each = np.mean([part.values for part in parts], axis=0)  # (images, metrics) adds up to metrics
-    variance = np.zeros(each.shape[1])
-    for fold in np.unique(ranks[0].fold):
-        rows = each[ranks[0].fold == fold]
-        if len(rows) < 2:
-            return {}
-        variance += len(rows) * rows.var(axis=0, ddof=1)
-    found = dict(zip(parts[0].names, map(float, variance), strict=True))
-    # A median has no shares: the same images are drawn for all seeds.
-    medians = [draw_medians(run, _RESAMPLES // 4, 0, names) for run in ranks]
-    for name in medians[0]:
-        drawn = np.mean([run[name] for run in medians], axis=0)
-        found[name] = float(drawn.var(ddof=1))
-    return {name: (value, len(each)) for name, value in found.items()}
-
-
-def _reach(values: Sequence[float], images: tuple[float, int] | None, level: float) -> float | None:
-    """Half the width of the interval around a mean over seeds; None: nothing is known."""
-    from scipy.special import stdtrit  # scipy.stats takes two seconds to import
-
-    tails_of(level)
-    parts = [(stdev(values) ** 2 / len(values), len(values) - 1)] if len(values) > 1 else []
-    if images is not None:
-        parts.append((images[0], images[1] - 1))
-    total = math.fsum(variance for variance, _ in parts)
-    if total == 0:
-        return 0.0 if parts else None
-    freedom = total**2 / math.fsum(variance**2 / df for variance, df in parts)
-    return float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(total)
-
-
-def tails_of(level: float) -> list[float]:
-    """The quantiles between which a share `level` lies."""
+def check_level(level: float) -> None:
+    """Refuse a level that is not between 0 and 1."""
     if not 0 < level < 1:
         raise InputError(f"a confidence level lies between 0 and 1, not at {level}.")
-    return [(1 - level) / 2, (1 + level) / 2]

@@ -8,12 +8,12 @@ from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.pages.blocks import Cell, Column, Paragraph, Row, Section, Table
 from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
-from simgrad.report.standings import Standing, printed_p, signed
+from simgrad.report.standings import GroupStanding, printed_p, signed
 
 _GAP = "difference in rsum from the baseline, on the same images; bold: significant at 5%"
 
 
-def comparison(material: Material, found: list[Standing]) -> Section | None:
+def comparison(material: Material, found: list[GroupStanding]) -> Section | None:
     """One table, groups under headings of their own."""
     if not material.split:
         return None
@@ -41,7 +41,7 @@ def _column(metric: str) -> Column:
 
 
 def _rows(
-    material: Material, standing: Standing, system: System, metrics: list[str], compared: bool
+    material: Material, standing: GroupStanding, system: System, metrics: list[str], compared: bool
 ) -> list[Row]:
     numbers = standing.numbers[system.label]
     done = len(system.tested) if material.split == "test" else len(system.histories)
@@ -63,7 +63,7 @@ def _rows(
     return rows
 
 
-def _leads(standing: Standing, system: System, metric: str) -> bool:
+def _leads(standing: GroupStanding, system: System, metric: str) -> bool:
     known = {label: n[metric].mean for label, n in standing.numbers.items() if metric in n}
     if len(known) < 2 or system.label not in known:
         return False
@@ -86,7 +86,7 @@ def _published(value: tuple[float, float | None] | None, metric: str) -> Cell:
     return Cell(record.format(mean), "" if deviation is None else f"± {record.format(deviation)}")
 
 
-def _difference(standing: Standing, system: System) -> Cell:
+def _difference(standing: GroupStanding, system: System) -> Cell:
     gap = standing.against_baseline.get(system.label)
     if gap is None:
         return Cell("–" if system is not standing.baseline else "baseline")
@@ -95,7 +95,7 @@ def _difference(standing: Standing, system: System) -> Cell:
     return Cell(signed(gap.difference), note, strong=p < 0.05)
 
 
-def _words(material: Material, found: list[Standing], compared: bool) -> str:
+def _words(material: Material, found: list[GroupStanding], compared: bool) -> str:
     split = "test" if material.split == "test" else "validation"
     words = f"Every setting on the {split} split, mean over seeds; the best of each column is bold."
     if len(material.systems) == 1:
@@ -107,16 +107,16 @@ def _words(material: Material, found: list[Standing], compared: bool) -> str:
     return words
 
 
-def _caption(material: Material, found: list[Standing], compared: bool) -> str:
+def _caption(material: Material, found: list[GroupStanding], compared: bool) -> str:
     parts = [_averages(material)] if any(s.average_of for s in material.systems) else []
     if any(system.published for system in material.systems):
         parts.append(f"In the paper: mean ± standard deviation, {material.source}.")
     if not compared:
         return " ".join(parts)
-    if any(len(s.ranks) > 1 for standing in found for s in standing.systems):
-        parts.append("Differences: a bootstrap over seeds and images, paired over the same images.")
-    elif any(s.ranks for standing in found for s in standing.systems):
-        parts.append("Differences: a permutation test over images, paired over the same images.")
+    if any(len(draws) > 1 for standing in found for draws in standing.ranks.values()):
+        parts.append("Differences: over seeds and images, paired over the same images.")
+    else:
+        parts.append("Differences: over images, paired; nothing is known of other seeds.")
     if any(len({min(2, len(r)) for r in s.ranks.values() if r}) > 1 for s in found):
         parts.append("A setting with a single run is not compared: its seeds are not known.")
     return " ".join(parts)

@@ -22,7 +22,7 @@ from simgrad.pages.blocks import (
 )
 from simgrad.report.material import Material, System
 from simgrad.report.retrieval import Found, Pictures, retrieve
-from simgrad.report.standings import Standing
+from simgrad.report.standings import GroupStanding
 from simgrad.runs.run import Run
 
 _SENTENCES, _PICTURES, _DISAGREEMENTS = 4, 3, 6
@@ -40,7 +40,7 @@ class _Shown:
 
 
 def examples(
-    material: Material, standings: list[Standing], pictures: Pictures, device: str = "auto"
+    material: Material, standings: list[GroupStanding], pictures: Pictures, device: str = "auto"
 ) -> list[Section]:
     """Two sections; none where there is no checkpoint to ask."""
     chosen = _choose(standings)
@@ -66,7 +66,7 @@ def examples(
     return sections
 
 
-def _choose(standings: list[Standing]) -> list[tuple[System, Run]]:
+def _choose(standings: list[GroupStanding]) -> list[tuple[System, Run]]:
     """The best system and what it is compared with, each with a run that has a checkpoint."""
     for standing in standings:
         order = list(standing.order)

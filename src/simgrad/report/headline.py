@@ -1,28 +1,34 @@
 """The headline: which objective won, by how much, and how sure that is."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Sequence
 
-from simgrad.evaluation import Difference, metric_of
+from simgrad.evaluation import metric_of, wording
+from simgrad.evaluation.decision import decision
+from simgrad.evaluation.distributions import share_bound
+from simgrad.evaluation.standing import Standing
 from simgrad.pages.blocks import (
     Block,
     Callout,
+    Cell,
+    Column,
     Figure,
     Figures,
     Inline,
     Key,
     Paragraph,
+    Row,
     Strong,
+    Table,
     Term,
     Words,
 )
 from simgrad.pages.charts import Interval, interval_chart
 from simgrad.pages.glossary import explain
 from simgrad.report.material import Material, System
-from simgrad.report.standings import Standing, printed_p, signed
+from simgrad.report.standings import GroupStanding, printed_p, signed
 
-_SURE = 0.05
 _MOST_MISSING = 12
-_MOST_NAMES = 3
 _RSUM = Term("rsum", metric_of("rsum").description)
 _FLATTERING = (
     "No run has test numbers yet. The best moment of each run was chosen on the numbers shown "
@@ -31,7 +37,7 @@ _FLATTERING = (
 _UNSURE = ". How sure that is cannot be told without ranks on the same test queries."
 
 
-def headline(material: Material, found: list[Standing]) -> list[Block]:
+def headline(material: Material, found: list[GroupStanding]) -> list[Block]:
     """What opens the report."""
     blocks: list[Block] = []
     if not material.split:
@@ -41,7 +47,10 @@ def headline(material: Material, found: list[Standing]) -> list[Block]:
             start: list[Inline] = []
             if len(found) > 1 and standing.group:
                 start = [f"{standing.group}: "]
+            if standing.standing is not None and wording.failures(standing.standing):
+                blocks.append(Callout("What failed", wording.failures(standing.standing)))
             blocks.append(Paragraph([*start, *_sentence(material, standing)], "lead"))
+            blocks += _beside(material, standing)
     if material.answer:
         blocks.append(Callout("What simgrad choose answered", material.answer))
     if material.claim:
@@ -64,7 +73,7 @@ def _missing(lines: list[str]) -> Callout:
     return Callout(title, [*lines[:_MOST_MISSING], *([f"and {more} more."] if more > 0 else [])])
 
 
-def _sentence(material: Material, standing: Standing) -> Words:
+def _sentence(material: Material, standing: GroupStanding) -> Words:
     def key(system: System) -> Key:
         return Key(system.label, material.colour(system))
 
@@ -77,41 +86,61 @@ def _sentence(material: Material, standing: Standing) -> Words:
             interval = [" (", explain("95% interval"), f" {number.low:.1f} to {number.high:.1f})"]
         where = f" on the {_split(material)} split{_seeds(best)}."
         return [key(best), " reaches ", *figure, *interval, where]
-    second, gap = standing.order[1], standing.lead()
+    if standing.standing is not None:
+        return _coloured(wording.lead(standing.standing), [*map(key, standing.systems)])
+    second = standing.order[1]
     lead = f"{number.mean - standing.numbers[second.label]['rsum'].mean:.1f}"
-    if gap is None:
-        return [key(best), " leads with ", *figure, f", {lead} above ", key(second), _UNSURE]
-    lead = f"{gap.difference:.1f}".replace("-", "−")
-    seeds = _seeds(best)
-    sure: list[Inline] = [" ", *_certainty(gap), f"{seeds}."]
-    differences = standing.against_best
-    rest = [s for s in standing.order[1:] if s.label in differences]
-    tied = [s for s in rest if differences[s.label].corrected >= _SURE]
-    base = _base(standing, key)
-    if not tied:
-        return [key(best), " wins with ", *figure, f": {lead} above ", key(second), *sure, *base]
-    names: list[Inline] = [f"{len(tied)} others"] if len(tied) > _MOST_NAMES else []
-    for i, system in enumerate(tied if not names else []):
-        names += ["" if i == 0 else " and " if i == len(tied) - 1 else ", ", key(system)]
-    start: list[Inline] = [key(best), " comes first with ", *figure]
-    return [*start, ", but cannot be told apart from ", *names, f": it leads by {lead}",
-            *([] if tied == [second] else [" over the second"]), *sure, *base]  # fmt: skip
+    return [key(best), " leads with ", *figure, f", {lead} above ", key(second), _UNSURE]
 
 
-def _base(standing: Standing, key: Callable[[System], Key]) -> list[Inline]:
-    """The best against the baseline, where that is another than the second."""
-    best, base = standing.order[0], standing.baseline
-    gap = standing.against_baseline.get(best.label)
-    if gap is None or base is None or base in standing.order[:2]:
+def _coloured(text: str, keys: Sequence[Key]) -> Words:
+    """A sentence in which the names of systems have their colours."""
+    by_name = {key.text: key for key in keys}
+    names = sorted(map(re.escape, by_name), key=len, reverse=True)
+    pieces = re.split(rf"(?<![\w-])({'|'.join(names)})(?![\w-])", text)
+    return [by_name.get(piece, piece) for piece in pieces if piece]
+
+
+def _beside(material: Material, standing: GroupStanding) -> list[Block]:
+    """What failed, before who leads; and afterwards what the words mean and what would decide."""
+    found = standing.standing
+    if found is None:
         return []
-    lead = f" It is {gap.difference:.1f} above the baseline "
-    return [lead, key(base), " ", *_certainty(gap), "."]
+    words = " ".join([wording.basis(found), wording.outlook(found, decision(found))]).strip()
+    return [Paragraph([words]), _standing_table(material, standing, found)]
 
 
-def _certainty(gap: Difference) -> list[Inline]:
-    low, high = (f"{x:.1f}".replace("-", "−") for x in (gap.low, gap.high))
-    sign = printed_p(gap.corrected).removeprefix("p")
-    return ["(", explain("95% interval"), f" {low} to {high}, ", explain("p"), f"{sign})"]
+def _standing_table(material: Material, group: GroupStanding, found: Standing) -> Table:
+    """Beside the leader: the gap, its word, and how single runs compare."""
+    columns = [
+        Column("", numeric=False),
+        Column("rsum", meaning="mean over all test runs; failed ones count"),
+        Column("worst seed"),
+        Column("failed", meaning="runs that collapsed, diverged or stayed on the plateau"),
+        Column("behind the leader", meaning="with an interval that holds for all rows together"),
+        Column("word", numeric=False),
+        Column("P(leader beats it)", meaning="one run of the leader against one run of this"),
+    ]
+    rivals = {one.label: one for one in found.rivals}
+    systems = {system.label: system for system in group.systems}
+    rows = []
+    for label in sorted(found.scores, key=lambda label: -found.scores[label].mean):
+        score, rival = found.scores[label], rivals.get(label)
+        word = "leader" if label == found.leader else "failed" if score.failed else "not compared"
+        cells = [Cell(label, key=True, colour=material.colour(systems[label]))]
+        of = score.of_trained
+        trained = f"{of:.1f} of those that trained" if of is not None and score.failures else ""
+        cells += [Cell(f"{score.mean:.1f}", trained), Cell(f"{score.worst:.1f}")]
+        bound = f"up to {100 * share_bound(score.failures, len(score.runs)):.0f}% is compatible"
+        cells.append(Cell(f"{score.failures} of {len(score.runs)}", "" if score.failed else bound))
+        if rival is None:
+            cells += [Cell("–"), Cell(word), Cell("–")]
+        else:
+            note = f"{rival.low:.1f} to {rival.high:.1f}\n{printed_p(rival.p)}".replace("-", "−")
+            cells += [Cell(f"{rival.behind:.1f}", note), Cell(rival.word)]
+            cells.append(Cell(f"{rival.beaten:.2f}"))
+        rows.append(Row(cells))
+    return Table("Standing", columns, rows)
 
 
 def _seeds(system: System) -> str:
@@ -123,7 +152,7 @@ def _split(material: Material) -> str:
     return "test" if material.split == "test" else "validation"
 
 
-def _figures(material: Material, standing: Standing, index: int) -> Figures:
+def _figures(material: Material, standing: GroupStanding, index: int) -> Figures:
     rows = []
     for system in standing.order:
         number = standing.numbers[system.label]["rsum"]
@@ -155,7 +184,7 @@ def _figures(material: Material, standing: Standing, index: int) -> Figures:
 
 
 def _difference_figure(
-    material: Material, standing: Standing, baseline: System, index: int
+    material: Material, standing: GroupStanding, baseline: System, index: int
 ) -> Figure:
     rows = []
     for system in standing.order:

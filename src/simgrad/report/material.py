@@ -38,6 +38,8 @@ class System:
     tuned: tuple[dict[str, Any], ...] = ()  # what its searches found, where there were any
     timed: Mapping[Path, dict[str, float]] = field(default_factory=dict)  # by run's folder
     average_of: tuple[str, ...] = ()  # an average: it has a test, no recipe and no training
+    replicates: tuple[tuple[Run, ...], ...] = ()  # ended runs by replicate, where there are any
+    new_images: bool = False  # each replicate was tested on images of its own
 
     @cached_property
     def finished(self) -> tuple[Run, ...]:
@@ -47,6 +49,11 @@ class System:
     def ended(self) -> tuple[Run, ...]:
         """Finished runs, and those that diverged."""
         return tuple(run for run in self.runs if run.finished or has_diverged(run))
+
+    @property
+    def draws(self) -> list[list[Run]]:
+        """Ended runs by independent draw: by replicate, or each alone."""
+        return [list(one) for one in self.replicates] or [[run] for run in self.ended]
 
     @cached_property
     def tested(self) -> tuple[Run, ...]:
@@ -237,6 +244,8 @@ def _of_study(study: Study, several: bool) -> list[System]:
                 tuple(r for tuning in study.tunings_of(row) if (r := tuning.record) is not None),
                 timed,
                 tuple(row.ensemble),
+                tuple(map(tuple, study.draws[row.label])) if len(study.plan.replicates) > 1 else (),
+                study.new_splits,
             )
         )
     return systems

@@ -1,37 +1,48 @@
-"""How sure the numbers are: an interval for every cell, and each system against two others.
+"""How sure the numbers are: an interval for every cell, and the standing of each group.
 
-Both come from `simgrad.evaluation`: `estimates` for intervals, `compare_many` for differences,
-paired over the same images and corrected by Holm.
+All of it comes from `simgrad.evaluation`: `estimates` for intervals, `compare_many` for differences
+from the baseline, `stand` for who leads.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation import Difference, Estimate, Ranks, compare_many
 from simgrad.evaluation import estimates as estimates_of
 from simgrad.evaluation.comparing import with_spread
+from simgrad.evaluation.standing import Draw, Outcome, Standing, stand
 from simgrad.report.material import Material, System
-from simgrad.runs.outcome import tested_metrics, tested_ranks
+from simgrad.runs.outcome import ended_draws, outcome_of, tested_metrics
+
+Kept = Sequence[Sequence[Ranks]]  # by draw
 
 
-def estimates(system: System, split: str, ranks: Sequence[Ranks] = ()) -> Mapping[str, Estimate]:
+def estimates(system: System, split: str, ranks: Kept = ()) -> Mapping[str, Estimate]:
     """Every metric of a system, with an interval where one can be had; failed runs count."""
     if split != "test":
         return estimates_of(system.values(split))
-    found = tested_metrics(system.ended, ranks)
-    return estimates_of([{**one, **system.timed.get(run.path, {})} for run, one in found], ranks)
+    like, tables = [run for draw in ranks for run in draw], []
+    for draw in system.draws:
+        metrics = tested_metrics(draw, like)
+        found = [{**one, **system.timed.get(run.path, {})} for run, one in metrics]
+        names = dict.fromkeys(name for one in found for name in one)
+        if found:
+            tables.append({n: fmean(one[n] for one in found if n in one) for n in names})
+    return estimates_of(tables, () if system.new_images else ranks)
 
 
 @dataclass(frozen=True)
-class Standing:
+class GroupStanding:
     """One group of comparable systems."""
 
     group: str
     systems: tuple[System, ...]
     numbers: Mapping[str, Mapping[str, Estimate]]  # label -> metric -> estimate
-    ranks: Mapping[str, list[Ranks]]  # label -> of each run that has ended
+    ranks: Mapping[str, Kept]  # label -> of each run that has ended
+    outcomes: Mapping[str, Sequence[Outcome]]  # label -> of each of these runs
 
     @cached_property
     def order(self) -> list[System]:
@@ -45,45 +56,49 @@ class Standing:
         declared = [s for s in self.order if s.baseline]
         return declared[0] if declared else self.order[-1] if len(self.order) > 1 else None
 
+    @property
+    def new_images(self) -> bool:
+        return any(system.new_images for system in self.systems)
+
+    @cached_property
+    def standing(self) -> Standing | None:
+        """Who leads, and how sure that is; None: it cannot be told, for want of ranks."""
+        searched = any(system.replicates for system in self.systems)
+        draws: dict[str, Sequence[Draw]] = {}
+        for system in self.order:
+            if kept := self.ranks[system.label]:
+                draws[system.label] = kept if searched else [run for draw in kept for run in draw]
+        if len(draws) < 2:
+            return None
+        try:
+            return stand(draws, self.outcomes, new_images=self.new_images)
+        except InputError:  # ranked on different queries, or nothing trained
+            return None
+
     @cached_property
     def against_baseline(self) -> dict[str, Difference]:
-        return self._against(self.baseline)
-
-    @cached_property
-    def against_best(self) -> dict[str, Difference]:
-        """Every other system minus the best."""
-        return self._against(self.order[0] if self.order else None)
-
-    def lead(self) -> Difference | None:
-        """The best minus the second."""
-        if len(self.order) < 2:
-            return None
-        best, second = self.order[:2]
-        if second is self.baseline:  # the very numbers that the table shows
-            return self.against_baseline.get(best.label)
-        gap = self.against_best.get(second.label)
-        if gap is None:
-            return None
-        turned = replace(gap, first=gap.second, second=gap.first, difference=-gap.difference)
-        return replace(turned, low=-gap.high, high=-gap.low)
-
-    def _against(self, one: System | None) -> dict[str, Difference]:
         ranked = with_spread({s.label: self.ranks[s.label] for s in self.order})
+        one = self.baseline
         if one is None or one.label not in ranked or len(ranked) < 2:
             return {}
         try:
-            return compare_many(ranked, one.label, "rsum")
+            return compare_many(ranked, one.label, "rsum", new_images=self.new_images)
         except InputError:  # ranked on different queries
             return {}
 
 
-def standings(material: Material) -> list[Standing]:
+def standings(material: Material) -> list[GroupStanding]:
     """Each group of the material."""
     found = []
     for name, systems in material.groups.items():
-        ranks = tested_ranks({s.label: s.ended for s in systems})
+        apart = any(system.new_images for system in systems)
+        runs, ranks = ended_draws({s.label: s.draws for s in systems}, apart=apart)
+        outcomes: dict[str, Sequence[Outcome]] = {
+            label: [outcome_of(run) or "trained" for draw in draws for run in draw]
+            for label, draws in runs.items()
+        }
         numbers = {s.label: estimates(s, material.split, ranks[s.label]) for s in systems}
-        found.append(Standing(name, tuple(systems), numbers, ranks))
+        found.append(GroupStanding(name, tuple(systems), numbers, ranks, outcomes))
     return found
 
 

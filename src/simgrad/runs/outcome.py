@@ -5,12 +5,14 @@ other four seeds say, so a failed run counts with what it scored: nothing, if it
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 from simgrad.evaluation import Ranks, metrics_of
+from simgrad.evaluation.standing import Outcome
 from simgrad.runs.run import RANKS, Run
 
-Outcome = Literal["trained", "collapsed", "diverged", "plateau"]
 # How much the similarities of a query differ (standard deviation). Seven objectives were trained
 # at four rates each: runs that learned were above 0.01 or rose towards it, those that did not
 # stayed below or fell.
@@ -60,19 +62,48 @@ def tested_ranks(groups: Mapping[str, Sequence[Run]]) -> dict[str, list[Ranks]]:
 
     A run that was not tested, or whose ranks were not kept, is left out.
     """
+    known = _ranks_by_folder([run for runs in groups.values() for run in runs])
+    return {
+        label: [known[run.path] for run in runs if run.path in known]
+        for label, runs in groups.items()
+    }
+
+
+def _ranks_by_folder(runs: Sequence[Run]) -> dict[Path, Ranks]:
     kept = {
         run.path: run.ranks()
-        for runs in groups.values()
         for run in runs
         if not has_diverged(run) and run.test and (run.path / RANKS).is_file()
     }
     if not kept:
-        return {label: [] for label in groups}
+        return {}
     worst = next(iter(kept.values())).worst()
-    return {
-        label: [kept.get(run.path, worst) for run in runs if run.path in kept or has_diverged(run)]
-        for label, runs in groups.items()
+    return kept | {run.path: worst for run in runs if has_diverged(run)}
+
+
+def ended_draws(
+    systems: Mapping[str, Sequence[Sequence[Run]]], *, apart: bool = False
+) -> tuple[dict[str, list[list[Run]]], dict[str, list[list[Ranks]]]]:
+    """Of each system, by independent draw, the runs that have ended and their test ranks.
+
+    `apart`: each draw has test images of its own.
+    """
+    together = [[run for draws in systems.values() for draw in draws for run in draw]]
+    if apart:  # a run that diverged is the worst on the images of its own draw
+        longest = zip_longest(*systems.values(), fillvalue=())
+        together = [[run for draw in draws for run in draw] for draws in longest]
+    known: dict[Path, Ranks] = {}
+    for runs in together:
+        known |= _ranks_by_folder(runs)
+    ended = {
+        label: [kept for draw in draws if (kept := [run for run in draw if run.path in known])]
+        for label, draws in systems.items()
     }
+    ranks = {
+        label: [[known[run.path] for run in draw] for draw in draws]
+        for label, draws in ended.items()
+    }
+    return ended, ranks
 
 
 def tested_metrics(

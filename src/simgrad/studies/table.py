@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from simgrad.core import tables
@@ -20,7 +21,7 @@ from simgrad.evaluation import (
     metric_of,
 )
 from simgrad.evaluation.comparing import with_spread
-from simgrad.runs.outcome import tested_metrics, tested_ranks
+from simgrad.runs.outcome import ended_draws, tested_metrics
 from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside_rows
 from simgrad.studies.ranges import Setting
@@ -98,11 +99,14 @@ def build_table(study: Study) -> StudyTable:
     plan, groups = study.plan, study.ended
     published, timed = beside_rows(plan.published, plan.rows), timings(study)
     tested = {label: [run for run in runs if run.test] for label, runs in groups.items()}
-    ranks, cells = tested_ranks(groups), {}
-    for label, runs in groups.items():
-        metrics = tested_metrics(runs, ranks[label])
-        asked = [_among(plan.metrics, {**one, **timed.get(run.path, {})}) for run, one in metrics]
-        found = estimates(asked, ranks[label])
+    (_, ranks), cells = ended_draws(study.draws, apart=study.new_splits), {}
+    for label, draws in study.draws.items():
+        asked, like = [], [run for draw in ranks[label] for run in draw]
+        for runs in draws:
+            metrics = tested_metrics(runs, like)
+            tables = [{**one, **timed.get(run.path, {})} for run, one in metrics]
+            asked += [_among(plan.metrics, _mean_of(tables))] if tables else []
+        found = estimates(asked, [] if study.new_splits else ranks[label])
         cells[label] = {m: found.get(m, _UNKNOWN) for m in plan.metrics if asked}
     peers: dict[str, list[str]] = {}
     baselines: dict[str, str] = {}
@@ -112,7 +116,8 @@ def build_table(study: Study) -> StudyTable:
             baselines.setdefault(row.group, row.label)
     differences: dict[str, Difference] = {}
     for group, base in baselines.items():
-        differences |= _differences({p: ranks[p] for p in peers[group]}, base)
+        some = {p: ranks[p] for p in peers[group]}
+        differences |= _differences(some, base, study.new_splits)
     tuned = {row.name: _found(study.tunings_of(row)) for row in plan.rows}
     rows = tuple(
         TableRow(
@@ -185,13 +190,21 @@ def _leads(label: str, peers: list[str], cells: dict[str, dict[str, Estimate]]) 
     return frozenset(found)
 
 
-def _differences(ranks: dict[str, list[Ranks]], base: str) -> dict[str, Difference]:
+def _mean_of(tables: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of the runs of one draw."""
+    names = dict.fromkeys(name for table in tables for name in table)
+    return {n: fmean(table[n] for table in tables if n in table) for n in names}
+
+
+def _differences(
+    ranks: dict[str, list[list[Ranks]]], base: str, new_images: bool
+) -> dict[str, Difference]:
     """Each row of a group against its baseline, corrected for their number."""
     done = with_spread(ranks)
     if base not in done or len(done) < 2:
         return {}
     try:
-        return compare_many(done, base, "rsum")
+        return compare_many(done, base, "rsum", new_images=new_images)
     except InputError:  # runs on different queries: nothing to pair
         return {}
 

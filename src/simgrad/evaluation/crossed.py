@@ -1,0 +1,174 @@
+"""How sure a mean over runs and images is, and a difference of two: crossed random effects.
+
+Chance has two sources: which runs were made (seeds, or whole searches) and which images are in the
+test split. What one run finds of one image is
+
+    metric + effect of the run + effect of the image + what this run does with this image
+
+so the variance of a mean over k runs and n images is
+
+    var(run) / k  +  var(image) / n  +  var(interaction) / (k n)
+
+The variance between the runs' means has the first part and the third; the variance between the
+images' means has the second and, once more, the third. So the interaction is taken out of the
+images' part. In a difference of two systems both see the same images, and each has its own runs.
+
+All of it is in closed form for metrics that are means over queries. The unit is the image with all
+its captions: they stand or fall together. An estimated variance is a weighted sum of mean squares;
+Satterthwaite's degrees of freedom say how well it is known, and Student's t turns it into an
+interval and p. Of one run each, the images' part is all that can be known.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from simgrad.core.errors import InputError
+from simgrad.evaluation.declared import Floats
+from simgrad.evaluation.distributions import t_quantile, t_tail
+from simgrad.evaluation.ranks import Integers, Ranks
+from simgrad.evaluation.resampling import shares
+
+
+def runs_of(draw: Ranks | Sequence[Ranks]) -> list[Ranks]:
+    """Of a draw: itself, or the runs of a replicate."""
+    return [draw] if isinstance(draw, Ranks) else list(draw)
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """Runs of one system on the same images: what each image adds to each metric in each run."""
+
+    names: tuple[str, ...]
+    values: Floats  # (runs, images, metrics): the sum over images is the metric
+    fold: Integers  # (images,)
+
+    @staticmethod
+    def of(draws: Sequence[Ranks | Sequence[Ranks]]) -> "Crossed":
+        """Of independent draws: runs, or means over several runs each."""
+        several = [runs_of(draw) for draw in draws]
+        parts = [[shares(run, linear=True) for run in runs] for runs in several]
+        values = [np.mean([part.values for part in runs], axis=0) for runs in parts]
+        return Crossed(parts[0][0].names, np.stack(values), several[0][0].fold)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def totals(self) -> Floats:
+        """(runs, metrics)"""
+        return np.asarray(self.values.sum(axis=1))
+
+    @property
+    def mean(self) -> Floats:
+        """(metrics,)"""
+        return np.asarray(self.totals.mean(axis=0))
+
+    @cached_property
+    def per_image(self) -> Floats:
+        """(images, metrics) means over runs."""
+        return np.asarray(self.values.mean(axis=0))
+
+    @cached_property
+    def run_part(self) -> Floats:
+        """(metrics,) variance of the mean that is due to the runs, the interaction included."""
+        if len(self) < 2:
+            return np.zeros(len(self.names))
+        return np.asarray(self.totals.var(axis=0, ddof=1) / len(self))
+
+    @cached_property
+    def interaction(self) -> Floats:
+        """(metrics,) variance of the mean that is due to the interaction alone."""
+        found = np.zeros(len(self.names))
+        if len(self) < 2:
+            return found
+        for rows in folds(self.fold):
+            part = self.values[:, rows]
+            rest = part - part.mean(axis=1, keepdims=True) - part.mean(axis=0) + part.mean((0, 1))
+            square = np.einsum("rim,rim->m", rest, rest) / ((len(self) - 1) * (len(rows) - 1))
+            found += len(rows) * square / len(self)
+        return found
+
+
+def folds(fold: Integers) -> list[Integers]:
+    """The images of each fold."""
+    found = [np.flatnonzero(fold == number) for number in np.unique(fold)]
+    if min(map(len, found)) < 2:
+        raise InputError("one image (of a fold) does not say how much images differ.")
+    return found
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """Standard errors of some numbers, and how well they are known; each of shape (metrics,)."""
+
+    error: Floats
+    freedom: Floats
+    image_error: Floats  # the part that more runs would not lower
+    least_p: float = 0.0  # no test of so few images can give less
+
+    def p(self, numbers: Floats, beyond: float = 0.0) -> Floats:
+        """Two-sided p that each number is 0; with `beyond`, one-sided that it is so far from 0."""
+        found = []
+        for number, error, freedom in zip(numbers, self.error, self.freedom, strict=True):
+            t = _ratio(beyond - abs(number), error) if beyond else _ratio(abs(number), error)
+            tail = t_tail(t, freedom)
+            one_sided = tail / 2 if t > 0 else 1 - tail / 2
+            found.append(one_sided if beyond else max(tail, self.least_p))
+        return np.array(found)
+
+    def reach(self, level: float) -> Floats:
+        """Half the widths of intervals."""
+        return np.array(
+            [
+                t_quantile(1 - level, freedom) * error if error > 0 else 0.0
+                for error, freedom in zip(self.error, self.freedom, strict=True)
+            ]
+        )
+
+
+def _ratio(number: float, error: float) -> float:
+    if error > 0:
+        return number / error
+    return 0.0 if number == 0 else math.copysign(math.inf, number)
+
+
+def sureness(*systems: Crossed) -> Sureness:
+    """Of the mean of one system, or of the difference of two on the same images."""
+    gaps = systems[-1].per_image
+    if len(systems) == 2:
+        gaps = gaps - systems[0].per_image
+    rows = folds(systems[0].fold)
+    images = sum(len(some) * gaps[some].var(axis=0, ddof=1) for some in rows)
+    count = len(gaps) - len(rows)
+    inner: Floats = np.sum([one.interaction for one in systems], axis=0)
+    image_part = np.maximum(images - inner, 0)
+    known = image_part > 0
+    parts = [(one.run_part, len(one) - 1) for one in systems if len(one) > 1]
+    squares = sum((part**2 / freedom for part, freedom in parts), np.zeros(len(inner)))
+    squares += np.where(known, images**2 / count, 0)
+    for one in systems:
+        if len(one) > 1:
+            squares += np.where(known, one.interaction**2 / ((len(one) - 1) * count), 0)
+    total = image_part + sum(part for part, _ in parts)
+    tiny = np.finfo(float).tiny
+    freedom = np.maximum(total**2 / np.maximum(squares, tiny), 1)
+    alone = all(len(one) == 1 for one in systems)
+    least = 2.0 ** (1 - len(gaps)) if alone and len(systems) == 2 else 0.0
+    return Sureness(np.sqrt(total), freedom, np.sqrt(image_part), least)
+
+
+def paired_sureness(first: Floats, second: Floats) -> Sureness:
+    """Of the difference of two systems whose draws are pairs, each on images of its own.
+
+    (draws, metrics): then images, splits and searches are all in how much the pairs differ.
+    """
+    gaps = second - first
+    if len(gaps) < 2:
+        raise InputError("one replicate does not say how much replicates differ.")
+    error = gaps.std(axis=0, ddof=1) / math.sqrt(len(gaps))
+    freedom = np.full(gaps.shape[1], len(gaps) - 1.0)
+    return Sureness(error, freedom, np.zeros(gaps.shape[1]))

@@ -1,0 +1,70 @@
+"""What would decide an open comparison: how many seeds, searches or photos."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simgrad.evaluation.distributions import largest_t_quantile, t_quantile
+from simgrad.evaluation.standing import SURE, Standing
+
+POWER = 0.8
+_MOST_DRAWS, _MOST_IMAGES = 200, 20  # draws of each; times as many images: more is no advice
+_SOME_DRAWS = 20  # beside more images
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What would end an open comparison with a chance of 80 %, if the gap stays what it is."""
+
+    rival: str
+    draws: int | None  # of each system; None: as many as there are, or no number
+    images: int | None  # of the test split; None: as many as there are, or no number
+
+
+def decision(standing: Standing) -> Decision | None:
+    """For the closest rival that is open; None: none is."""
+    rivals = standing.worded("open")
+    if not rivals or standing.short:
+        return None
+    rival, (fewest, _) = rivals[0], standing.draws
+
+    def decided(draws: int, more_images: float = 1.0) -> bool:
+        runs = rival.run_variance / draws
+        images = rival.image_error**2 / more_images
+        if fewest == 1 and not runs:  # single runs: nothing is known of seeds
+            return False
+        error = math.sqrt(runs + images)
+        pairs = 2 * (draws - 1) if standing.images else draws - 1
+        # Two systems with equal variances; the images' part is as good as known.
+        freedom = max(1.0, min(1e5, pairs * (error**2 / max(runs, 1e-12)) ** 2))
+        spare = _one_sided(1 - POWER, freedom)
+        apart = largest_t_quantile(SURE, math.comb(standing.compared, 2), freedom)
+        equal = _one_sided(SURE, freedom)
+        return (
+            abs(rival.behind) >= (apart + spare) * error
+            or standing.margin - abs(rival.behind) >= (equal + spare) * error
+        )
+
+    draws = _first(decided, max(2, fewest + 1), _MOST_DRAWS)
+    if draws is not None or not standing.images:
+        return Decision(rival.label, draws, None)
+    for draws in (None, max(_SOME_DRAWS, fewest)):  # rather photos alone than photos and seeds
+        count = draws or max(2, fewest)
+        times = _first(lambda times, count=count: decided(count, times), 2, _MOST_IMAGES)  # type: ignore[misc]
+        if times is not None:
+            return Decision(rival.label, draws, times * standing.images)
+    return Decision(rival.label, None, None)
+
+
+def _one_sided(tail: float, freedom: float) -> float:
+    return t_quantile(2 * tail, freedom)
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The smallest number of a range for which something holds, if more never harms."""
+    if low > high or not holds(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low

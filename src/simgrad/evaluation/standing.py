@@ -1,0 +1,269 @@
+"""Who leads, by how much, how sure that is, what is equivalent and what failed.
+
+Every table, answer and page takes it from here, and its words too. Of each rival of the leader one
+of four words is said:
+
+- behind: told apart from the leader, at 5 %.
+- equivalent: the difference is below a margin that matters, at 5 % (two one-sided tests).
+- open: neither. Then `decision` says what would decide.
+- failed: it has no run that trained, so there is nothing to compare.
+
+The leader is chosen from the data. Whoever compares the best of many with the others finds gaps
+where there are none, so the test is one for all pairs, with unequal variances (Dunnett's T3): if
+all systems are equal, somebody is told apart in at most 5 % of studies.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from simgrad.core.errors import InputError
+from simgrad.evaluation.comparing import check_same_queries
+from simgrad.evaluation.crossed import Crossed, Sureness, paired_sureness, runs_of, sureness
+from simgrad.evaluation.declared import Floats
+from simgrad.evaluation.distributions import (
+    largest_t_quantile,
+    largest_t_tail,
+    share_bound,
+)
+from simgrad.evaluation.metrics import metrics_of
+from simgrad.evaluation.ranks import Ranks
+
+SURE = 0.05  # p below which systems are told apart, or called equivalent
+MARGIN = 6.0  # of rsum: one point of mean recall
+
+Draw = Ranks | Sequence[Ranks]  # a run; or a replicate: the test runs of one search
+Word = Literal["ahead", "behind", "equivalent", "open", "failed"]
+Outcome = Literal["trained", "collapsed", "diverged", "plateau"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one system came to over all its runs; failed ones count with what they scored."""
+
+    label: str
+    mean: float
+    runs: tuple[float, ...]  # of each run
+    draws: int  # runs, or replicates
+    outcomes: tuple[Outcome, ...]  # of each run
+
+    @property
+    def worst(self) -> float:
+        return min(self.runs)
+
+    @property
+    def failures(self) -> int:
+        return sum(one != "trained" for one in self.outcomes)
+
+    @property
+    def failed(self) -> bool:
+        """Whether no run trained."""
+        return self.failures == len(self.runs)
+
+    @property
+    def of_trained(self) -> float | None:
+        """The mean over the runs that trained."""
+        kept = [x for x, one in zip(self.runs, self.outcomes, strict=True) if one == "trained"]
+        return float(np.mean(kept)) if kept else None
+
+    @property
+    def failure_text(self) -> str:
+        """0 of 3 seeds failed; a share of up to 63 % is compatible"""
+        ended = sorted({one for one in self.outcomes if one != "trained"})
+        how = f" ({', '.join(ended)})" if ended else ""
+        bound = 100 * share_bound(self.failures, len(self.runs))
+        plural = "seed" if len(self.runs) == 1 else "seeds"
+        told = f"{self.failures} of {len(self.runs)} {plural} failed{how}"
+        return told if self.failed else f"{told}; a share of up to {bound:.0f} % is compatible"
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A system beside the leader."""
+
+    label: str
+    behind: float  # the leader minus this one
+    low: float  # of an interval that holds for all rivals together
+    high: float
+    p: float  # of no difference, corrected for the choice of the leader
+    p_equivalent: float  # of a difference of the margin or more
+    beaten: float  # P(one run of the leader beats one run of this)
+    word: Word
+    error: float = 0.0  # standard error of `behind`
+    run_variance: float = 0.0  # of it, by one draw of each
+    image_error: float = 0.0  # of it, which more draws do not lower
+
+    @property
+    def gap(self) -> str:
+        """9.1 [2.0, 15.3]"""
+        return f"{self.behind:.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Systems that were compared on the same queries.
+
+    Examples:
+        >>> ranks = lambda: simgrad.evaluate_similarities(torch.rand(20, 20)).ranks
+        >>> found = simgrad.evaluation.stand({name: [ranks(), ranks()] for name in "ab"})
+        >>> [rival.word for rival in found.rivals]
+        ['open']
+    """
+
+    metric: str
+    margin: float
+    leader: str
+    scores: Mapping[str, Score]
+    rivals: tuple[Rival, ...]  # the closest first; not those that failed
+    alone: tuple[str, ...]  # one run alone, where others have several: not compared
+    images: int  # of the test split; 0: each replicate has its own
+    replicates: bool  # draws are whole searches
+    short: bool = False  # too short a training to say who is ahead
+
+    def worded(self, word: Word) -> tuple[Rival, ...]:
+        """The rivals of which a word is said."""
+        return tuple(one for one in self.rivals if one.word == word)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Systems none of whose runs trained."""
+        return tuple(label for label, one in self.scores.items() if one.failed)
+
+    @property
+    def compared(self) -> int:
+        """How many systems were compared with each other."""
+        return 1 + len(self.rivals)
+
+    @property
+    def draws(self) -> tuple[int, int]:
+        """The fewest and the most of a system that was compared."""
+        counts = [self.scores[x].draws for x in (self.leader, *(r.label for r in self.rivals))]
+        return min(counts), max(counts)
+
+
+def stand(
+    systems: Mapping[str, Sequence[Draw]],
+    outcomes: Mapping[str, Sequence[Outcome]] | None = None,
+    *,
+    metric: str = "rsum",
+    margin: float = MARGIN,
+    new_images: bool = False,
+    short: bool = False,
+) -> Standing:
+    """Compare systems by their test ranks. `outcomes`: how each run ended, in the same order.
+
+    `new_images`: each draw has test images of its own, and draws of one place are pairs. `short`:
+    the training was too short to say who is ahead; all that is not equivalent is then open.
+
+    Examples:
+        >>> ranks = lambda: simgrad.evaluate_similarities(torch.rand(20, 20)).ranks
+        >>> found = simgrad.evaluation.stand({name: [ranks() for _ in range(3)] for name in "abc"})
+        >>> found.compared
+        3
+    """
+    there = {label: list(draws) for label, draws in systems.items() if draws}
+    scores = {
+        label: _score(label, draws, (outcomes or {}).get(label), metric)
+        for label, draws in there.items()
+    }
+    usable = {label: draws for label, draws in there.items() if not scores[label].failed}
+    if not usable:
+        raise InputError("nothing can be compared: no run trained.")
+    several = {label: draws for label, draws in usable.items() if len(draws) > 1} or usable
+    leader = max(several, key=lambda label: scores[label].mean)
+    every = _Differences(several, metric, new_images)
+    count = len(several)
+    rivals = [
+        _rival(every, leader, label, scores, count, margin, short)
+        for label in several
+        if label != leader
+    ]
+    return Standing(
+        metric,
+        margin,
+        leader,
+        scores,
+        tuple(sorted(rivals, key=lambda one: one.behind)),
+        tuple(label for label in usable if label not in several),
+        0 if new_images else len(runs_of(several[leader][0])[0].i2t),
+        any(not isinstance(draw, Ranks) for draw in several[leader]),
+        short,
+    )
+
+
+def _score(
+    label: str, draws: Sequence[Draw], outcomes: Sequence[Outcome] | None, metric: str
+) -> Score:
+    scored = [[metrics_of(run)[metric] for run in runs_of(draw)] for draw in draws]
+    runs = tuple(score for several in scored for score in several)
+    mean = float(np.mean([np.mean(several) for several in scored]))
+    ended: Sequence[Outcome] = outcomes or ["trained" for _ in runs]
+    return Score(label, mean, runs, len(draws), tuple(ended))
+
+
+class _Differences:
+    """The systems in one metric, ready to be subtracted from each other."""
+
+    def __init__(self, systems: Mapping[str, list[Draw]], metric: str, new_images: bool) -> None:
+        self.new_images, self.totals, self.crossed = new_images, {}, {}
+        if not new_images:
+            check_same_queries([r for draws in systems.values() for d in draws for r in runs_of(d)])
+        elif len({len(draws) for draws in systems.values()}) > 1:
+            raise InputError("with new images for each replicate, all need the same replicates.")
+        for label, draws in systems.items():
+            if new_images:
+                means = [np.mean([metrics_of(r)[metric] for r in runs_of(d)]) for d in draws]
+                self.totals[label] = np.array(means)[:, None]
+                continue
+            whole = Crossed.of(draws)
+            place = whole.names.index(metric) if metric in whole.names else -1
+            if place < 0:
+                raise InputError(f"'{metric}' is no mean over queries: it cannot be compared.")
+            part: Floats = whole.values[:, :, place : place + 1]
+            self.crossed[label] = Crossed((metric,), part, whole.fold)
+
+    def between(self, first: str, second: str) -> tuple[float, Sureness, float]:
+        """The second minus the first, how sure that is, and the variance of one draw of each."""
+        if self.new_images:
+            a, b = self.totals[first], self.totals[second]
+            sure = paired_sureness(a, b)
+            return float((b - a).mean()), sure, float(sure.error[0] ** 2 * len(a))
+        one, other = self.crossed[first], self.crossed[second]
+        variance = sum(float(x.run_part[0]) * len(x) for x in (one, other))
+        return float(other.mean[0] - one.mean[0]), sureness(one, other), variance
+
+
+def _rival(
+    every: _Differences,
+    leader: str,
+    label: str,
+    scores: Mapping[str, Score],
+    count: int,
+    margin: float,
+    short: bool,
+) -> Rival:
+    gap, sure, variance = every.between(label, leader)
+    error, freedom = float(sure.error[0]), float(sure.freedom[0])
+    reach, p = 0.0, float(gap == 0)
+    if error > 0:
+        reach = largest_t_quantile(SURE, math.comb(count, 2), freedom) * error
+        p = largest_t_tail(gap / error, math.comb(count, 2), freedom)
+    p = max(p, sure.least_p)
+    equal = float(sure.p(np.array([gap]), beyond=margin)[0])
+    word: Word = "equivalent" if equal < SURE else "behind" if p < SURE else "open"
+    if short and word == "behind":
+        word = "open"
+    beaten = _beats(scores[leader].runs, scores[label].runs)
+    image = float(sure.image_error[0])
+    return Rival(
+        label, gap, gap - reach, gap + reach, p, equal, beaten, word, error, variance, image
+    )
+
+
+def _beats(first: Sequence[float], second: Sequence[float]) -> float:
+    """P(a run of the first scores more than one of the second); equal scores count half."""
+    gaps = np.subtract.outer(np.array(first), np.array(second))
+    return float((gaps > 0).mean() + (gaps == 0).mean() / 2)
