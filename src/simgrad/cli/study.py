@@ -17,11 +17,12 @@ from simgrad.data.benchmarks import BENCHMARKS
 from simgrad.data.opening import EMBEDDED
 from simgrad.evaluation import Estimate, metric_of
 from simgrad.studies.check import check_study
+from simgrad.studies.checking import check_tuning
 from simgrad.studies.engine import failures, run_local, run_ray
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.looking import told_once
 from simgrad.studies.placing import placed, places
-from simgrad.studies.plan import Plan, check_tuning, offers_of, read_plan
+from simgrad.studies.plan import Plan, offers_of, read_plan
 from simgrad.studies.study import Study
 from simgrad.studies.study_file import StudyFile
 from simgrad.studies.table import (
@@ -74,7 +75,7 @@ def study(
         trials: tune first: try N settings of each row, choose on the validation split, then train
             all seeds with the chosen setting (needs the extra `tune`)
         replicates: search and test every row N times, with other settings, finalists and seeds each
-            time: intervals then include the luck of the search (with --trials or a tuned study)
+            time, so that the luck of the search shows (with --trials or a tuned study)
         fast: a small version: narrow models, half the batch, a tenth of the epochs, learning rate
             0.001, one epoch of `triplet` first, two seeds; fields in which rows differ stay
         dry_run: open the data and model of every row and print what each reads, without training
