@@ -13,18 +13,19 @@ import numpy as np
 from simgrad.core.console import print_table
 from simgrad.data.base import Split
 from simgrad.data.subset import take
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_folder
+from simgrad.retriever.retriever import Retriever
 from simgrad.retriever.sureness import right_pairs
 from simgrad.search.calibration import Calibration, calibrate
 
 
-def similarities(embedder: Embedder, split: Split, images: int | None) -> tuple[Any, Any, Split]:
+def similarities(retriever: Retriever, split: Split, images: int | None) -> tuple[Any, Any, Split]:
     """(images, captions) scores and what is right; of `images` drawn at random."""
     if images is not None:
         kept = np.zeros(split.num_images, dtype=bool)
         kept[np.random.default_rng(1).permutation(split.num_images)[:images]] = True
         split = take(split, kept, np.ones(split.num_captions, dtype=bool))
-    blocks = embedder.scores(*embedder.encode_split(split)).blocks()
+    blocks = retriever.similarities(split).scores.blocks()
     scores = np.concatenate([block.double().cpu().numpy() for _, _, block in blocks])
     return scores, right_pairs(split), split
 
@@ -55,15 +56,15 @@ def main() -> None:
     asked = parser.parse_args()
     rows = []
     for run in asked.runs:
-        embedder = Embedder.open(run)
-        data = embedder.dataset()
-        scores, right, split = similarities(embedder, data.split("val"), asked.validation)
+        retriever = open_folder(run)
+        data = retriever.dataset
+        scores, right, split = similarities(retriever, data.split("val"), asked.validation)
         images, owner = np.arange(split.num_images), split.image_of_caption
         learned = {
             "sentence": calibrate(scores.T, right.T, owner, images),
             "picture": calibrate(scores, right, images, owner),
         }
-        scores, right, _ = similarities(embedder, data.split("test"), None)
+        scores, right, _ = similarities(retriever, data.split("test"), None)
         for kind, turned in (("sentence", True), ("picture", False)):
             s, r = (scores.T, right.T) if turned else (scores, right)
             sizes = [f"{learned[kind].candidates:,}", f"{s.shape[1]:,}"]

@@ -131,7 +131,7 @@ def _save_clip(folder: Path, pixels: int, tower: dict[str, int] | None) -> None:
     """A random CLIP with word pieces of the scenes' captions, as simgrad would export it."""
     from simgrad.data.wordpieces import WordPieces
     from simgrad.models import Inputs, build, save
-    from simgrad.retriever.exporting import export_trained
+    from simgrad.retriever.opening import open_folder
 
     captions = _pairs("scenes(train=200, val=2, test=0)")[1]
     words = WordPieces.build(captions)
@@ -141,7 +141,7 @@ def _save_clip(folder: Path, pixels: int, tower: dict[str, int] | None) -> None:
     torch.manual_seed(0)
     model = build(f"clip(source=none, {sizes})", Inputs.of("pixels", (3,), words))
     save(folder / "checkpoint", model, words.cut(model.longest))
-    export_trained(folder / "checkpoint", folder / "out", "transformers")
+    open_folder(folder / "checkpoint", device="cpu").export(folder / "out", "transformers")
 
 
 @functools.cache

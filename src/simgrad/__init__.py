@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from simgrad.objectives import distributed as distributed
     from simgrad.objectives import objective as objective
     from simgrad.report.notebook import plot as plot
+    from simgrad.retriever.opening import open as open
+    from simgrad.retriever.retriever import Retriever as Retriever
     from simgrad.runs.recipe import Recipe as Recipe
     from simgrad.runs.run import Run as Run
     from simgrad.studies.study import Study as Study
@@ -51,6 +53,8 @@ else:
             "analysis": "simgrad.analysis",
             "mine": "simgrad.mining",
             "train": "simgrad.training",
+            "open": "simgrad.retriever.opening",
+            "Retriever": "simgrad.retriever.retriever",
             "Recipe": "simgrad.runs.recipe",
             "Run": "simgrad.runs.run",
             "Study": "simgrad.studies.study",

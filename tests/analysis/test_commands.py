@@ -12,6 +12,7 @@ import torch
 from simgrad.cli.program import main
 from simgrad.data import Split
 from simgrad.retriever.counting import RunBatches, count_run, count_run_by_epsilon, judged_tables
+from simgrad.retriever.opening import open_folder
 from simgrad.training import Recipe, train
 
 
@@ -47,13 +48,13 @@ def printed(capsys: Any, *words: Any) -> str:
 
 
 def test_counts_of_a_run(runs: Any) -> None:
-    counts = count_run(runs["triplet"], device="cpu")
+    counts = count_run(open_folder(runs["triplet"], device="cpu"))
     assert len(counts.corrected) == len(counts.released) == -(-150 // 24)
     summary = counts.corrected.summary()
     assert summary["i2t"]["C_B"][0] > 0
     assert 0 <= summary["t2i"]["false_share"][0] <= 1  # scenes know which captions are true
     # The same batch by hand.
-    data = RunBatches(runs["triplet"], batches=1, device="cpu")
+    data = RunBatches(open_folder(runs["triplet"], device="cpu"), batches=1)
     batch = next(iter(data))
     own = batch.similarities[batch.image_of_caption, torch.arange(24)]
     violated = 0
@@ -66,7 +67,7 @@ def test_counts_of_a_run(runs: Any) -> None:
 
 
 def test_pairs_are_counted_as_published(runs: Any) -> None:
-    counts = count_run(runs["nt-xent"], device="cpu")
+    counts = count_run(open_folder(runs["nt-xent"], device="cpu"))
     first = counts.corrected.batches[0]
     assert (first.i2t.queries, first.i2t.candidates) == (24, 24)
     assert first.i2t.paper == pytest.approx(counts.released.batches[0].i2t.paper)
@@ -121,9 +122,10 @@ def test_a_run_without_a_checkpoint_is_named_and_the_others_are_counted(
 
 
 def test_several_epsilon_count_as_each_alone(runs: Any) -> None:
-    both = count_run_by_epsilon(runs["nt-xent"], (0.001, 0.05), device="cpu")
+    opened = open_folder(runs["nt-xent"], device="cpu")
+    both = count_run_by_epsilon(opened, (0.001, 0.05))
     for one in both:
-        alone = count_run(runs["nt-xent"], epsilon=one.epsilon, device="cpu")
+        alone = count_run(opened, epsilon=one.epsilon)
         assert one.rows() == alone.rows()
     assert both[0].rows() != both[1].rows()
 
@@ -146,7 +148,7 @@ def test_compare_prints_captions(runs: Any, capsys: Any, tmp_path: Path) -> None
     assert "first goal(triplet=cir, pair=sig-ms), second nt-xent" in text
     found = json.loads(output.read_text())[0]
     assert len(found["pairs"]) == 3
-    data = RunBatches(runs["goal"], batches=1, device="cpu")
+    data = RunBatches(open_folder(runs["goal"], device="cpu"), batches=1)
     captions = [data.split.captions[i] for i in data.indices[0].captions]
     assert all(captions[pair["caption"]].split()[-1] in text for pair in found["pairs"])
 

@@ -25,7 +25,7 @@ from simgrad.core.console import say_wrapped
 from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher, ask
 from simgrad.runs.recipe import read_recipe
 from simgrad.runs.run import Run, write_info
@@ -133,7 +133,7 @@ def test_the_model_is_the_leaders_and_can_be_searched_with(done: Path) -> None:
     scores = {run.name: run.info["best"]["rsum"] for run in runs}
     model = Run.open(done / "model")
     assert model.info["best"]["rsum"] == max(scores.values())
-    found = ask(Searcher(Embedder.open(str(done / "model"), "cpu"), "test"), "a red circle", 3)
+    found = ask(Searcher(open_folder(done / "model", device="cpu"), "test"), "a red circle", 3)
     assert len(found.images) == 3
 
 

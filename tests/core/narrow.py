@@ -25,8 +25,7 @@ from simgrad.core import devices
 from simgrad.mining import mine
 from simgrad.objectives import Offline
 from simgrad.objectives import objectives as registry
-from simgrad.retriever.systems import model_system
-from simgrad.retriever.trained import open_trained
+from simgrad.retriever.opening import open_folder
 
 NAME = "apple"
 aten = torch.ops.aten
@@ -202,9 +201,9 @@ def training(folder: Path) -> None:
     simgrad.train(recipe, folder / "run", quiet=True, stop_after=0.0)
     run = simgrad.train(recipe, folder / "run", quiet=True)
     assert run.info["status"] == "finished", run.info
-    trained = open_trained(folder / "run", device=DEVICE)
+    trained = open_folder(folder / "run", device=DEVICE)
     assert next(trained.model.parameters()).device.type == NAME
-    assert len(model_system(trained).scores.same_images or range(5)) == 5
+    assert len(trained.similarities().scores.same_images or range(5)) == 5
     assert "scene-" in str(simgrad.show(run, "a red heart", device=DEVICE))
 
 

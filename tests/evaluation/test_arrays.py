@@ -9,8 +9,6 @@ from safetensors.torch import save_file
 
 import simgrad
 from simgrad.core.errors import InputError
-from simgrad.evaluation.evaluator import evaluate_scores
-from simgrad.retriever.systems import open_pair, open_system
 from tests.evaluation.commands import run
 
 OWNER = np.concatenate([np.repeat(np.arange(12), 2), [3, 3, 7]])
@@ -30,7 +28,7 @@ def rows(array, kind=None, size=-1):
 
 
 def measured(system):
-    return evaluate_scores(system.scores, system.pairing).rsum
+    return system.evaluate().rsum
 
 
 def test_one_file_of_every_kind(tmp_path, arrays):
@@ -40,7 +38,7 @@ def test_one_file_of_every_kind(tmp_path, arrays):
     np.savez(tmp_path / "a.npz", **named)
     save_file({k: torch.from_numpy(v) for k, v in named.items()}, tmp_path / "a.safetensors")
     for name in ("a.npz", "a.safetensors"):
-        assert measured(open_system(tmp_path / name)) == pytest.approx(expected)
+        assert measured(simgrad.open(tmp_path / name)) == pytest.approx(expected)
 
 
 def test_a_similarity_matrix_of_every_kind(tmp_path, arrays):
@@ -52,7 +50,7 @@ def test_a_similarity_matrix_of_every_kind(tmp_path, arrays):
     np.save(tmp_path / "owner.npy", OWNER)
     expected = simgrad.evaluate_similarities(whole, OWNER).rsum
     for name in ("s.npy", "s.npz", "s.safetensors", "s.parquet"):
-        system = open_system(tmp_path / name, image_of_caption=tmp_path / "owner.npy")
+        system = simgrad.open(tmp_path / name, image_of_caption=tmp_path / "owner.npy")
         assert measured(system) == pytest.approx(expected), name
 
 
@@ -69,7 +67,7 @@ def test_two_files_of_every_kind(tmp_path, arrays):
     np.save(tmp_path / "owner.npy", OWNER)
     for suffix in ("npy", "npz", "safetensors", "parquet"):
         pair = [tmp_path / f"{name}.{suffix}" for name in names]
-        system = open_pair(*pair, image_of_caption=tmp_path / "owner.npy")
+        system = simgrad.open(*pair, image_of_caption=tmp_path / "owner.npy")
         assert measured(system) == pytest.approx(expected), suffix
 
 
@@ -86,15 +84,15 @@ def test_parquet_pairs_by_ids(tmp_path, arrays):
         pyarrow.table({"embedding": rows(texts[order], pyarrow.float32()), "image_id": owners}),
         tmp_path / "t.parquet",
     )
-    system = open_pair(tmp_path / "i.parquet", tmp_path / "t.parquet")
-    assert system.image_ids == tuple(names)
+    system = simgrad.open(tmp_path / "i.parquet", tmp_path / "t.parquet")
+    assert system.similarities().split.image_names == list(names)
     assert measured(system) == pytest.approx(simgrad.evaluate(images, texts, OWNER).rsum)
     owners[5] = "absent.jpg"
     pyarrow.parquet.write_table(
         pyarrow.table({"embedding": rows(texts), "image_id": owners}), tmp_path / "t.parquet"
     )
     with pytest.raises(InputError, match=r"row 5: there is no image 'absent\.jpg'"):
-        open_pair(tmp_path / "i.parquet", tmp_path / "t.parquet")
+        simgrad.open(tmp_path / "i.parquet", tmp_path / "t.parquet")
 
 
 def test_as_typed(tmp_path, arrays, capsys, monkeypatch):
@@ -113,7 +111,7 @@ def test_as_typed(tmp_path, arrays, capsys, monkeypatch):
 def test_as_many_captions_as_images_are_pairs(tmp_path, arrays):
     images = arrays[0]
     np.save(tmp_path / "s.npy", images @ images.T)
-    assert measured(open_system(tmp_path / "s.npy")) == 600
+    assert measured(simgrad.open(tmp_path / "s.npy")) == 600
 
 
 def text(path):
@@ -151,7 +149,7 @@ def words(path):
 def test_what_cannot_be_read_is_named(tmp_path, name, make, message):
     make(tmp_path / name)
     with pytest.raises(InputError, match=message) as told:
-        open_system(tmp_path / name)
+        simgrad.open(tmp_path / name)
     assert str(tmp_path / name) in str(told.value)
 
 

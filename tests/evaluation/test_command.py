@@ -8,8 +8,10 @@ import torch
 
 import simgrad
 from simgrad.evaluation import Ranks
-from simgrad.retriever import systems
-from simgrad.retriever.systems import Reranking, System
+from simgrad.evaluation.scores import Matrix
+from simgrad.models.base import Reranker
+from simgrad.retriever.retriever import Retriever
+from simgrad.retriever.similarities import Similarities
 from tests.evaluation.commands import ask, run
 
 
@@ -66,13 +68,11 @@ def test_reranking_by_a_second_scorer(files, capsys, monkeypatch):
     """A run of a model with one, stood in for by its similarities."""
     whole = torch.from_numpy(np.load(files / "a.npy"))
     other = torch.from_numpy(np.load(files / "c.npy"))
-    system = System(
-        "x-vlm",
-        systems.Matrix(whole),
-        np.repeat(np.arange(40), 5),
-        reranking=Reranking(lambda pairs: other[pairs[:, 0], pairs[:, 1]], 200),
-    )
-    monkeypatch.setattr("simgrad.cli.evaluate.open_system", lambda *a, **k: system)
+    split = simgrad.open(files / "a.npy", captions_per_image=5).similarities().split
+    reranker = Reranker(lambda pairs: other[pairs[:, 0], pairs[:, 1]], 200)
+    given = Similarities("x-vlm", Matrix(whole), split, reranker)
+    system = Retriever("x-vlm", torch.device("cpu"), given=given)
+    monkeypatch.setattr("simgrad.cli.evaluate.open", lambda *a, **k: system)
     output = files / "m.json"
     run(capsys, "RUN", "--rerank", 0, "--output", output)
     expected = simgrad.evaluate_similarities(other, np.repeat(np.arange(40), 5))
@@ -132,12 +132,10 @@ def test_a_folder_of_runs_is_told_from_nothing(files, capsys):
         (files / "study" / "runs" / name).mkdir(parents=True)
         (files / "study" / "runs" / name / "recipe.yaml").write_text("{}")
     study = files / "study"
-    assert f"a study; give one of its runs, e.g. {study / 'runs' / 'one'}" in run(
-        capsys, study, status=2
-    )
+    assert "none of its 2 runs is finished" in run(capsys, study, status=2)
     (study / "model").mkdir()
     (study / "model" / "recipe.yaml").write_text("{}")
-    assert f"give its model, {study / 'model'}" in run(capsys, study, status=2)
+    assert f"{study / 'model'}: no checkpoint yet" in run(capsys, study, status=2)
 
 
 def test_mining_names_no_more_images_than_there_are(files, capsys):

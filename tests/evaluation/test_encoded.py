@@ -7,8 +7,11 @@ from torch import nn
 
 import simgrad
 from simgrad.data.base import Split
+from simgrad.data.batches import Source
+from simgrad.evaluation.evaluator import evaluate_scores
 from simgrad.models.base import Encoded
-from simgrad.retriever.encoding import ModelScores, encode_split, evaluate_encoded, evaluate_model
+from simgrad.retriever.encoding import ModelScores, encode_source, model_scores
+from simgrad.retriever.similarities import Similarities
 
 
 class Rows:
@@ -59,6 +62,9 @@ class Model(nn.Module):
         mean = (words * mask[..., None]).sum(1)
         return Encoded(nn.functional.normalize(mean, dim=1), words, mask)
 
+    def reranker(self, images, captions):
+        return None
+
     def similarities(self, images, captions):
         """The best word of a caption for an image."""
         products = torch.einsum("nd,mld->nml", images.tokens[:, 0], captions.tokens)
@@ -89,7 +95,7 @@ def by_hand(model, split):
 @pytest.mark.parametrize("batch", [1, 4, 23, 100])
 def test_every_item_is_encoded_once_and_in_order(split, batch):
     model = Model(True).train()
-    images, captions = encode_split(model, split, Words(), batch=batch)
+    images, captions = encode_source(model, Source(split, Words()), batch=batch)
     assert model.seen == 23
     assert model.modes == {False}
     assert model.training
@@ -101,7 +107,8 @@ def test_every_item_is_encoded_once_and_in_order(split, batch):
 
 def test_a_model_that_embeds(split):
     model = Model(True)
-    found = evaluate_model(model, split, Words(), batch=5)
+    encoded = encode_source(model, Source(split, Words()), batch=5)
+    found = Similarities.of("model", model, split, *encoded).measure()
     images, captions = by_hand(model, split)
     expected = simgrad.evaluate(images.vectors, captions.vectors, split.image_of_caption)
     assert found.to_dict() == expected.to_dict()
@@ -111,9 +118,10 @@ def test_a_model_that_embeds(split):
 @pytest.mark.parametrize("rows", [1, 6, None])
 def test_a_model_that_compares_sets(split, rows):
     model = Model(False)
-    images, captions = encode_split(model, split, Words())
+    images, captions = encode_source(model, Source(split, Words()))
     whole = model.similarities(images, captions).detach()
-    found = evaluate_encoded(model, images, captions, split.image_of_caption, rows=rows)
+    scores = model_scores(model, images, captions)
+    found = evaluate_scores(scores, split.image_of_caption, rows=rows)
     expected = simgrad.evaluate_similarities(whole, split.image_of_caption)
     assert found.to_dict() == expected.to_dict()
     assert found.ties >= 1  # the caption that occurs twice
@@ -121,7 +129,7 @@ def test_a_model_that_compares_sets(split, rows):
 
 def test_scores_of_sets_select_and_turn(split):
     model = Model(False)
-    images, captions = encode_split(model, split, Words())
+    images, captions = encode_source(model, Source(split, Words()))
     whole = model.similarities(images, captions).detach()
     scores = ModelScores(model, images, captions)
     assert torch.allclose(scores.transposed().compute(3, 9), whole.T[3:9])
@@ -131,7 +139,7 @@ def test_scores_of_sets_select_and_turn(split):
 
 def test_nan_in_a_model_is_named(split):
     model = Model(False)
-    images, captions = encode_split(model, split, Words())
+    images, captions = encode_source(model, Source(split, Words()))
     images.tokens[3] = torch.nan
     with pytest.raises(simgrad.core.errors.InputError, match="NaN"):
-        evaluate_encoded(model, images, captions, split.image_of_caption)
+        Similarities.of("model", model, split, images, captions).measure()

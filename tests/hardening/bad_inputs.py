@@ -24,6 +24,7 @@ from simgrad.models import Inputs, build, load
 from simgrad.models.unpickle import read_tensors
 from simgrad.objectives import objective
 from simgrad.retriever.counting import RunBatches
+from simgrad.retriever.opening import open_folder
 from simgrad.runs.recipe import read_recipe
 from simgrad.studies.plan import read_plan
 from simgrad.studies.study import Study
@@ -154,7 +155,9 @@ OTHERS: dict[str, Attempt] = {
         "triplets.npz", lambda b: b.replace(b"early.npy", b"early.npx", 1), read_triplets
     ),
     "run: another objective than it learned with": _file(
-        "recipe.yaml", lambda b: b.replace(b"nt-xent(learned=true)", b"triplet"), RunBatches
+        "recipe.yaml",
+        lambda b: b.replace(b"nt-xent(learned=true)", b"triplet"),
+        lambda r: RunBatches(open_folder(r)),
     ),
     "run: recipe damaged": _file("recipe.yaml", lambda b: b"{", lambda r: Run.open(r).recipe),
     "run: ranks cut": _file("ranks.parquet", lambda b: b[:-9], lambda r: Run.open(r).ranks()),

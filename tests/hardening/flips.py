@@ -17,9 +17,8 @@ from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.data.candidates import Candidates
 from simgrad.data.feature_folder import HEADER
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
-from simgrad.retriever.systems import open_system
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table
@@ -81,8 +80,7 @@ class Flips:
 
     def _run(self) -> Any:
         run = Run.open(self.place / "run")
-        anew = open_system(run.path, stored=False)
-        assert anew.scores is not None
+        anew = open_folder(run.path).similarities()
         block = anew.scores.compute(0, anew.scores.num_images)
         entries = [{k: v for k, v in e.items() if "second" not in k} for e in run.history]
         return run.recipe.to_dict(), entries, run.test, run.ranks().i2t.tolist(), block.tolist()
@@ -92,7 +90,7 @@ class Flips:
         return repr(build_table(study)), [run.history[-1]["val"] for run in study.runs]
 
     def _search(self) -> Any:
-        searcher = Searcher(Embedder.open(self.place / "run"))
+        searcher = Searcher(open_folder(self.place / "run"))
         return [(hit.name, round(hit.score, 6)) for hit in searcher.sentence(_QUESTION, 5).images]
 
     def _candidates(self) -> Any:

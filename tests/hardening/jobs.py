@@ -130,14 +130,14 @@ def _mined(folder: Path) -> dict[str, Any]:
 
 
 def _index(run: Path, folder: Path) -> None:
-    from simgrad.retriever.embedder import Embedder
+    from simgrad.retriever.opening import open_folder
     from simgrad.retriever.search import Searcher
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("best", "recipe.yaml", "run.json"):
         if not (folder / name).exists():  # the kill may have come between two of them
             (folder / name).symlink_to((run / name).resolve())
-    Searcher(Embedder.open(folder), dataset=dataset())
+    Searcher(open_folder(folder), dataset=dataset())
 
 
 def _import(folder: Path) -> None:

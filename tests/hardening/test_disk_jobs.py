@@ -133,11 +133,11 @@ def test_no_space_for_the_features_of_a_network(
 
 
 def test_no_space_for_a_search_index(finished: Path, tmp_path: Path) -> None:
-    from simgrad.retriever.embedder import Embedder
+    from simgrad.retriever.opening import open_folder
     from simgrad.retriever.search import Searcher
 
     def found(run: Path) -> list[int]:
-        searcher = Searcher(Embedder.open(run), dataset=dataset())
+        searcher = Searcher(open_folder(run), dataset=dataset())
         return [hit.row for hit in searcher.sentence("a red circle", 5).images]
 
     with disk(tmp_path / "disk") as one:

@@ -25,8 +25,8 @@ from simgrad.core.hashes import content_hash
 from simgrad.data import open_dataset
 from simgrad.models import load
 from simgrad.models.checkpoint import _content_hash
-from simgrad.retriever.exporting import export_trained
 from simgrad.retriever.folder import find_pictures
+from simgrad.retriever.opening import open_folder
 from simgrad.runs.run import Run
 from tests.hardening.jobs import DATA, outcome_of_run, run_job, study_job
 from tests.hardening.kills import arm, ended, in_child, leftovers
@@ -306,13 +306,13 @@ def test_two_exports_at_once(finished: Path, tmp_path: Path) -> None:
 
     with mock.patch("simgrad.models.base.RetrievalModel.export", slow):
         out = tmp_path / "model"
-        children = [in_child(politely(lambda: export_trained(finished, out))) for _ in range(3)]
+        children = [in_child(politely(lambda: open_folder(finished).export(out))) for _ in range(3)]
         codes = sorted(ended(child) for child in children)
         assert codes == [0, DECLINED, DECLINED]
         assert sorted(p.name for p in out.iterdir()) == ["first", "second"]
         assert os.listdir(tmp_path) == ["model"]
         with pytest.raises(InputError, match="not empty"):
-            export_trained(finished, out)
+            open_folder(finished).export(out)
         assert os.listdir(tmp_path) == ["model"]
 
 

@@ -16,8 +16,8 @@ from simgrad.data.candidates import (
     read_candidates,
     write_candidates,
 )
-from simgrad.retriever.mining import mine_run
 from simgrad.training import train
+from simgrad.training.rounds import mine_run
 from tests.data import layout_writers as write
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -22,8 +22,10 @@ from simgrad.mining.filters import Filters
 from simgrad.mining.product import largest
 from simgrad.mining.rescoring import score_again
 from simgrad.models import Encoded, load
-from simgrad.retriever.mining import mine_encoded, mine_run
+from simgrad.retriever.mining import mine_similarities
+from simgrad.retriever.similarities import Similarities
 from simgrad.training import train
+from simgrad.training.rounds import mine_run
 from tests.models.small import small as small_model
 
 
@@ -274,6 +276,11 @@ def test_what_a_round_that_goes_on_cannot_change_is_told_at_once(
         small(epochs=1, second_round=second)
 
 
+def mined(model: Any, split: Any, encoded: Any, depth: int, filters: Any = None) -> Any:
+    found = Similarities.of("model", model, split, *encoded)
+    return mine_similarities(found, depth, filters, known=split)
+
+
 def test_sets_are_mined_like_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that compares sets has no vectors to multiply: same lists, same filters."""
     model = small_model("vse++")
@@ -292,9 +299,9 @@ def test_sets_are_mined_like_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         depth, filters = settings.pop("depth"), Filters(**settings)  # type: ignore[arg-type]
         monkeypatch.setattr(model, "embeds", True)
-        wanted = mine_encoded(model, *encoded, split, depth, filters)
+        wanted = mined(model, split, encoded, depth, filters)
         monkeypatch.setattr(model, "embeds", False)
-        found = mine_encoded(model, *encoded, split, depth, filters)
+        found = mined(model, split, encoded, depth, filters)
         assert np.array_equal(found.i2t, wanted.i2t)  # -1 at the end, for own pairs too
         assert np.array_equal(found.t2i, wanted.t2i)
         assert np.allclose(found.i2t_scores, wanted.i2t_scores, atol=1e-6)
@@ -307,7 +314,7 @@ def test_what_is_not_listed_is_not_counted_as_true() -> None:
     split = open_dataset("scenes(train=6, val=2, test=2, features=global)").split("train")
     always = dataclasses.replace(split, truth=lambda i, c: np.ones((len(i), len(c)), dtype=bool))
     images, texts = torch.randn(6, 8), torch.randn(split.num_captions, 8)
-    found = mine_encoded(model, Encoded(images), Encoded(texts), always, 100)
+    found = mined(model, always, (Encoded(images), Encoded(texts)), 100)
     assert (found.i2t < 0).any()
     assert found.info["false_negatives"] == 1.0
 

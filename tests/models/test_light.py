@@ -12,7 +12,7 @@ from simgrad.data.vocabulary import Vocabulary
 from simgrad.models import Inputs, build, load, models, save
 from simgrad.models.checkpoint import DESCRIPTION, _content_hash
 from simgrad.models.towers import Towers
-from simgrad.retriever.honouring import require_same_model
+from simgrad.retriever.fitting import require_same_model
 from simgrad.retriever.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from tests.models.small import FEATURES, WORDS, captions, images
@@ -147,7 +147,7 @@ def test_locked_captions_are_encoded_once(networks: Any) -> None:  # noqa: F811
     _, text = networks
     spec = f"light(text={text}, pooling=mean, dimension=8)"
     begun = prepare(Recipe(model=spec, data=DATA, device="cpu"), None, {})
-    batch = begun.train.fetch(next(iter(_plan(begun))))
+    batch = begun.sources["train"].fetch(next(iter(_plan(begun))))
     assert batch.tokens.is_floating_point()
     captions_of = begun.dataset.split("train").captions
     lists = [torch.tensor(begun.tokenizer.encode(captions_of[i])) for i in batch.index.captions]

@@ -11,7 +11,7 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.models import Inputs, build, load, models, save
 from simgrad.models.networks.open_clip import to_open_clip, to_transformers
-from simgrad.retriever.exporting import export_trained
+from simgrad.retriever.opening import open_folder
 from tests.models.test_pretrained import ours
 from tests.models.tiny import clip_folder, siglip_folder
 
@@ -43,7 +43,7 @@ def written(tmp_path_factory: Any) -> tuple[Path, Any, Any]:
     place = tmp_path_factory.mktemp("open_clip")
     model, tokenizer = made(squeezing(place / "clip"))
     save(place / "checkpoint", model, tokenizer)
-    export_trained(place / "checkpoint", place / "out", "open_clip")
+    open_folder(place / "checkpoint", device="cpu").export(place / "out", "open_clip")
     return place / "out", model, tokenizer
 
 
@@ -87,7 +87,7 @@ def test_it_is_read_back_the_same(written: Any, tmp_path: Path) -> None:
     again = load(tmp_path / "checkpoint")
     for one, other in zip(ours(back, words), ours(again.model, again.tokenizer), strict=True):
         assert torch.equal(one, other)
-    export_trained(tmp_path / "checkpoint", tmp_path / "out", "transformers")
+    open_folder(tmp_path / "checkpoint", device="cpu").export(tmp_path / "out", "transformers")
     third, words = made(tmp_path / "out")
     for one, other in zip(ours(back, words)[1:], ours(third, words)[1:], strict=True):
         assert (one - other).abs().max() < 1e-5
@@ -100,7 +100,7 @@ def test_low_rank_changes_are_merged(written: Any, tmp_path: Path) -> None:
             if ".lora_" in name:
                 parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
     save(tmp_path / "checkpoint", model, tokenizer)
-    export_trained(tmp_path / "checkpoint", tmp_path / "out", "open_clip")
+    open_folder(tmp_path / "checkpoint", device="cpu").export(tmp_path / "out", "open_clip")
     back, words = made(tmp_path / "out")
     for one, other in zip(ours(model, tokenizer), ours(back, words), strict=True):
         assert (one - other).abs().max() < 1e-5
@@ -148,7 +148,9 @@ def test_what_open_clip_cannot_hold_is_refused(tmp_path: Path) -> None:
         model, tokenizer = made(maker(tmp_path / name))
         save(tmp_path / f"{name}-checkpoint", model, tokenizer)
         with pytest.raises(InputError, match=words):
-            export_trained(tmp_path / f"{name}-checkpoint", tmp_path / "out", "open_clip")
+            open_folder(tmp_path / f"{name}-checkpoint", device="cpu").export(
+                tmp_path / "out", "open_clip"
+            )
 
 
 @pytest.mark.slow

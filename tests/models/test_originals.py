@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simgrad.models import Encoded, Loaded, load, save
+from simgrad.models import Checkpoint, Encoded, load, save
 from simgrad.models.published.checkpoints import convert, read_published_checkpoint
 
 FOLDER = Path(__file__).parents[1] / "fixtures/originals"
@@ -16,7 +16,7 @@ VOCABULARIES = {"vsepp": "pkl", "noopt": "pkl", "xvlm": "txt"}  # the others hav
 TOLERANCE = 1e-5
 
 
-def imported(name: str, to: Path) -> tuple[Loaded, dict[str, np.ndarray]]:
+def imported(name: str, to: Path) -> tuple[Checkpoint, dict[str, np.ndarray]]:
     """The checkpoint as a model of ours, saved and read back, and the original's answers."""
     file = next((FOLDER / name).glob("checkpoint.*"))
     kind = VOCABULARIES.get(name.split("_")[0], "json")
@@ -26,7 +26,7 @@ def imported(name: str, to: Path) -> tuple[Loaded, dict[str, np.ndarray]]:
         return load(to), dict(arrays)
 
 
-def encode_captions(loaded: Loaded, golden: dict[str, np.ndarray], rows: np.ndarray) -> Encoded:
+def encode_captions(loaded: Checkpoint, golden: dict[str, np.ndarray], rows: np.ndarray) -> Encoded:
     """Captions in any order, with more padding than they need."""
     ids = np.pad(golden["ids"], ((0, 0), (0, 3)))[rows]
     tokens, lengths = torch.from_numpy(ids).long(), torch.from_numpy(golden["lengths"][rows]).long()

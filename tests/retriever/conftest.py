@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
@@ -35,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def searcher(runs: dict[str, Path]) -> Searcher:
-    return Searcher(Embedder.open(runs["nt"]))
+    return Searcher(open_folder(runs["nt"]))
 
 
 @pytest.fixture(scope="session")

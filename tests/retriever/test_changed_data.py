@@ -7,7 +7,7 @@ import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.lab.lab import Lab
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
@@ -32,12 +32,12 @@ def trained(data: Path, folder: Path) -> Path:
 def test_a_search_of_changed_data_is_refused_unless_they_are_meant(tmp_path: Path) -> None:
     data = write.precomp(tmp_path / "coco_precomp")
     run = trained(data, tmp_path / "run")
-    assert Searcher(Embedder.open(run)).sentence("a dog", 1).images
+    assert Searcher(open_folder(run)).sentence("a dog", 1).images
     change(data)
     with pytest.raises(InputError, match=r"changed since it was trained.*--data"):
-        Searcher(Embedder.open(run))
+        Searcher(open_folder(run))
     with pytest.warns(UserWarning, match="not what it was trained on"):
-        meant = Searcher(Embedder.open(run, data=str(data)))
+        meant = Searcher(open_folder(run, data=str(data)))
     assert meant.sentence("a dog", 1).images
 
 

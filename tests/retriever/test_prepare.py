@@ -84,7 +84,7 @@ def test_models_that_read_pictures_get_them_in_their_own_size(
     prepared = prepare(wanted)
     assert prepared.model.inputs.image_shape == (3, size, size)
     assert prepared.model.transform == transform
-    batch = prepared.train.fetch(next(iter(_batches(prepared.train))))
+    batch = prepared.sources["train"].fetch(next(iter(_batches(prepared.sources["train"]))))
     assert batch.images.dtype == torch.uint8
     assert batch.images.shape[1:] == (3, size, size)
     done = train(wanted, tmp_path / "run", quiet=True)
@@ -159,7 +159,7 @@ def test_other_weights_have_other_features(tmp_path: Path) -> None:
 def test_augmented_pictures_go_through_a_frozen_network_each_time(tmp_path: Path) -> None:
     train(recipe(f"vse++({_SMALL})", augment="vse++"), tmp_path / "run", quiet=True)
     assert Tiny.seen >= 24 + 8 + 8
-    shown = prepare(recipe(f"vse++({_SMALL})", augment="vse++")).train
+    shown = prepare(recipe(f"vse++({_SMALL})", augment="vse++")).sources["train"]
     first, second = (next(iter(shown.batches(_batches(shown), seed=s))).images for s in (0, 1))
     assert not torch.equal(first, second)
 
@@ -190,9 +190,9 @@ def test_before_it_is_thawed_a_network_sees_each_training_picture_once(
     spec = f"vse++({_SMALL}, finetune=true)"
     stages = recipe(spec, epochs=3, finetune_epochs=1)
     prepared = prepare(stages)
-    assert prepared.frozen is not None
-    assert (prepared.frozen.image_shape, prepared.train.image_shape) == ((6,), (3, 20, 20))
-    assert prepared.train.resident
+    shapes = [prepared.sources[name].image_shape for name in ("frozen", "train")]
+    assert shapes == [(6,), (3, 20, 20)]
+    assert prepared.sources["train"].resident
     assert all(p.requires_grad for p in prepared.model.parameters())  # the optimiser takes them
     done = train(stages, tmp_path / "run", quiet=True)
     seen = Tiny.seen
@@ -202,7 +202,7 @@ def test_before_it_is_thawed_a_network_sees_each_training_picture_once(
     assert [e["loss"] for e in without.history] == pytest.approx(
         [e["loss"] for e in done.history], rel=1e-3
     )
-    assert prepare(recipe(spec, finetune_epochs=1, augment="vse++")).frozen is None
+    assert "frozen" not in prepare(recipe(spec, finetune_epochs=1, augment="vse++")).sources
 
 
 def test_features_are_read_where_there_are_any_and_pictures_where_they_are_wanted() -> None:
@@ -230,11 +230,12 @@ def test_runs_that_start_from_checkpoints_share_what_they_read(tmp_path: Path) -
     held = len(shared)
     for seed in range(3):
         later = prepare(plain.replace(start_from=str(best), seed=seed), None, shared)
-        assert later.train is first.train
-        assert later.val is first.val
+        assert later.sources["train"] is first.sources["train"]
+        assert later.sources["val"] is first.sources["val"]
     assert len(shared) == held
     # Other words are other tokens.
-    assert prepare(plain.replace(min_count=9), None, shared).train is not first.train
+    other = prepare(plain.replace(min_count=9), None, shared)
+    assert other.sources["train"] is not first.sources["train"]
 
 
 def test_what_a_locked_text_network_made_is_not_read_by_one_that_is_trained() -> None:
@@ -246,10 +247,12 @@ def test_what_a_locked_text_network_made_is_not_read_by_one_that_is_trained() ->
         for way, seed in (("none", 0), ("full", 0), ("none", 0), ("none", 1))
     )
     for begun, vectors in ((locked, True), (trained, False)):
-        batch = next(begun.train.batches(in_order(begun.dataset.split("train"), 4)))
+        batch = next(begun.sources["train"].batches(in_order(begun.dataset.split("train"), 4)))
         assert batch.tokens.is_floating_point() == vectors
-    assert again.train is locked.train  # the same network: made once
-    assert other.train is not locked.train  # another seed, another untrained network
+    assert again.sources["train"] is locked.sources["train"]  # the same network: made once
+    assert (
+        other.sources["train"] is not locked.sources["train"]
+    )  # another seed, another untrained network
 
 
 def test_a_run_that_begins_leaves_another_s_initial_weights_alone(tmp_path: Path) -> None:

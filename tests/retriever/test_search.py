@@ -12,10 +12,10 @@ from simgrad.cli.program import main
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.models import Encoded
-from simgrad.retriever.embedder import Embedder
 from simgrad.retriever.embeddings import place_of
 from simgrad.retriever.folder import folder_embeddings
 from simgrad.retriever.gallery import Gallery
+from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run, write_info
@@ -39,7 +39,7 @@ def test_faiss_finds_nearly_the_same(tmp_path: Path, searcher: Searcher) -> None
     assert np.mean(found) > 8
     again = Approximate.open(tmp_path / "images.faiss", vectors)
     assert again.search(vectors[7], 1)[0][0] == 7
-    small = Gallery(searcher.embedder.model, Encoded(vectors), "images", tmp_path / "x.faiss")
+    small = Gallery(searcher.retriever.model, Encoded(vectors), "images", tmp_path / "x.faiss")
     assert small.like(Encoded(vectors[7:8]), 1)[0][0] == 7
     assert not (tmp_path / "x.faiss").exists()  # exact below a million
 
@@ -92,13 +92,13 @@ def test_odd_sentences_are_answered(searcher: Searcher) -> None:
 def test_embeddings_are_kept_and_damage_is_mended(runs: dict[str, Path], tmp_path: Path) -> None:
     run = tmp_path / "copy"
     shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
-    first = Searcher(Embedder.open(run)).sentence("a red heart", 5)
+    first = Searcher(open_folder(run)).sentence("a red heart", 5)
     kept = next(run.glob("search/*/test-*/images.vectors.npy"))
     before = kept.stat().st_mtime_ns
-    assert Searcher(Embedder.open(run)).sentence("a red heart", 5).images == first.images
+    assert Searcher(open_folder(run)).sentence("a red heart", 5).images == first.images
     assert kept.stat().st_mtime_ns == before
     kept.write_bytes(kept.read_bytes()[:100])
-    assert Searcher(Embedder.open(run)).sentence("a red heart", 5).images == first.images
+    assert Searcher(open_folder(run)).sentence("a red heart", 5).images == first.images
     assert kept.stat().st_size > 1000
 
 
@@ -106,10 +106,10 @@ def test_no_flipped_bit_changes_an_answer(runs: dict[str, Path], tmp_path: Path)
     """Whatever is damaged in what search keeps, the answer is that of before."""
     run = tmp_path / "copy"
     shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
-    picture = Searcher(Embedder.open(run)).split.pictures.picture(3)  # type: ignore[union-attr]
+    picture = Searcher(open_folder(run)).split.pictures.picture(3)  # type: ignore[union-attr]
 
     def ask() -> tuple[object, object]:
-        searcher = Searcher(Embedder.open(run))
+        searcher = Searcher(open_folder(run))
         by_picture = searcher.picture(picture, "mine.png", 5)
         return searcher.sentence("a red heart", 5).images, (by_picture.captions, by_picture.images)
 
@@ -127,18 +127,18 @@ def test_no_flipped_bit_changes_an_answer(runs: dict[str, Path], tmp_path: Path)
 def test_an_index_of_other_data_is_not_used(runs: dict[str, Path], tmp_path: Path) -> None:
     run = tmp_path / "copy"
     shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
-    searcher = Searcher(Embedder.open(run))
+    searcher = Searcher(open_folder(run))
     searcher.sentence("a red heart", 1)
     folder = next(run.glob("search/*/test-*/"))
     fewer = "scenes(train=300, val=40, test=20, features=global)"
     with pytest.warns(UserWarning, match="not what it was trained on"):
-        other = Searcher(Embedder.open(run, data=fewer))
+        other = Searcher(open_folder(run, data=fewer))
     assert other.sentence("a red heart", 30).searched_images == 20
     # An index that carries the right name but was made from something else is made anew.
     stolen = next(p for p in run.glob("search/*/test-*/") if p != folder)
     shutil.rmtree(folder)
     shutil.copytree(stolen, folder)
-    assert Searcher(Embedder.open(run)).sentence("a red heart", 70).searched_images == 60
+    assert Searcher(open_folder(run)).sentence("a red heart", 70).searched_images == 60
 
 
 def test_a_bare_checkpoint_searches_the_data_it_is_given(
@@ -206,17 +206,17 @@ def pictures(tmp_path: Path) -> Path:
 
 
 def test_a_folder_is_embedded_once_and_then_in_part(photo_run: Path, pictures: Path) -> None:
-    embedder = Embedder.open(photo_run)
-    first = folder_embeddings(embedder, pictures)
+    retriever = open_folder(photo_run)
+    first = folder_embeddings(retriever, pictures)
     assert list(first.names) == ["1.png", "2.png", "3.png", "deep/0.png"]
     assert list(first.skipped) == ["broken.jpg"]
     assert first.added == 5
-    assert folder_embeddings(embedder, pictures).added == 0
+    assert folder_embeddings(retriever, pictures).added == 0
     (pictures / "2.png").unlink()
     (pictures / "1.png").rename(pictures / "renamed.png")
     (pictures / "3.png").touch()
     shutil.copy(pictures.parent / "outside.png", pictures / "new.png")
-    again = folder_embeddings(embedder, pictures)
+    again = folder_embeddings(retriever, pictures)
     assert list(again.names) == ["3.png", "deep/0.png", "new.png", "renamed.png"]
     assert again.added == 1
     old, new = first.encoded, again.encoded
@@ -225,10 +225,10 @@ def test_a_folder_is_embedded_once_and_then_in_part(photo_run: Path, pictures: P
     assert new is not None
     assert new.vectors is not None
     assert torch.equal(new.vectors[[0, 1, 3]], old.vectors[[2, 3, 0]])
-    fresh = embedder.pictures([_open(pictures / name) for name in again.names])
+    fresh = retriever.encode_pictures([_open(pictures / name) for name in again.names])
     assert fresh.vectors is not None
     assert torch.allclose(new.vectors, fresh.vectors, atol=1e-5)
-    kept = next(p for p in place_of(embedder).glob("folder-*") if p.is_dir())
+    kept = next(p for p in place_of(retriever).glob("folder-*") if p.is_dir())
     assert len(list(kept.glob("*.npy"))) == 1  # the arrays of earlier states are gone
 
 
@@ -241,7 +241,7 @@ def _open(path: Path) -> object:
 def test_search_a_folder(
     photo_run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    searcher = Searcher(Embedder.open(photo_run), "test", pictures)
+    searcher = Searcher(open_folder(photo_run), "test", pictures)
     found = searcher.sentence("a red heart", 10)
     assert {hit.name for hit in found.images} == {"1.png", "2.png", "3.png", "deep/0.png"}
     like = searcher.picture(_open(pictures / "2.png"), "2.png", 3)  # type: ignore[arg-type]
@@ -265,7 +265,7 @@ def test_changed_weights_of_the_network_are_noticed(photo_run: Path, tmp_path: P
     (run / "recipe.yaml").write_text(recipe.replace(old, str(features)))
     write_info(run, Run(run).info)
     with pytest.raises(InputError, match="other weights"):
-        Embedder.open(run).reader()
+        open_folder(run).reader()
 
 
 def test_command_prints_and_errs_in_plain_words(
@@ -280,7 +280,7 @@ def test_command_prints_and_errs_in_plain_words(
         ([str(runs["nt"]), "x", "--split", "none"], 2, "no split 'none'"),
         ([str(runs["nt"]), "x", "--top", "0"], 2, "--top"),
         ([str(runs["nt"]), "x", "--folder", "/none"], 2, "no such folder"),
-        ([str(runs["nt"].parent), "x"], 2, "not a run"),
+        ([str(runs["nt"].parent), "x"], 2, "neither a run"),
     ):
         with pytest.raises(SystemExit) as stopped:
             main(["search", *words])

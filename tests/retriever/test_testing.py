@@ -12,8 +12,7 @@ from simgrad.data.base import with_splits
 from simgrad.evaluation.protocols import PROTOCOLS, Protocol
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.models import load
-from simgrad.retriever.systems import model_system, open_system
-from simgrad.retriever.trained import open_trained
+from simgrad.retriever.opening import open_folder
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
 from tests.retriever.test_prepare import _XVLM, recipe
@@ -37,7 +36,7 @@ def test_a_protocol_decides_split_captions_and_folds(folded: Protocol, tmp_path:
     assert sorted(set(ranks.fold.tolist())) == [0, 1]
     told = run.info["tested"]
     assert (told["split"], told["images"], told["captions"], told["folds"]) == ("test", 8, 24, 2)
-    kept = open_system(run.path).ranks
+    kept = open_folder(run.path).ranks
     assert kept is not None
     assert np.array_equal(kept.t2i, ranks.t2i)
 
@@ -78,10 +77,10 @@ def test_x_vlm_starts_from_a_checkpoint_and_ranks_again_at_the_test(tmp_path: Pa
     before, after = load(first.path / "best").model, load(second.path / "best").model
     for one, other in zip(before.parameters(), after.parameters(), strict=True):
         assert bool((one == other).all())
-    system = model_system(open_trained(second, device="cpu"))
-    assert system.scores is not None
-    assert system.reranking is not None
-    expected = evaluate_reranked(system.scores, system.pairing, system.reranking.scores, 8)
+    system = open_folder(second, device="cpu").similarities()
+    assert system.reranker is not None
+    pairing = system.split.image_of_caption
+    expected = evaluate_reranked(system.scores, pairing, system.reranker.scores, 8)
     assert second.test["rsum"] == pytest.approx(expected.to_dict()["rsum"])
     assert np.array_equal(second.ranks().t2i, expected.ranks.t2i)
     ranks = [np.concatenate([run.ranks().i2t, run.ranks().t2i]) for run in (first, second)]

@@ -12,9 +12,10 @@ import pytest
 from simgrad.core.errors import InputError
 from simgrad.data import Dataset, Split, open_dataset
 from simgrad.retriever.counting import RunBatches
-from simgrad.retriever.mining import mine_run
+from simgrad.retriever.opening import open_folder
 from simgrad.runs.recipe import Recipe
 from simgrad.training import Run, train
+from simgrad.training.rounds import mine_run
 from tests.data import layout_writers as write
 
 OTHER = "scenes(train=50, val=10, test=10, features=global, seed=3)"
@@ -100,7 +101,7 @@ def test_data_that_changed_are_refused_unless_they_are_meant(
     change_a_caption(precomp)
     for use in (
         lambda: run.dataset(),
-        lambda: RunBatches(run, batches=1, device="cpu"),
+        lambda: RunBatches(open_folder(run, device="cpu"), batches=1),
         lambda: mine_run(run, tmp_path / "lists", 3),
     ):
         with pytest.raises(InputError, match=r"changed since it was trained.*--data"):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from simgrad.core.errors import InputError
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
 from simgrad.retriever.sureness import sureness_of
 from simgrad.search.calibration import Calibration, calibrate
@@ -128,7 +128,7 @@ def test_a_run_is_calibrated_once(searcher: Searcher, runs: dict[str, Path]) -> 
     )
     kept = next(runs["nt"].glob("search/*/sureness-*.json"))
     before = kept.stat().st_mtime_ns
-    again = Searcher(Embedder.open(runs["nt"])).sentence("a red heart", 3)
+    again = Searcher(open_folder(runs["nt"])).sentence("a red heart", 3)
     assert again.images == found.images
     assert kept.stat().st_mtime_ns == before
 
@@ -137,10 +137,10 @@ def test_without_validation_it_says_so(searcher: Searcher) -> None:
     assert searcher.dataset is not None
     splits = {"test": searcher.dataset.splits["test"]}
     without = type(searcher.dataset)("x", "x", splits, identity="x")
-    told = sureness_of(searcher.embedder, without, "0" * 64)
+    told = sureness_of(searcher.retriever, without, "0" * 64)
     assert told.sentence is None
     assert "no validation split" in told.why_not
-    found = Searcher(searcher.embedder, dataset=without).sentence("a red heart", 2)
+    found = Searcher(searcher.retriever, dataset=without).sentence("a red heart", 2)
     assert found.images[0].probability is None
     assert "no validation split" in found.notes[0]
     assert found.verdict() == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simgrad.core.errors import InputError
-from simgrad.retriever.systems import open_system
+from simgrad.retriever.opening import open_folder
 from simgrad.studies.check import check_study
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
@@ -58,7 +58,7 @@ def test_what_was_edited_or_damaged_is_named(name: str, done: Study, tmp_path: P
     told = "\n".join(check_study(study).problems)
     assert str(RUN / name) in told
     with pytest.raises(InputError, match=Path(name).name):
-        open_system(study.path / RUN)
+        open_folder(study.path / RUN).evaluate()
 
 
 @pytest.mark.parametrize("name", ["best/model.safetensors", "best", "ranks.parquet", "test.json"])
@@ -86,4 +86,4 @@ def test_weights_that_were_removed_to_save_space_do_not_hinder_stored_ranks(
 ) -> None:
     folder = shutil.copytree(done.path / RUN, tmp_path / "run")
     shutil.rmtree(folder / "best")
-    assert open_system(folder).ranks is not None
+    assert open_folder(folder).ranks is not None

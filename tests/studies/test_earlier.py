@@ -8,6 +8,7 @@ import pytest
 
 from simgrad.cli.program import main
 from simgrad.retriever.counting import count_run
+from simgrad.retriever.opening import open_folder
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table
 from simgrad.studies.worker import work
@@ -49,7 +50,7 @@ def test_searched(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_counted(earlier: Path) -> None:
-    counts = count_run(earlier / "runs" / "triplet-sh-s0", batches=1, device="cpu")
+    counts = count_run(open_folder(earlier / "runs" / "triplet-sh-s0", device="cpu"), batches=1)
     assert counts.corrected.rows()
 
 

@@ -12,8 +12,7 @@ from simgrad.evaluation import evaluate_similarities
 from simgrad.report.build import write_report
 from simgrad.report.material import collect
 from simgrad.report.standings import standings
-from simgrad.retriever.systems import model_system
-from simgrad.retriever.trained import open_trained
+from simgrad.retriever.opening import open_folder
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.study import Study
@@ -53,10 +52,10 @@ def test_they_are_not_trained_and_have_rows_of_the_table(done: Study) -> None:
 def test_the_numbers_are_those_of_mean_similarities(done: Study) -> None:
     row = next(row for row in done.plan.rows if row.label == "a and b")
     for folder, members in zip(done.folders(row), done.members(row), strict=True):
-        systems = [model_system(open_trained(run, device="cpu")) for run in members]
-        blocks = [system.scores.compute(0, 10) for system in systems if system.scores is not None]
+        systems = [open_folder(run, device="cpu").similarities() for run in members]
+        blocks = [system.scores.compute(0, 10) for system in systems]
         mean = np.mean([block.double().numpy() for block in blocks], axis=0)
-        metrics = evaluate_similarities(mean, systems[0].pairing).to_dict()
+        metrics = evaluate_similarities(mean, systems[0].split.image_of_caption).to_dict()
         run = next(r for r in done.groups[row.label] if r.path == folder)
         for name in ("rsum", "i2t_r1", "t2i_r10"):
             assert run.test[name] == pytest.approx(metrics[name])

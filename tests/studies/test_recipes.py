@@ -106,14 +106,14 @@ FIRST = {SHORT.model(row).name: row for row in reversed(SHORT.rows)}  # the firs
 def takes_steps(recipe: Recipe) -> None:
     """Before and after the warm-up, on a few scenes."""
     prepared = prepare(recipe)
-    index = Sampler("distinct", recipe.batch).epoch(prepared.train.split, 0)[0]
+    index = Sampler("distinct", recipe.batch).epoch(prepared.sources["train"].split, 0)[0]
     step = Step(prepared.model.train(), recipe, prepared.device)
     before = [p.detach().clone() for p in prepared.model.parameters()]
     losses = []
     for epoch in (0, 1):
         now = moment(recipe, epoch, 5, 9)
         step.optimizer.set_rates(now)
-        losses.append(float(step.update(prepared.train.fetch(index), now.objective)))
+        losses.append(float(step.update(prepared.sources["train"].fetch(index), now.objective)))
     assert all(math.isfinite(loss) for loss in losses)
     after = list(prepared.model.parameters())
     moved = sum(not torch.equal(a, b) for a, b in zip(before, after, strict=True))

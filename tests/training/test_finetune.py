@@ -16,9 +16,8 @@ from simgrad.models import load
 from simgrad.models.inputs import Scale
 from simgrad.report.build import build_report
 from simgrad.report.card import model_card
-from simgrad.retriever.exporting import export_trained
+from simgrad.retriever.opening import open_folder, open_pretrained
 from simgrad.retriever.prepare import prepare
-from simgrad.retriever.trained import open_pretrained
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.training.rounds import train
@@ -136,7 +135,7 @@ def test_a_locked_tower_is_run_once_and_gives_the_same(clip: Path, side: str) ->
     locked = recipe(clip, f", train_{side}=none", batch=16)
     prepared = prepare(locked)
     index = next(iter(_plans(prepared)))
-    batch = prepared.train.fetch(index)
+    batch = prepared.sources["train"].fetch(index)
     if side == "image":
         assert batch.images.dim() == 2
     else:
@@ -146,7 +145,7 @@ def test_a_locked_tower_is_run_once_and_gives_the_same(clip: Path, side: str) ->
     given = _gradients(prepared.model)
     open_model = prepare(recipe(clip, batch=16))
     other = Step(open_model.model, recipe(clip, batch=16), torch.device("cpu"))
-    other.gradient(open_model.train.fetch(index), locked.objective)
+    other.gradient(open_model.sources["train"].fetch(index), locked.objective)
     whole = _gradients(open_model.model)
     assert given
     assert all((given[name] - whole[name]).abs().max() < 1e-5 for name in given)
@@ -183,7 +182,7 @@ def test_pieces_of_a_batch_give_its_gradient(clip: Path) -> None:
         cut = recipe(clip, ", train_image=lora=2, train_text=last=1", micro_batch=micro)
         prepared = prepare(cut)
         step = Step(prepared.model, cut, torch.device("cpu"))
-        step.gradient(prepared.train.fetch(_plans(prepared)[0]), cut.objective)
+        step.gradient(prepared.sources["train"].fetch(_plans(prepared)[0]), cut.objective)
         found.append(_gradients(prepared.model))
     assert found[0].keys() == found[1].keys()
     assert all((found[0][n] - found[1][n]).abs().max() < 1e-5 for n in found[0])
@@ -237,7 +236,7 @@ def test_a_run_is_taken_home(clip: Path, tmp_path: Path, capsys: Any) -> None:
     ask(capsys, "export", run.path, "--to", tmp_path / "adapter", "--adapter")
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
     # An adapter has no place for the scale: the card's lines set it.
-    exported = export_trained(run.path, tmp_path / "again", adapter=True)
+    exported = open_folder(run.path).export(tmp_path / "again", adapter=True)
     exported = dataclasses.replace(exported, scale=Scale(7.0))
     there: dict[str, Any] = {}
     card = model_card(exported, run, str(tmp_path / "again"))
@@ -373,7 +372,7 @@ def test_captions_that_a_network_does_not_know_are_told(tmp_path: Path, capsys: 
     assert any("German" in one["text"] for one in run.info["warnings"])
     assert not train(asked.replace(data=DATA), tmp_path / "plain", quiet=True).info["warnings"]
     for named, warned in ((data, True), (DATA, False)):
-        open_pretrained(model, data=str(named), device="cpu")
+        assert open_pretrained(model, data=str(named), device="cpu").dataset
         assert ("German" in capsys.readouterr().err) == warned
 
 

@@ -185,14 +185,14 @@ def test_history_without_push_has_no_share_of_it(tmp_path: Path) -> None:
 def test_the_speed_is_that_of_training_without_evaluation(
     small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate = loop_module.encode_source
+    evaluate = loop_module.validate
     waits = 3.0
 
     def slowly(*given: Any, **named: Any) -> Any:
         time.sleep(waits)
         return evaluate(*given, **named)
 
-    monkeypatch.setattr(loop_module, "encode_source", slowly)
+    monkeypatch.setattr(loop_module, "validate", slowly)
     run = train(small(epochs=1), tmp_path / "run", dataset=scenes, quiet=True)
     captions = scenes.split("train").num_captions
     assert run.history[0]["samples_per_second"] > captions / waits

@@ -30,7 +30,7 @@ def test_interrupted_in_any_stage_ends_with_the_same_weights(
 ) -> None:
     model = f"vse++({_SMALL}, finetune=true)"
     chosen = recipe(model, evaluate_every=3, lr=1e-2, finetune_lr=1e-3, **stages)
-    assert prepare(chosen).frozen is not None
+    assert "frozen" in prepare(chosen).sources
     whole = train(chosen, tmp_path / "whole", quiet=True)
     assert whole.info["steps"] == 16
     original = loop_module.Training._require_finite_loss
@@ -57,7 +57,7 @@ def test_interrupted_in_any_stage_ends_with_the_same_weights(
 
 def test_what_is_never_thawed_is_kept_once() -> None:
     prepared = prepare(recipe(f"vse++({_SMALL})", epochs=2))
-    assert prepared.train.image_shape == (6,)
-    assert prepared.frozen is None
+    assert prepared.sources["train"].image_shape == (6,)
+    assert "frozen" not in prepared.sources
     with pytest.raises(InputError, match="finetune_epochs"):  # there is nothing to thaw
         prepare(recipe(f"vse++({_SMALL})", epochs=2, finetune_epochs=1))

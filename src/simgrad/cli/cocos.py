@@ -1,6 +1,7 @@
 """`simgrad cocos`: what contributes to the gradient."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,8 @@ from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.retriever.counting import RunBatches, count_run_by_epsilon
-from simgrad.retriever.trained import Trained, open_pretrained
+from simgrad.retriever.opening import open_folder, open_pretrained
+from simgrad.retriever.retriever import Retriever
 
 
 def cocos(
@@ -64,19 +66,21 @@ def cocos(
     """
     if not runs and not model:
         raise InputError("name at least one run folder, or a pretrained model with --model.")
-    where: dict[str, Any] = {"data": data, "features": features, "split": split, "device": device}
-    where |= {"objective": objective, "batch": batch}
-    named = [open_pretrained(spec, data=data, features=features, device=device) for spec in model]
-    counts: list[str | Trained] = [*runs, *named]
+    place: dict[str, Any] = {"data": data, "features": features, "device": device}
+    where: dict[str, Any] = {"split": split, "objective": objective, "batch": batch}
+    counts: list[Callable[[], Retriever]] = [
+        *(partial(open_folder, run, **place) for run in runs),
+        *(partial(open_pretrained, spec, **place) for spec in model),
+    ]
     if compare is not None:
-        _compare(counts, compare, top, output, where)
+        _compare([opened() for opened in counts], compare, top, output, where)
         return
     if not epsilon or min(epsilon) < 0:
         raise InputError("--epsilon is one number or several, none below 0.")
     counted, missing = [], []
-    for run in counts:
+    for opened in counts:
         try:
-            counted += count_run_by_epsilon(run, epsilon, batches=batches, **where)
+            counted += count_run_by_epsilon(opened(), epsilon, batches=batches, **where)
         except InputError as error:
             if len(counts) == 1:
                 raise
@@ -100,7 +104,7 @@ def _first(epsilon: tuple[float, ...]) -> float:
 
 
 def _compare(
-    runs: Sequence[str | Trained], other: str, top: int, output: Path | None, where: dict[str, Any]
+    runs: Sequence[Retriever], other: str, top: int, output: Path | None, where: dict[str, Any]
 ) -> None:
     results = []
     for run in runs:

@@ -8,6 +8,7 @@ from simgrad.cli.study import adapt, conclude
 from simgrad.cli.tables import print_general
 from simgrad.core.console import console, say
 from simgrad.retriever.counting import count_run
+from simgrad.retriever.opening import open_folder
 from simgrad.studies.engine import run_local
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
@@ -79,5 +80,6 @@ def _show_counts(made: Study) -> None:
     """What each objective does to the gradient, from one run of each."""
 
     print()
-    print_general([count_run(runs[0], batches=10) for runs in made.groups.values() if runs])
+    first = [open_folder(runs[0]) for runs in made.groups.values() if runs]
+    print_general([count_run(opened, batches=10) for opened in first])
     print()

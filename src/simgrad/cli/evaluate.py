@@ -1,8 +1,9 @@
 """`simgrad evaluate`: the metrics of one system, or the difference between several."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -11,14 +12,13 @@ from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.data.found import read_found, rows_of
 from simgrad.evaluation.coco import evaluate_coco
-from simgrad.evaluation.evaluator import evaluate_scores
-from simgrad.evaluation.metrics import Metrics, metrics_of
+from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import find_protocol
-from simgrad.evaluation.rerank import evaluate_reranked
-from simgrad.evaluation.scores import Average
+from simgrad.retriever.arrays import are_numbers
 from simgrad.retriever.judging import evaluate_judgments, evaluate_truth
-from simgrad.retriever.systems import System, model_system, naming, open_pair, open_system
-from simgrad.retriever.trained import open_pretrained
+from simgrad.retriever.opening import open, open_pretrained
+from simgrad.retriever.retriever import Retriever
+from simgrad.retriever.similarities import Similarities, average
 
 
 def evaluate(
@@ -95,51 +95,40 @@ def evaluate(
         check_output(output)
     if protocol is not None:
         find_protocol(protocol)
-    special = ensemble or rerank is not None or judgments is not None or bool(truth) or coco
+    arrays: dict[str, Any] = {
+        "image_of_caption": image_of_caption,
+        "captions_per_image": captions_per_image,
+        "normalise": normalise,
+        "device": device,
+    }
+    place: dict[str, Any] = {"data": data, "features": features}
 
-    def open_one(name: str) -> System:
-        return open_system(
-            name,
-            data=data,
-            features=features,
-            split=split,
-            image_of_caption=image_of_caption,
-            captions_per_image=captions_per_image,
-            normalise=normalise,
-            device=device,
-            stored=protocol is None and not special,
-        )
+    def open_one(name: str) -> Retriever:
+        return open(name, **arrays, **(place if Path(name).expanduser().is_dir() else {}))
 
     opened = [[open_one(name) for name in group.split(",")] for group in systems]
-    for spec in model:
-        zero_shot = open_pretrained(spec, data=data, features=features, device=device)
-        opened.append([model_system(zero_shot, split)])
-    for first, second in _pairs(images, texts):
-        pair = open_pair(
-            first,
-            second,
-            image_of_caption=image_of_caption,
-            captions_per_image=captions_per_image,
-            normalise=normalise,
-            device=device,
-        )
-        opened.append([pair])
+    opened += [[open_pretrained(spec, device=device, **place)] for spec in model]
+    opened += [[open(first, second, **arrays)] for first, second in _pairs(images, texts)]
     if not opened:
         raise InputError(
             "evaluate what? Give a run's folder, a file, --model, or --images and --texts."
         )
+    graded = Graded(judgments, truth, sure, coco, tuple(recalls))
+    measured: list[tuple[str, list[Metrics], dict[str, float]]] = []
     if ensemble:
-        opened = [[_average([system for group in opened for system in group])]]
-    labels = _labels(names, len(opened))
-    found = []
-    for label, group in zip(labels, opened, strict=True):
-        runs = []
-        for system in group:
-            with naming(system.name):
-                runs.append(_measure(system, protocol, recalls, rerank))
-        graded = _graded(group[0], judgments, truth, sure, coco, recalls)
-        name = label if names else ",".join(system.name for system in group)
-        found.append(Evaluated(label, name, tuple(runs), level, graded))
+        together = average([one.similarities(split) for group in opened for one in group])
+        metrics_of_all = together.measure(protocol, recalls, rerank)
+        knows = all(one.has_model for group in opened for one in group)
+        measured.append((together.name, [metrics_of_all], graded.of(together, knows)))
+    else:
+        for group in opened:
+            name = ",".join(one.name for one in group)
+            measured.append((name, *_measure(group, split, protocol, recalls, rerank, graded)))
+    labels = _labels(names, len(measured))
+    found = [
+        Evaluated(label, label if names else name, tuple(runs), level, more)
+        for label, (name, runs, more) in zip(labels, measured, strict=True)
+    ]
     result = Evaluation(tuple(found), level)
     if ranks is not None:
         found[0].runs[0].ranks.save(ranks)
@@ -170,78 +159,63 @@ def _letter(i: int) -> str:
     return chr(ord("A") + i % 26) + (str(i // 26 + 1) if i >= 26 else "")
 
 
-def _average(systems: Sequence[System]) -> System:
-    members = [system.similarities for system in systems]
-    first = systems[0]
-    if any(s.image_ids != first.image_ids or s.caption_ids != first.caption_ids for s in systems):
-        raise InputError("an ensemble needs systems on the same images and captions.")
-    return System(
-        "ensemble", Average(members), first.pairing, first.image_ids, first.caption_ids, first.split
-    )
-
-
 def _measure(
-    system: System, protocol: str | None, recalls: Sequence[int], rerank: int | None
-) -> Metrics:
-    if system.ranks is not None:
-        if protocol not in (None, "all"):
-            raise InputError(f"{system.name}: stored ranks cannot be ranked again by a protocol.")
-        number = f"{len(system.ranks.i2t):,} images, {len(system.ranks.t2i):,} captions"
-        return metrics_of(system.ranks, recalls, f"ranks kept by the run: {number}.")
-    scores = system.similarities
-    if rerank is not None:
-        if system.reranking is None:
-            raise InputError(f"{system.name}: this model has no second scorer to re-rank with.")
-        return evaluate_reranked(
-            scores,
-            system.pairing,
-            system.reranking.scores,
-            rerank or system.reranking.candidates,
-            protocol=protocol or "all",
-            recalls=recalls,
-            image_ids=system.image_ids,
-            caption_ids=system.caption_ids,
-        )
-    return evaluate_scores(
-        scores,
-        system.pairing,
-        protocol=protocol or "all",
-        recalls=recalls,
-        image_ids=system.image_ids,
-        caption_ids=system.caption_ids,
-    )
-
-
-def _graded(
-    system: System,
-    judgments: Path | None,
-    truth: bool | str,
-    sure: float,
-    coco: bool,
+    group: Sequence[Retriever],
+    split: str | None,
+    protocol: str | None,
     recalls: Sequence[int],
-) -> dict[str, float]:
-    values: dict[str, float] = {}
-    if judgments is not None:
-        if system.split is None:
-            raise InputError("--judgments needs a run: its data names images and captions.")
-        values |= evaluate_judgments(system.similarities, system.split, judgments, recalls=recalls)
-    if truth:
-        if system.split is None:
-            raise InputError("--truth needs a run: its data knows what is true.")
-        found = None
-        if isinstance(truth, str):
-            found = rows_of(read_found(truth), system.split, sure, place=truth)
-        values |= evaluate_truth(system.similarities, system.split, recalls=recalls, found=found)
-    if coco:
-        if system.image_ids is None or system.caption_ids is None:
-            raise InputError("--coco needs COCO's image and caption ids beside the embeddings.")
-        values |= evaluate_coco(
-            system.similarities,
-            [_number(i) for i in system.image_ids],
-            [_number(i) for i in system.caption_ids],
-            recalls=recalls,
-        )
-    return values
+    rerank: int | None,
+    graded: "Graded",
+) -> tuple[list[Metrics], dict[str, float]]:
+    """Metrics of each, and what else was asked of the first."""
+    if not graded.asked:
+        named: dict[str, Any] = {"protocol": protocol, "recalls": recalls, "rerank": rerank}
+        return [one.evaluate(split, **named) for one in group], {}
+    found = [one.similarities(split) for one in group]
+    metrics = [each.measure(protocol, recalls, rerank) for each in found]
+    return metrics, graded.of(found[0], group[0].has_model)
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Metrics beside those of own pairs: by people, by what is true, by COCO's other captions."""
+
+    judgments: Path | None
+    truth: bool | str
+    sure: float
+    coco: bool
+    recalls: tuple[int, ...]
+
+    @property
+    def asked(self) -> bool:
+        """Whether any of them is asked for."""
+        return self.judgments is not None or bool(self.truth) or self.coco
+
+    def of(self, found: Similarities, has_data: bool) -> dict[str, float]:
+        """Of one system; arrays alone do not know what their rows are."""
+        values: dict[str, float] = {}
+        scores, split = found.scores, found.split
+        if self.judgments is not None:
+            if not has_data:
+                raise InputError("--judgments needs a run: its data names images and captions.")
+            values |= evaluate_judgments(scores, split, self.judgments, recalls=self.recalls)
+        if self.truth:
+            if not has_data:
+                raise InputError("--truth needs a run: its data knows what is true.")
+            rows = None
+            if isinstance(self.truth, str):
+                rows = rows_of(read_found(self.truth), split, self.sure, place=self.truth)
+            values |= evaluate_truth(scores, split, recalls=self.recalls, found=rows)
+        if self.coco:
+            if split.caption_ids is None or are_numbers(split.image_names):
+                raise InputError("--coco needs COCO's image and caption ids beside the embeddings.")
+            values |= evaluate_coco(
+                scores,
+                [_number(i) for i in split.image_names],
+                [_number(i) for i in split.caption_ids],
+                recalls=self.recalls,
+            )
+        return values
 
 
 def _number(text: str) -> int:

@@ -9,8 +9,7 @@ from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.report.card import model_card
-from simgrad.retriever.exporting import export_trained
-from simgrad.runs.run import RECIPE, Run
+from simgrad.retriever.opening import open_folder
 
 
 def export(
@@ -34,11 +33,10 @@ def export(
         push: also upload it to the Hugging Face hub under this name, with huggingface_hub's login
         private: make a newly created hub repository private
     """
-    source = Path(run).expanduser()
-    trained = Run.open(source) if (source / RECIPE).is_file() else None
-    written = export_trained(source, to, format, adapter=adapter)
+    opened = open_folder(run, device="cpu")
+    written = opened.export(to, format, adapter=adapter)
     with atomic_write(to / "README.md") as file:
-        file.write(model_card(written, trained, push or str(to)))
+        file.write(model_card(written, opened.run, push or str(to)))
     files = sorted(path for path in to.rglob("*") if path.is_file())
     rows = [(str(path.relative_to(to)), f"{-(-path.stat().st_size // 2**10):,}") for path in files]
     print_table((f"{written.format}, in {to}", "KiB"), rows)

@@ -1,19 +1,16 @@
 """`simgrad false-negatives`: pairs that are probably right although nobody marked them."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import tyro
 
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.data.base import Split
 from simgrad.data.found import FOLDER
-from simgrad.data.opening import open_dataset
 from simgrad.retriever.false_negatives import Finds
-from simgrad.retriever.false_negatives import false_negatives as find
-from simgrad.retriever.systems import System, open_system
+from simgrad.retriever.opening import open
 
 _LITTLE = 0.25  # of the captions lead to their own image: the evidence has no scale
 
@@ -54,19 +51,21 @@ def false_negatives(
         show: number of pairs to print
         device: auto, cpu, cuda or cuda:N
     """
-    place: dict[str, Any] = {"data": data, "features": features, "device": device}
-    files: dict[str, Any] = {
-        "image_of_caption": image_of_caption,
-        "captions_per_image": captions_per_image,
-    }
     if not systems:
         raise InputError("which system? Give a run's folder, or a file of embeddings.")
-    opened = [
-        open_system(name, split=split, stored=False, normalise=True, **files, **place)
+    first, *others = (
+        open(
+            name,
+            data=data,
+            features=features,
+            image_of_caption=image_of_caption,
+            captions_per_image=captions_per_image,
+            normalise=True,
+            device=device,
+        )
         for name in systems
-    ]
-    chosen = _split_of(opened, data, features, split)
-    found = find(opened, chosen, depth=depth, most=most, calibrate=calibrate)
+    )
+    found = first.false_negatives(split, others=others, depth=depth, most=most, calibrate=calibrate)
     folder = output or _beside(systems[0])
     found.save(folder, systems)
     _print(found, show)
@@ -77,15 +76,6 @@ def false_negatives(
                 f"{100 * knows:.0f}% of the captions. These probabilities are too high."
             )
     say(f"{len(found.pairs):,} pairs in {folder}; calibrated on {found.probable.learned_from}")
-
-
-def _split_of(opened: list[System], data: str | None, features: str | None, name: str) -> Split:
-    known = next((system.split for system in opened if system.split is not None), None)
-    if known is not None:
-        return known
-    if data is None:
-        raise InputError("files of embeddings do not name their captions: give --data.")
-    return open_dataset(data, features=features).split(name)
 
 
 def _beside(system: str) -> Path:

@@ -8,11 +8,9 @@ from simgrad.analysis.drawing import save_figure, triplet_diagram
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.text import did_you_mean
-from simgrad.evaluation.evaluator import evaluate_scores
 from simgrad.evaluation.ranks import Ranks
-from simgrad.evaluation.scores import Average
-from simgrad.retriever.systems import model_system
-from simgrad.retriever.trained import open_trained
+from simgrad.retriever.opening import open_folder
+from simgrad.retriever.similarities import average
 from simgrad.runs.run import RANKS, TRIPLETS, Run
 from simgrad.studies.study import Study
 from simgrad.studies.study_file import Row
@@ -87,13 +85,5 @@ def _finished(study: Study, row: Row) -> list[Run]:
 
 def _ranked(members: list[Run], protocol: str, device: str) -> Ranks:
     """Ranks of a run's similarities, or of several runs' together, by a protocol."""
-    systems = [model_system(open_trained(run, device=device)) for run in members]
-    first = systems[0]
-    scores = Average([system.scores for system in systems if system.scores is not None])
-    return evaluate_scores(
-        scores,
-        first.pairing,
-        protocol=protocol,
-        image_ids=first.image_ids,
-        caption_ids=first.caption_ids,
-    ).ranks
+    several = [open_folder(run, device=device).similarities() for run in members]
+    return average(several).measure(protocol).ranks

@@ -3,27 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.data.base import Split
 from simgrad.data.candidates import Candidates, require_fives, write_candidates
-from simgrad.data.opening import open_dataset
 from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.mining.filters import Filters
 from simgrad.mining.statistics import draw
 from simgrad.mining.tuples import Shape, check_place, picture_names, tuples_of, write_tuples
-from simgrad.retriever.mining import (
-    mine_systems,
-    mine_trained,
-    pairing_of,
-    without_found,
-)
-from simgrad.retriever.systems import System, model_system, open_pair, open_system
-from simgrad.retriever.trained import open_either
-from simgrad.runs.found_pairs import FoundPairs, pairs_of
+from simgrad.retriever.opening import open, open_either
 
 _SUMMARY = ("count", "mean", "std", "min", "25%", "50%", "75%", "max")
 
@@ -109,54 +98,36 @@ def mine(
         )
     for path in (*triplets, *tuples):
         check_place(path)
+    place: dict[str, Any] = {"data": data, "features": features, "device": device}
     files: dict[str, Any] = {
         "image_of_caption": image_of_caption,
         "captions_per_image": captions_per_image,
+        "normalise": True,
+        **place,
     }
-    place: dict[str, Any] = {"data": data, "features": features, "device": device}
-
-    def opened(name: str) -> System:
-        return open_system(name, split=split, stored=False, normalise=True, **files, **place)
-
-    folder_given = system is not None and Path(system).expanduser().is_dir()
-    if (folder_given or model is not None) and not rescore:
-        trained = open_either(system, model, **place)
-        folder = Path(output) if output else trained.path / "candidates"
-        chosen = trained.dataset.split(split)
-        pairing, names = chosen.image_of_caption, _names(chosen)
-        if aoq:  # before hours of mining
-            require_fives(pairing, aoq)
-        right = _right(without, chosen, sure)
-        mine_trained(
-            trained, folder, depth, split=split, filters=filters, use_truth=truth, leave_out=right
-        )
-        found = Candidates.load(folder)
+    if model is not None:
+        asked = open_either(system, model, **place)
+    elif system is not None:
+        asked = open(system, **files)
+    elif images and texts:
+        asked = open(images, texts, **files)
     else:
-        if model is not None:
-            asked = model_system(open_either(system, model, **place), split)
-        elif system is not None:
-            asked = opened(system)
-        elif images and texts:
-            asked = open_pair(images, texts, normalise=True, device=device, **files)
-        else:
-            raise InputError("mine what? Give a run's folder, a file, or --images and --texts.")
-        known, pairing = _split_of(asked, data, features, split), pairing_of(asked)
-        names = _names(known) if known is not None else _ids(asked)
-        if aoq:
-            require_fives(pairing, aoq)
-        right = _right(without, known, sure)
-        found = mine_systems(
-            asked,
-            depth,
-            filters,
-            rescore=[opened(name) for name in rescore],
-            split=known,
-            use_truth=truth,
-        )
-        if right is not None:
-            found = without_found(found, right)
-        folder = Path(output) if output else _beside(system or images or "")
-        found.save(folder)
+        raise InputError("mine what? Give a run's folder, a file, or --images and --texts.")
+    known = asked.dataset.split(split) if asked.has_data else asked.similarities().split
+    if aoq:  # before hours of mining
+        require_fives(known.image_of_caption, aoq)
+    folder = Path(output) if output else _beside(asked.path or Path(images or ""))
+    found = asked.mine(
+        folder,
+        depth=depth,
+        split=split,
+        filters=filters,
+        rescore=[open(name, **files) for name in rescore],
+        use_truth=truth,
+        without=without,
+        sure=sure,
+    )
+    pairing, names = known.image_of_caption, (picture_names(known), list(known.captions))
     _tell(found, truth)
     draw(folder / "statistics.png", found.info["statistics"])
     if aoq:
@@ -177,42 +148,10 @@ def mine(
     say(f"lists in {folder}; use them with `candidates: {folder}` in a recipe")
 
 
-def _beside(file: str) -> Path:
-    """The folder for lists that were mined from a file: beside it, or in a run."""
-    path = Path(file).expanduser()
-    return path / "candidates" if path.is_dir() else path.with_name(f"{path.stem}-candidates")
-
-
-def _split_of(asked: System, data: str | None, features: str | None, name: str) -> Split | None:
-    """The split that files of embeddings were made from, where it was named."""
-    if asked.split is not None or data is None:
-        return asked.split
-    split = open_dataset(data, features=features).split(name)
-    if not np.array_equal(split.image_of_caption, pairing_of(asked)):
-        raise InputError(
-            f"{asked.name}: its captions do not belong to images as in the {name} split of {data}."
-        )
-    return split
-
-
-def _right(place: Path | None, split: Split | None, sure: float) -> FoundPairs | None:
-    """The pairs to omit."""
-    if place is None:
-        return None
-    if split is None:
-        raise InputError("--without: its pairs are named as in the data set: give --data.")
-    return pairs_of(place, split, sure, "--without ")
-
-
-def _names(split: Split) -> tuple[list[str], list[str]]:
-    return picture_names(split), list(split.captions)
-
-
-def _ids(asked: System) -> tuple[list[str], list[str]]:
-    """Ids beside the embeddings, or the numbers of their rows."""
-    scores = asked.similarities
-    images = asked.image_ids or map(str, range(scores.num_images))
-    return list(images), list(asked.caption_ids or map(str, range(scores.num_captions)))
+def _beside(path: Path) -> Path:
+    """The folder for lists: in a run, beside a file, or here for a pretrained model."""
+    file = path.suffix and not path.is_dir()
+    return path.with_name(f"{path.stem}-candidates") if file else path / "candidates"
 
 
 def _tell(found: Candidates, left_out: bool) -> None:

@@ -12,7 +12,7 @@ from simgrad.cli.thumbnails import protocol, show
 from simgrad.core.console import console, progress
 from simgrad.core.errors import InputError
 from simgrad.core.text import as_json
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_either
 from simgrad.retriever.search import Searcher, ask
 from simgrad.search.results import Hit, Results, percent
 
@@ -61,18 +61,15 @@ def search(
     if len(words) != (2 if model is None else 1):
         raise InputError("give a run and a sentence or picture; with --model, no run.")
     query = words[-1]
-    embedder = (
-        Embedder.open(words[0], device, data=data, features=features)
-        if model is None
-        else Embedder.pretrained(model, device, data=data, features=features)
-    )
+    place = {"data": data, "features": features, "device": device}
+    opened = open_either(words[0] if model is None else None, model, **place)
     with progress() as bar:
         task = bar.add_task("embedding pictures", total=None, visible=folder is not None)
 
         def report(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        searcher = Searcher(embedder, split, folder, exact=exact, report=report)
+        searcher = opened.searcher(split, folder, exact=exact, report=report)
     results = ask(searcher, query, top)
     if json:
         found = {**asdict(results), "verdict": results.verdict(sure)}

@@ -53,7 +53,7 @@ def real_batch(searcher: "Searcher", size: int, seed: int) -> BenchBatch:
         raise InputError(f"split '{split.name}' has fewer than two images with captions.")
     rows = np.sort(random.permutation(some)[:size])
     texts = np.array([random.choice(split.captions_of(int(row))) for row in rows])
-    model, device = searcher.embedder.model, searcher.embedder.device
+    model, device = searcher.retriever.model, searcher.retriever.device
 
     def scores(of: np.ndarray, to: np.ndarray) -> Tensor:
         first = images.items.select(torch.from_numpy(of)).to(device)

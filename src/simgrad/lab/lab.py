@@ -15,7 +15,7 @@ from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
 from simgrad.lab.safety import inside
 from simgrad.lab.workers import BadPicture, Decoders, Limits
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
 from simgrad.runs.run import RECIPE, Run
 from simgrad.studies.naming import slug
@@ -173,8 +173,9 @@ class Lab:
             raise InputError(f"{run_id} has no checkpoint yet; the first evaluation writes one.")
 
         def make() -> Searcher:
-            embedder = Embedder.open(run.path, self.device)
-            return Searcher(embedder, split, dataset=self.dataset(run))
+            retriever = open_folder(run, device=self.device)
+            assert retriever.checkpoint  # loaded now, in one thread
+            return Searcher(retriever, split, dataset=self.dataset(run))
 
         return self._searchers.get((run_id, split, checkpoint.stat().st_mtime_ns), make)
 

@@ -11,7 +11,7 @@ from simgrad.data.cutting import open_picture
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.pages.blocks import Block, Example, Examples, Key, Line, Mark, Paragraph, Strip, Thumb
 from simgrad.pages.notebook import Shown
-from simgrad.retriever.embedder import Embedder
+from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher, ask
 from simgrad.runs.run import BEST, Run
 from simgrad.search.results import Hit, Results, percent
@@ -64,7 +64,7 @@ def _opened(path: Path) -> "Image | None":
 def _searcher(
     path: Path, split: str, data: str | None, device: str, _: tuple[int, int]
 ) -> Searcher:
-    return Searcher(Embedder.open(path, device, data=data), split)
+    return Searcher(open_folder(path, device=device, data=data), split)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -128,7 +128,7 @@ class Service:
         if asked.run is None:
             return bench.weigh(objective, bench.made_up_batch(asked.size, asked.seed))
         searcher = self.lab.searcher(asked.run, asked.split)
-        key = (asked.run, asked.split, asked.size, asked.seed, searcher.embedder.key)
+        key = (asked.run, asked.split, asked.size, asked.seed, searcher.retriever.key)
         batch = self._batches.get(key, lambda: bench.real_batch(searcher, asked.size, asked.seed))
         result = bench.weigh(objective, batch)
         for image, row in zip(result.images, batch.rows, strict=True):

@@ -10,12 +10,12 @@ Examples:
 
 from simgrad.models import bfan, clip, light, scan, towers, vse_infinity, vsepp, vsrn, xvlm  # noqa: F401
 from simgrad.models.base import Encoded, Inputs, ModelConfig, RetrievalModel, build, models
-from simgrad.models.checkpoint import Loaded, load, save, weights_hash
+from simgrad.models.checkpoint import Checkpoint, load, save, weights_hash
 
 __all__ = [
+    "Checkpoint",
     "Encoded",
     "Inputs",
-    "Loaded",
     "ModelConfig",
     "RetrievalModel",
     "build",

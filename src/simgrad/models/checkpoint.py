@@ -29,7 +29,7 @@ _FORMATS = (_FORMAT, "simgrad-model-1")  # the first had no hash of its own cont
 
 
 @dataclass
-class Loaded:
+class Checkpoint:
     """What a checkpoint holds.
 
     Examples:
@@ -102,7 +102,7 @@ def save(
     write_json(folder / DESCRIPTION, {**description, "sha256": _content_hash(description)})
 
 
-def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
+def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Checkpoint:
     """Read a checkpoint; the model comes back in evaluation mode.
 
     Examples:
@@ -133,7 +133,7 @@ def load(folder: str | Path, *, device: torch.device | str = "cpu") -> Loaded:
             tokenizer = tokenizer_from_json(description["tokenizer"])
         except InputError as error:
             raise InputError(f"{folder / DESCRIPTION}: {error}") from None
-    return Loaded(model.to(device).eval(), tokenizer, description["extra"])
+    return Checkpoint(model.to(device).eval(), tokenizer, description["extra"])
 
 
 def _state(model: torch.nn.Module) -> dict[str, Tensor]:

@@ -165,7 +165,10 @@ class XvlmModel(RetrievalModel):
         return self.config.rerank
 
     def reranker(self, images: Encoded, captions: Encoded) -> Reranker:
-        return Reranker(lambda pairs: self.scores(images, captions, pairs), self.candidates)
+        def score(pairs: Tensor) -> Tensor:
+            return self.scores(images, captions, pairs.to(next(self.parameters()).device))
+
+        return Reranker(score, self.candidates)
 
     def encode_images(self, images: Tensor) -> Encoded:
         cells = self.swin(self.standardise(images))

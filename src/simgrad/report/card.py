@@ -54,13 +54,13 @@ similarities = images @ captions.T  # reading.json: how pictures are cut, and th
 
 def model_card(exported: Exported, run: Run | None, name: str) -> str:
     """Markdown with the hub's header; `name` is what the model is loaded by."""
-    config = exported.loaded.model.config
+    config = exported.checkpoint.model.config
     parts = [_header(exported), f"# {name.rsplit('/', 1)[-1]}", _about(str(config), run)]
     if run is not None:
         parts += [_training(run), _metrics(run)]
     use = _USE["adapter" if exported.adapter else exported.format]
-    longest = exported.loaded.model.longest
-    padding = "max_length" if exported.loaded.model.fills_captions else "longest"
+    longest = exported.checkpoint.model.longest
+    padding = "max_length" if exported.checkpoint.model.fills_captions else "longest"
     shown = use.format(name=name, source=getattr(config, "source", None), padding=padding)
     if exported.adapter and exported.scale is not None:
         shown += _scale_lines(exported.scale)
@@ -80,7 +80,7 @@ def _scale_lines(scale: Scale) -> str:
 
 
 def _header(exported: Exported) -> str:
-    source = getattr(exported.loaded.model.config, "source", None)
+    source = getattr(exported.checkpoint.model.config, "source", None)
     library = {"adapter": "peft"}.get("adapter" if exported.adapter else "", exported.format)
     lines = [
         "---",

@@ -7,6 +7,7 @@ from simgrad.pages.blocks import Block, Cell, Column, Details, Paragraph, Row, S
 from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 from simgrad.retriever.counting import count_run
+from simgrad.retriever.opening import open_folder
 
 _Figures = dict[str, tuple[float, float]]  # mean, standard deviation over batches
 
@@ -20,7 +21,7 @@ def cocos(material: Material, batches: int = 4, device: str = "auto") -> Section
         if run is None:
             continue
         try:
-            counts = count_run(run, batches=batches, device=device)
+            counts = count_run(open_folder(run, device=device), batches=batches)
             found.append((system, counts.corrected.summary()))
         except InputError as error:
             problems.append(Paragraph([f"{system.label}: not counted ({error})"], "note"))

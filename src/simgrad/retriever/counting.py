@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,11 +21,12 @@ from simgrad.mining.drawing import Drawn
 from simgrad.objectives import Objective, Offline
 from simgrad.objectives import objective as read
 from simgrad.retriever.encoding import encode_source
-from simgrad.retriever.learned import learned_objective
-from simgrad.retriever.trained import Trained, open_trained
+from simgrad.retriever.exporting import learned_objective
 from simgrad.runs.outside import draw_of, offline_similarities
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import Run
+
+if TYPE_CHECKING:
+    from simgrad.retriever.retriever import Retriever
 
 # A judged caption describes an image if experts found at most minor errors, or a crowd's majority.
 _DESCRIBES = {"expert": 2 / 3, "crowd": 0.5}
@@ -51,51 +52,40 @@ class RunBatches:
 
     def __init__(
         self,
-        run: "str | Path | Run | Trained",
+        retriever: "Retriever",
         *,
         split: str = "train",
         batches: int | None = None,
-        device: str = "auto",
-        data: str | None = None,
-        features: str | None = None,
-        skip: str | None = None,
         objective: str | None = None,
         batch: int | None = None,
     ) -> None:
-        """`data`, `features` and `skip` are others than the run was trained on."""
-        trained = (
-            run
-            if isinstance(run, Trained)
-            else open_trained(run, data=data, features=features, skip=skip, device=device)
-        )
-        if trained.run is None and objective is None:
+        if retriever.run is None and objective is None:
             raise InputError(
-                f"{trained.name} is a checkpoint without a recipe: name an objective to count, "
+                f"{retriever.name} is a checkpoint without a recipe: name an objective to count, "
                 "with --objective."
             )
-        self.name, self.path, self.device = trained.name, trained.path, trained.device
-        self.model = trained.model
-        own = trained.recipe
+        self.name, self.device, self.model = retriever.name, retriever.device, retriever.model
+        self.where = str(retriever.path or retriever.name)
+        own = retriever.recipe
         self.counted = own.replace(objective=objective or own.objective, batch=batch or own.batch)
         recipe = self.recipe = self.counted.replace(augment=None)
         self.objective = (
-            learned_objective(recipe, trained.loaded, self.path)
+            learned_objective(recipe, retriever.checkpoint, self.where)
             if objective is None
             else read(recipe.objective)
         ).to(self.device)
-        self.dataset = trained.dataset
-        self.split = trained.split(split)
-        self.source = trained.source(self.split)
+        self.dataset = retriever.dataset
+        self.split = retriever.split(split)
+        self.source = retriever.source(self.split)
         sampler = Sampler(recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed)
         self.indices: list[IndexBatch] = sampler.epoch(self.split, 0)[:batches]
         if self.objective.needs_offline:
             self.indices = self._draw(self.indices)
 
     def _draw(self, indices: list[Any]) -> list[Any]:
-
         if self.recipe.candidates is None or self.split.name != "train":
             raise InputError(
-                f"{self.path}: {self.objective} weighs mined negatives, which exist for the "
+                f"{self.where}: {self.objective} weighs mined negatives, which exist for the "
                 "train split of a run with `candidates`."
             )
         draw = draw_of(self.recipe, self.split, None, self.dataset)
@@ -124,7 +114,6 @@ class RunBatches:
             yield self._batch(index, *(part.to(self.device) for part in chosen))
 
     def _batch(self, index: Any, images: Any, captions: Any) -> RunBatch:
-
         offline, drawn = None, Drawn.of(index, self.device)
         position = torch.from_numpy(index.image_of_caption).to(self.device)
         if drawn is not None:
@@ -199,22 +188,20 @@ class RunCounts:
         ]
 
 
-def count_run(
-    run: "str | Path | Run | Trained", *, epsilon: float = 0.01, **where: Any
-) -> RunCounts:
-    """COCOS over a run's training set at its best checkpoint, or with an imported checkpoint.
+def count_run(retriever: "Retriever", *, epsilon: float = 0.01, **where: Any) -> RunCounts:
+    """COCOS over a training set, in batches as in training.
 
     Further options are those of `RunBatches`.
     """
-    return count_run_by_epsilon(run, (epsilon,), **where)[0]
+    return count_run_by_epsilon(retriever, (epsilon,), **where)[0]
 
 
 @torch.no_grad()
 def count_run_by_epsilon(
-    run: "str | Path | Run | Trained", epsilons: Sequence[float], **where: Any
+    retriever: "Retriever", epsilons: Sequence[float], **where: Any
 ) -> list[RunCounts]:
     """The same for several epsilon; each batch is encoded once."""
-    data = RunBatches(run, **where)
+    data = RunBatches(retriever, **where)
     known = benchmark_of(data.dataset)
     whole = data.split.name == "train" and where.get("batches") is None
     counts = [

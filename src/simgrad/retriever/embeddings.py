@@ -9,7 +9,7 @@ again. One writer at a time: the others wait for its lock.
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,9 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sweep
 from simgrad.data.base import Split
 from simgrad.models import Encoded
-from simgrad.retriever.embedder import Embedder
+
+if TYPE_CHECKING:
+    from simgrad.retriever.retriever import Retriever
 
 INDEX = "index.json"
 _PARTS = ("vectors", "tokens", "mask")
@@ -28,16 +30,18 @@ _PARTS = ("vectors", "tokens", "mask")
 UNUSABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
-def place_of(embedder: Embedder) -> Path:
+def place_of(retriever: "Retriever") -> Path:
     """Where this model's embeddings are kept."""
-    own = embedder.path / "search" / embedder.key
+    if retriever.path is None:  # a pretrained model
+        return cache_folder() / "pretrained" / "search" / retriever.key
+    own = retriever.path / "search" / retriever.key
     try:
         own.mkdir(parents=True, exist_ok=True)
         if os.access(own, os.W_OK):
             return own
     except OSError:
         pass
-    return cache_folder() / "search" / embedder.key
+    return cache_folder() / "search" / retriever.key
 
 
 def write_encoded(folder: Path, name: str, encoded: Encoded) -> dict[str, Any]:
@@ -59,10 +63,12 @@ def read_encoded(folder: Path, name: str, told: dict[str, Any]) -> Encoded:
     return Encoded(**parts)
 
 
-def split_embeddings(embedder: Embedder, split: Split, fingerprint: str) -> tuple[Encoded, Encoded]:
+def split_embeddings(
+    retriever: "Retriever", split: Split, fingerprint: str
+) -> tuple[Encoded, Encoded]:
     """Images and captions of a split."""
-    folder = place_of(embedder) / f"{split.name}-{fingerprint[:16]}"
-    made_from = {"weights": embedder.key, "data": fingerprint}
+    folder = place_of(retriever) / f"{split.name}-{fingerprint[:16]}"
+    made_from = {"weights": retriever.key, "data": fingerprint}
     ready = _ready_split(folder, made_from)
     if ready is not None:
         return ready
@@ -72,7 +78,7 @@ def split_embeddings(embedder: Embedder, split: Split, fingerprint: str) -> tupl
             if ready is not None:
                 return ready
             sweep(folder)
-            images, captions = embedder.encode_split(split)
+            images, captions = _encode(retriever, split)
             index = {
                 "images": write_encoded(folder, "images", images),
                 "captions": write_encoded(folder, "captions", captions),
@@ -80,7 +86,12 @@ def split_embeddings(embedder: Embedder, split: Split, fingerprint: str) -> tupl
             write_kept(folder / INDEX, index, made_from)
             return images, captions
     except OSError:  # no place to keep them: make them each time
-        return embedder.encode_split(split)
+        return _encode(retriever, split)
+
+
+def _encode(retriever: "Retriever", split: Split) -> tuple[Encoded, Encoded]:
+    images, captions = retriever.encode_split(split)
+    return images.to("cpu"), captions.to("cpu")
 
 
 def _ready_split(folder: Path, made_from: dict[str, str]) -> tuple[Encoded, Encoded] | None:

@@ -1,95 +1,19 @@
-"""Evaluate a model: every image and caption is encoded once, then ranked in blocks.
+"""Every image and caption of a split encoded once, and what a model makes of them.
 
 Models that embed are ranked by a matrix product. Models that compare sets by attention are asked
 for a block of similarities at a time, so that the limit is memory for a block, not for all.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.data.base import Split
-from simgrad.data.batches import Source, Transform, in_order
-from simgrad.data.vocabulary import Tokenizer
+from simgrad.data.batches import Source, in_order
 from simgrad.evaluation.duplicates import first_identical
 from simgrad.evaluation.evaluator import embedding_scores, evaluate_scores
 from simgrad.evaluation.metrics import Metrics
-from simgrad.evaluation.protocols import Protocol
-from simgrad.evaluation.retrieval import HEADLINE_RECALLS
 from simgrad.evaluation.scores import Scores, as_floats, check_block
 from simgrad.models.base import Encoded, RetrievalModel
-
-
-def evaluate_model(
-    model: RetrievalModel,
-    split: Split,
-    tokenizer: Tokenizer,
-    *,
-    protocol: str | Protocol = "all",
-    recalls: Iterable[int] = HEADLINE_RECALLS,
-    batch: int = 128,
-    device: str | torch.device | None = None,
-    transform: Transform | None = None,
-    workers: int = 0,
-) -> Metrics:
-    """Metrics of a model on a split."""
-    images, captions = encode_split(
-        model, split, tokenizer, batch=batch, device=device, transform=transform, workers=workers
-    )
-    return evaluate_encoded(
-        model,
-        images,
-        captions,
-        split.image_of_caption,
-        protocol=protocol,
-        recalls=recalls,
-        image_ids=split.image_names,
-        caption_ids=split.caption_ids,
-    )
-
-
-def evaluate_encoded(
-    model: RetrievalModel,
-    images: Encoded,
-    captions: Encoded,
-    image_of_caption: Any,
-    *,
-    protocol: str | Protocol = "all",
-    recalls: Iterable[int] = HEADLINE_RECALLS,
-    rows: int | None = None,
-    image_ids: Sequence[str] | None = None,
-    caption_ids: Sequence[str] | None = None,
-) -> Metrics:
-    """Metrics of what a model has encoded; `rows` images at a time."""
-    return evaluate_scores(
-        model_scores(model, images, captions),
-        image_of_caption,
-        protocol=protocol,
-        recalls=recalls,
-        rows=rows,
-        image_ids=image_ids,
-        caption_ids=caption_ids,
-    )
-
-
-def encode_split(
-    model: RetrievalModel,
-    split: Split,
-    tokenizer: Tokenizer,
-    *,
-    batch: int = 128,
-    device: str | torch.device | None = None,
-    transform: Transform | None = None,
-    workers: int = 0,
-) -> tuple[Encoded, Encoded]:
-    """Encode every image and every caption of a split once, in the order of their rows."""
-    if device is None:
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    source = Source(split, tokenizer, transform, device=device, workers=workers)
-    return encode_source(model, source, batch=batch)
 
 
 @torch.no_grad()
@@ -114,6 +38,17 @@ def encode_source(
     if not np.array_equal(order, np.arange(len(order))):
         encoded = encoded.select(torch.from_numpy(order).to(source.device))
     return Encoded.cat(images), encoded
+
+
+@torch.no_grad()
+def validate(model: RetrievalModel, source: Source) -> tuple[Metrics, Encoded, Encoded]:
+    """Metrics on a validation split, and what the model made of its images and captions.
+
+    Rows are called by their numbers, as in all ranks of trials that were ever kept.
+    """
+    images, captions = encode_source(model, source, batch=256)
+    scores = model_scores(model, images, captions)
+    return evaluate_scores(scores, source.split.image_of_caption), images, captions
 
 
 def model_scores(model: RetrievalModel, images: Encoded, captions: Encoded) -> Scores:

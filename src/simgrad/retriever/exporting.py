@@ -1,18 +1,24 @@
-"""A trained model, written for another program."""
+"""A trained model for another program, with what its objective learned beside it."""
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
 
 from simgrad.core.disk import writing
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
-from simgrad.models import Loaded
+from simgrad.models import Checkpoint
 from simgrad.models.inputs import Scale
-from simgrad.retriever.learned import learned_scale
-from simgrad.retriever.trained import load_trained
+from simgrad.objectives import Objective, objective
+from simgrad.runs.recipe import Recipe
+
+if TYPE_CHECKING:
+    from simgrad.retriever.retriever import Retriever
 
 
 @dataclass(frozen=True)
@@ -22,29 +28,30 @@ class Exported:
     folder: Path
     format: str
     adapter: bool
-    loaded: Loaded
+    checkpoint: Checkpoint
     scale: Scale | None = None  # that the objective learned
 
 
-def export_trained(
-    source: str | Path, folder: Path, format: str | None = None, *, adapter: bool = False
+def export(
+    retriever: "Retriever", folder: Path, format: str | None = None, *, adapter: bool = False
 ) -> Exported:
-    """Write a run's best model, or a checkpoint, into a new folder."""
-    loaded, run = load_trained(source)
-    model = loaded.model
+    """Write a model into a new folder."""
+    model, run = retriever.model, retriever.run
     formats = model.formats()
     format = format or next(iter(formats), "none")
     if format not in formats:
         has = f"it can be written as {', '.join(formats)}" if formats else "it has none"
         raise InputError(f"model '{model.config}' cannot be written as {format}: {has}.")
-    tokenizer = loaded.require_tokenizer(source)
-    scale = None if run is None else learned_scale(run.recipe, loaded, run.path)
+    tokenizer = retriever.tokenizer
+    scale = None
+    if run is not None:
+        scale = learned_scale(run.recipe, retriever.checkpoint, retriever.name)
     if scale is not None:
         model.set_scale(scale)
         scale = model.pretrained_scale() or scale  # CLIP keeps no bias
     with _growing(folder) as growing:
         model.export(format, growing, tokenizer, adapter=adapter)
-    return Exported(folder, format, adapter, loaded, scale)
+    return Exported(folder, format, adapter, retriever.checkpoint, scale)
 
 
 @contextmanager
@@ -65,3 +72,27 @@ def _growing(folder: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(place, ignore_errors=True)
             busy.unlink(missing_ok=True)  # while it is held
+
+
+def learned_objective(recipe: Recipe, checkpoint: Checkpoint, where: str) -> Objective:
+    """A run's objective with what it had learned when its best weights were kept."""
+    made = objective(recipe.objective)
+    learned = checkpoint.extra.get("objective") or {}
+    try:
+        made.load_state_dict({k: torch.tensor(v) for k, v in learned.items()})
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{where}: what it learned beside the model is not of its recipe's "
+            f"objective, {made} ({str(error).splitlines()[-1].strip()[:100]})."
+        ) from None
+    return made
+
+
+def learned_scale(recipe: Recipe, checkpoint: Checkpoint, where: str) -> Scale | None:
+    """The scale and bias that it learned; None: it learns none."""
+    if not checkpoint.extra.get("objective"):
+        return None
+    scale, bias = learned_objective(recipe, checkpoint, where).affine()
+    if scale is None:
+        return None
+    return Scale(scale.item(), 0.0 if bias is None else bias.item())

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from simgrad.data.base import Rows, Split
 from simgrad.data.found import FOUND, INFO, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.mining.evidence import DEPTH, NAMES, Floats, View, candidates, evidence
 from simgrad.mining.probable import Probable, shipped
-from simgrad.retriever.mining import pairing_of
-from simgrad.retriever.systems import System
+from simgrad.retriever.similarities import Similarities
+
+if TYPE_CHECKING:
+    from simgrad.retriever.retriever import Retriever
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ class Finds:
 
 
 def false_negatives(
-    systems: Sequence[System],
-    split: Split,
+    retrievers: "Sequence[Retriever]",
+    split: str | Split = "train",
     *,
     depth: int = DEPTH,
     most: int = 10_000,
@@ -62,7 +65,9 @@ def false_negatives(
 
     `calibrate`: found pairs with answers, from which probabilities are learned again.
     """
-    views = views_of(systems, split, depth)
+    if not isinstance(split, Split):
+        split = split_of(retrievers, split)
+    views = views_of([each.similarities(split) for each in retrievers], split, depth)
     probable = shipped()
     if calibrate is not None:
         probable = _learned(views, split, calibrate)
@@ -74,15 +79,23 @@ def false_negatives(
     return Finds(split, pairs[order], probability[order], shown[order], probable, knows)
 
 
-def views_of(systems: Sequence[System], split: Split, depth: int = DEPTH) -> list[View]:
+def split_of(retrievers: "Sequence[Retriever]", name: str) -> Split:
+    """The split of the first that knows its data."""
+    known = next((each for each in retrievers if each.has_data), None)
+    if known is None:
+        raise InputError("files of embeddings do not name their captions: give --data.")
+    return known.dataset.split(name)
+
+
+def views_of(systems: Sequence[Similarities], split: Split, depth: int = DEPTH) -> list[View]:
     """Every system on the same split."""
     for system in systems:
-        if not np.array_equal(pairing_of(system), split.image_of_caption):
+        if not np.array_equal(system.split.image_of_caption, split.image_of_caption):
             raise InputError(
                 f"{system.name}: its captions do not belong to images as in the {split.name} split "
                 f"of {split.dataset}."
             )
-    return [View.of(system.similarities, split.image_of_caption, depth) for system in systems]
+    return [View.of(system.scores, split.image_of_caption, depth) for system in systems]
 
 
 def _learned(views: Sequence[View], split: Split, place: str | Path) -> Probable:

@@ -20,11 +20,12 @@ from simgrad.core.files import lock, sha256, sweep
 from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
 from simgrad.models import Encoded
-from simgrad.retriever.embedder import Embedder
 from simgrad.retriever.embeddings import INDEX, UNUSABLE, place_of, read_encoded, write_encoded
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from simgrad.retriever.retriever import Retriever
 
 _BATCH = 64  # pictures encoded together
 _SAVE_EVERY = 30.0  # seconds of work that a kill may cost
@@ -54,7 +55,7 @@ class _State:
 
 
 def folder_embeddings(
-    embedder: Embedder,
+    retriever: "Retriever",
     root: Path,
     *,
     report: Callable[[int, int], None] = lambda done, total: None,
@@ -63,25 +64,25 @@ def folder_embeddings(
     root = root.expanduser()
     if not root.is_dir():
         raise InputError(f"--folder {root}: there is no such folder.")
-    embedder.reader()  # says at once why pictures cannot be read
-    folder = place_of(embedder) / f"folder-{sha256(str(root.resolve()))[:16]}"
+    retriever.reader()  # says at once why pictures cannot be read
+    folder = place_of(retriever) / f"folder-{sha256(str(root.resolve()))[:16]}"
     with lock(folder.with_suffix(".lock"), what=f"the embeddings of {root}"):
         sweep(folder)
-        state = _read_state(folder, embedder.key)
+        state = _read_state(folder, retriever.key)
         files = find_pictures(root)
         kept, missing = _compare(state, root, files)
         gone = len(kept.entries) != len(state.entries)
         added = 0
         saved = monotonic()
-        for entries, encoded in _encode_files(embedder, root, missing):
+        for entries, encoded in _encode_files(retriever, root, missing):
             _grow(kept, entries, encoded)
             added += len(entries)
             report(added, len(missing))
             if monotonic() - saved > _SAVE_EVERY:
-                _write_state(folder, kept, embedder.key)
+                _write_state(folder, kept, retriever.key)
                 saved = monotonic()
         if added or gone:
-            kept = _write_state(folder, kept, embedder.key)
+            kept = _write_state(folder, kept, retriever.key)
     return _as_index(root, kept, added)
 
 
@@ -142,7 +143,7 @@ def _content(path: Path) -> str:
 
 
 def _encode_files(
-    embedder: Embedder, root: Path, files: dict[str, os.stat_result]
+    retriever: "Retriever", root: Path, files: dict[str, os.stat_result]
 ) -> Iterator[tuple[dict[str, dict[str, Any]], Encoded | None]]:
     """Batches of entries and their embeddings; a bad picture is an entry with a reason."""
     names = list(files)
@@ -151,7 +152,7 @@ def _encode_files(
             piece = names[start : start + _BATCH]
             read = list(pool.map(lambda name: _open_picture(root / name), piece))
             good = [picture for _, picture, _ in read if picture is not None]
-            encoded = embedder.pictures(good).to("cpu") if good else None
+            encoded = retriever.encode_pictures(good).to("cpu") if good else None
             entries, row = {}, 0
             for name, (content, picture, reason) in zip(piece, read, strict=True):
                 entry = {**_times(files[name]), "sha": content}

@@ -8,8 +8,9 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.data.opening import open_dataset
 from simgrad.models import RetrievalModel
-from simgrad.retriever.prepare import Prepared, begin_model, require_fitting
-from simgrad.retriever.testing import measure
+from simgrad.retriever.fitting import require_fitting
+from simgrad.retriever.prepare import begin_model
+from simgrad.retriever.retriever import Retriever
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import write_also
 from simgrad.runs.tested import Tested, what_is_tested
@@ -34,16 +35,16 @@ def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | None:
 
 @torch.no_grad()
 def score_other(
-    recipe: Recipe, asked: Tested | None, folder: Path, prepared: Prepared, best: RetrievalModel
+    recipe: Recipe, asked: Tested | None, folder: Path, trained: Retriever, best: RetrievalModel
 ) -> None:
     """Keep the metrics on the other data, of the weights at the start and of the best ones."""
     if asked is None:
         return
-    plain = recipe.replace(features=None, rerank=None)
-    before = begin_model(recipe, prepared.dataset).to(prepared.device)
+    before = begin_model(recipe, trained.dataset).to(trained.device)
 
     def score(model: RetrievalModel) -> dict[str, Any]:
         model.eval()
-        return measure(plain, asked, model, prepared.tokenizer, prepared.device).to_dict()
+        found = trained.with_model(model).similarities(asked.split)
+        return found.measure(asked.protocol).to_dict()
 
     write_also(folder, {**asked.to_dict(), "before": score(before), "after": score(best)})

@@ -8,7 +8,8 @@ from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
 from simgrad.models import RetrievalModel
-from simgrad.retriever.prepare import begin_data, building, first_model, require_together
+from simgrad.retriever.prepare import begin_data, first_model, require_together
+from simgrad.retriever.sources import building
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 

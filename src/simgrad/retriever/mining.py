@@ -1,50 +1,65 @@
-"""Mine with a model: encode a split, compare everything with everything, keep the lists."""
+"""Mine with a Retriever: compare everything with everything, keep the lists of the hardest."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sweep
-from simgrad.data.base import Dataset, Rows, Split
+from simgrad.data.base import Dataset, Split
 from simgrad.data.candidates import Candidates
 from simgrad.evaluation.scores import Average
 from simgrad.mining.filters import Filters
 from simgrad.mining.mine import mine_scores, which_are_true, without
-from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.models.checkpoint import weights_hash
-from simgrad.retriever.encoding import model_scores
-from simgrad.retriever.systems import System
-from simgrad.retriever.trained import Trained, open_trained
+from simgrad.retriever.similarities import Similarities
 from simgrad.runs.found_pairs import FoundPairs, without_pairs
-from simgrad.runs.run import Run
+
+if TYPE_CHECKING:
+    from simgrad.retriever.retriever import Retriever
 
 
-def mine_run(source: Run, folder: Path, depth: int, **options: Any) -> Path:
-    """`mine_trained` with a run's best model."""
-    trained = open_trained(source, device=source.recipe.device)
-    return mine_trained(trained, folder, depth, **options)
-
-
-def mine_trained(
-    trained: Trained,
-    folder: Path,
+def mine_with(
+    retriever: "Retriever",
+    folder: Path | None,
     depth: int,
     *,
-    dataset: Dataset | None = None,
     split: str = "train",
     filters: Filters | None = None,
+    rescore: "Sequence[Retriever]" = (),
     use_truth: bool = False,
     leave_out: FoundPairs | None = None,
-) -> Path:
-    """Mine a split with a trained model; lists of the same weights and data are kept."""
-    data, filters = dataset or trained.dataset, filters or Filters()
+    dataset: Dataset | None = None,
+) -> Candidates:
+    """Mine a split; `rescore`: others, whose mean says what is kept.
+
+    In `folder`, lists of the same weights and data are kept; others are replaced.
+    """
+    filters = filters or Filters()
+
+    def make() -> Candidates:
+        chosen = split if dataset is None else dataset.split(split)
+        with torch.no_grad():
+            asked = retriever.similarities(chosen)
+            others = [other.similarities(split) for other in rescore]
+            known = asked.split if retriever.has_data else None
+            found = mine_similarities(
+                asked, depth, filters, rescore=others, known=known, use_truth=use_truth
+            )
+        return found if leave_out is None else without_found(found, leave_out)
+
+    if folder is None:
+        return make()
+    if not retriever.has_model or rescore:
+        found = make()
+        found.save(folder)
+        return found
     wanted: dict[str, Any] = {
-        "weights": weights_hash(trained.model),
-        "data_fingerprint": data.fingerprint(),
+        "weights": weights_hash(retriever.model),
+        "data_fingerprint": (dataset or retriever.dataset).fingerprint(),
         "depth": depth,
         "split": split,
         "filters": filters.told(),
@@ -53,18 +68,10 @@ def mine_trained(
     }
     with lock(folder / ".lock", what=f"the candidates {folder}"):
         sweep(folder)
-        if _made(folder, wanted):
-            return folder
-        chosen = trained.fitting(data.split(split))
-        with torch.no_grad():
-            images, captions = trained.encode(chosen)
-            found = mine_encoded(
-                trained.model, images, captions, chosen, depth, filters, use_truth=use_truth
-            )
-        if leave_out is not None:
-            found = without_found(found, leave_out)
-        dataclasses.replace(found, info={**found.info, **wanted}).save(folder)
-    return folder
+        if not _made(folder, wanted):
+            found = make()
+            dataclasses.replace(found, info={**found.info, **wanted}).save(folder)
+    return Candidates.load(folder)
 
 
 def _made(folder: Path, wanted: dict[str, Any]) -> bool:
@@ -76,40 +83,24 @@ def _made(folder: Path, wanted: dict[str, Any]) -> bool:
     return all(there.get(key) == value for key, value in wanted.items())
 
 
-def mine_encoded(
-    model: RetrievalModel,
-    images: Encoded,
-    captions: Encoded,
-    split: Split,
+def mine_similarities(
+    asked: Similarities,
     depth: int,
     filters: Filters | None = None,
     *,
+    rescore: Sequence[Similarities] = (),
+    known: Split | None = None,
     use_truth: bool = False,
 ) -> Candidates:
-    """Mine with any model, and say how many candidates are true after all, where that is known."""
-    _require_truth(split, use_truth)
-    scores = model_scores(model, images, captions)
-    found = mine_scores(scores, split.image_of_caption, depth, filters)
-    return _told_of_truth(found, split, use_truth)
-
-
-def mine_systems(
-    system: System,
-    depth: int,
-    filters: Filters | None = None,
-    *,
-    rescore: Sequence[System] = (),
-    split: Split | None = None,
-    use_truth: bool = False,
-) -> Candidates:
-    """Mine with whatever was opened; `rescore`: others, whose mean says what is kept."""
-    split = split or system.split
-    _require_truth(split, use_truth)
-    pairing = pairing_of(system)
-    others = [other.similarities for other in rescore]
+    """Mine similarities; where `known` data say what is true, so does the result."""
+    if use_truth and (known is None or known.truth is None):
+        name = "the file" if known is None else known.dataset
+        raise InputError(f"{name} does not know which captions are true of a picture.")
+    others = [other.scores for other in rescore]
     again = None if not others else others[0] if len(others) == 1 else Average(others)
-    found = mine_scores(system.similarities, pairing, depth, filters, rescore=again)
-    return found if split is None else _told_of_truth(found, split, use_truth)
+    pairing = asked.split.image_of_caption
+    found = mine_scores(asked.scores, pairing, depth, filters, rescore=again)
+    return found if known is None else _told_of_truth(found, known, use_truth)
 
 
 def without_found(found: Candidates, leave_out: FoundPairs) -> Candidates:
@@ -120,18 +111,6 @@ def without_found(found: Candidates, leave_out: FoundPairs) -> Candidates:
         for way in ("i2t", "t2i")
     }
     return dataclasses.replace(kept, info={**kept.info, "left_out": gone})
-
-
-def pairing_of(system: System) -> Rows:
-    """Each caption's image."""
-    assert system.pairing is not None  # it comes with the scores
-    return system.pairing
-
-
-def _require_truth(split: Split | None, use_truth: bool) -> None:
-    if use_truth and (split is None or split.truth is None):
-        name = "the file" if split is None else split.dataset
-        raise InputError(f"{name} does not know which captions are true of a picture.")
 
 
 def _told_of_truth(found: Candidates, split: Split, use_truth: bool) -> Candidates:

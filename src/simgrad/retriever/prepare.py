@@ -1,52 +1,27 @@
 """From a recipe to what the loop needs: data, tokenizer, model, all seeded."""
 
-import contextlib
-import dataclasses
 import json
-import math
-import threading
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from simgrad.core.devices import pick_device
-from simgrad.core.errors import DiskError, InputError
+from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
 from simgrad.data.base import Dataset, Split
 from simgrad.data.batches import Source, Tokens
-from simgrad.data.decoded import DecodedPictures
-from simgrad.data.transforms import named
 from simgrad.data.vocabulary import Tokenizer
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.objectives import objective
-from simgrad.retriever.honouring import require_honoured, require_same_model
-from simgrad.runs.features import cached_features
+from simgrad.retriever.fitting import require_honoured, require_readable, require_same_model
+from simgrad.retriever.retriever import Retriever
+from simgrad.retriever.sources import building, caption_vectors, source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.recipe_names import check_names
 from simgrad.runs.tested import Tested, what_is_tested
 
-# Features up to this size are kept on the device; 16 GiB leaves room on any current data GPU.
-_RESIDENT = {"cpu": 2 * 2**30, "cuda": 16 * 2**30}
-_CAPTIONS = 256  # that a text network reads at a time
 _FEW = 8  # captions that tell one text network from another
-# Runs side by side in one process take turns to read data and to draw initial weights.
-building = threading.Lock()
-
-
-@dataclass
-class Prepared:
-    """What a run works with."""
-
-    dataset: Dataset
-    tokenizer: Tokenizer
-    model: RetrievalModel
-    device: torch.device
-    train: Source
-    val: Source
-    frozen: Source | None = None  # training features, until the network that makes them is thawed
 
 
 def _check_candidates(recipe: Recipe) -> None:
@@ -61,9 +36,10 @@ def _check_candidates(recipe: Recipe) -> None:
 
 def prepare(
     recipe: Recipe, dataset: Dataset | None = None, shared: dict[Any, Any] | None = None
-) -> Prepared:
+) -> Retriever:
     """Open the data, build or load the model, put both where they are needed.
 
+    Its sources are "train", "val" and, until a network is trained that makes features, "frozen".
     Runs side by side in one process pass the same `shared`, and read each data set once.
     """
     device = pick_device(recipe.device)
@@ -74,8 +50,8 @@ def prepare(
         words = _words_of(tokenizer)
         sources = []
         for split in (train, val):
-            read = _caption_vectors(split, tokenizer, model, device, most=_FEW)
-            # A locked text network is told by what it makes of a few captions.
+            read = caption_vectors(split, tokenizer, model, device, most=_FEW)
+            # A locked text network is recognised by its vectors of a few captions.
             made = None if read is None else sha256(read.numpy().tobytes())
             key: Any = (id(split), words, str(device), model.inputs.images, made)
             source = kept.get(key)
@@ -86,7 +62,11 @@ def prepare(
                     kept[key] = source
             sources.append(source)
         frozen = _frozen(train, tokenizer, model, device, recipe)
-    return Prepared(dataset, tokenizer, model.to(device), device, sources[0], sources[1], frozen)
+    retriever = Retriever.of(model.to(device), tokenizer, device, recipe, dataset)
+    retriever.sources = {"train": sources[0], "val": sources[1]}
+    if frozen is not None:
+        retriever.sources["frozen"] = frozen
+    return retriever
 
 
 def read_ahead(recipe: Recipe, shared: dict[Any, Any]) -> None:
@@ -141,7 +121,7 @@ def require_together(
 ) -> None:
     """Refuse a model that cannot read the data or do what the recipe asks of it."""
     for split in (*map(dataset.split, ("train", "val")), *([asked.split] if asked else [])):
-        _require_readable(split, model)
+        require_readable(split, model)
     require_honoured(recipe, model)
 
 
@@ -208,102 +188,6 @@ def inputs_of(split: Split, tokenizer: Tokenizer, config: ModelConfig, recipe: R
     return Inputs.of("features" if len(shape) == 1 else "regions", shape, tokenizer)
 
 
-def _require_readable(split: Split, model: RetrievalModel) -> None:
-    if model.inputs.images == "pixels":
-        if split.pictures is None:
-            raise InputError(f"{split.dataset}: the model reads pictures, but the data have none.")
-    elif split.features is None:
-        raise InputError(
-            f"{split.dataset}, split '{split.name}': the model reads features, but the data have "
-            "none."
-        )
-
-
-def require_fitting(split: Split, model: RetrievalModel, where: str) -> None:
-    """Refuse a split of any data whose images the model cannot read; `where` the model is from."""
-    wanted = model.inputs
-    if wanted.images != "pixels":
-        has = None if split.features is None else tuple(split.features.shape)
-        if has is None or has[-1] != wanted.image_dimension or len(has) != _AXES[wanted.images]:
-            given = "has no features" if has is None else f"has features of shape {has}"
-            raise InputError(
-                f"{where}: the model reads {wanted.images} of shape {wanted.image_shape}, "
-                f"but {split.dataset} {given}. Give the data it was made for, or its features "
-                "with --features."
-            )
-    elif split.pictures is None and split.features is None:
-        raise InputError(f"{where}: the model reads pictures; {split.dataset} has none.")
-
-
-_AXES = {"features": 1, "regions": 2}
-
-
-def source_of(
-    split: Split,
-    tokenizer: Tokenizer,
-    model: RetrievalModel,
-    device: torch.device,
-    recipe: Recipe,
-    training: bool = False,
-    tokens: Tokens | None = None,
-) -> Source:
-    """The batches of a split, resident on the device where they fit."""
-    room = _RESIDENT.get(device.type, 0)
-    vectors = _caption_vectors(split, tokenizer, model, device)
-    if model.inputs.images == "pixels":
-        if training and recipe.augment is not None:
-            transform = named(recipe.augment, train=True, size=model.inputs.image_shape[-1])
-            return Source(
-                split,
-                tokenizer,
-                transform,
-                device,
-                workers=recipe.workers,
-                vectors=vectors,
-                tokens=tokens,
-            )
-        split, size = _seen(split, model, device, recipe.workers, room)
-        resident = size <= room
-    else:
-        _require_readable(split, model)
-        assert split.features is not None
-        resident = 4 * split.num_images * math.prod(split.features.shape) <= room
-    return Source(
-        split,
-        tokenizer,
-        device=device,
-        resident=resident,
-        workers=recipe.workers,
-        vectors=vectors,
-        tokens=tokens,
-    )
-
-
-@torch.no_grad()
-def _caption_vectors(
-    split: Split,
-    tokenizer: Tokenizer,
-    model: RetrievalModel,
-    device: torch.device,
-    most: int | None = None,
-) -> Tensor | None:
-    """What a text network that never changes makes of every caption, or of the first `most`."""
-    network = model.fixed_captions()
-    if network is None:
-        return None
-    was, place = model.training, next(model.parameters()).device
-    model.to(device).eval()
-    lists = [torch.tensor(tokenizer.encode(caption)) for caption in split.captions[:most]]
-    made: list[Tensor] = []
-    for start in range(0, len(lists), _CAPTIONS):
-        some = lists[start : start + _CAPTIONS]
-        lengths = torch.tensor([len(tokens) for tokens in some], device=device)
-        tokens = torch.nn.utils.rnn.pad_sequence(some, batch_first=True).to(device)
-        made.append(network(tokens, lengths).float().cpu())
-    model.to(place).train(was)
-    return torch.cat(made)
-
-
 def _frozen(
     train: Split, tokenizer: Tokenizer, model: RetrievalModel, device: torch.device, recipe: Recipe
 ) -> Source | None:
@@ -319,22 +203,3 @@ def _frozen(
         model.set_backbone(True)
     # Where features have no place, the source reads pictures, as the one for later does.
     return made if made.image_shape != model.inputs.image_shape else None
-
-
-def _seen(
-    split: Split, model: RetrievalModel, device: torch.device, workers: int, room: int
-) -> tuple[Split, int]:
-    """Pictures that look the same each time, as what can be made of them once; its size."""
-    fixed = model.fixed_network()
-    if fixed is not None:
-        network, grid = fixed
-        each = network.dimension if grid is None else grid * grid * network.grid_dimension
-        if 4 * each * split.num_images <= room:
-            # No place for the cache: the network sees the pictures again each time.
-            with contextlib.suppress(DiskError):
-                made = cached_features(split, network, grid, device=device)
-                return dataclasses.replace(split, features=made), 4 * each * split.num_images
-    pixels = model.inputs.image_shape[-1]
-    size = 3 * pixels * pixels * split.num_images
-    pictures = DecodedPictures.of(split, model.transform, pixels, workers if size <= room else 1)
-    return dataclasses.replace(split, features=pictures), size

@@ -19,7 +19,6 @@ from simgrad.data.base import Dataset, Split
 from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
 from simgrad.models import Encoded
-from simgrad.retriever.embedder import Embedder
 from simgrad.retriever.embeddings import place_of, split_embeddings
 from simgrad.retriever.folder import FolderIndex, folder_embeddings
 from simgrad.retriever.gallery import Gallery
@@ -31,6 +30,8 @@ from simgrad.search.results import Hit, Results
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from simgrad.retriever.retriever import Retriever
+
 MOST = 1000  # results of one query
 
 
@@ -39,7 +40,7 @@ class Searcher:
 
     def __init__(
         self,
-        embedder: Embedder,
+        retriever: "Retriever",
         split: str = "test",
         folder: Path | None = None,
         *,
@@ -47,11 +48,11 @@ class Searcher:
         exact: bool = False,
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self.embedder, self._exact = embedder, exact
+        self.retriever, self._exact = retriever, exact
         self.folder: FolderIndex | None = None
         self.dataset, self._no_data = dataset, ""
         if folder is not None:
-            self.folder = folder_embeddings(embedder, folder, report=report)
+            self.folder = folder_embeddings(retriever, folder, report=report)
         if dataset is None:
             self.dataset = self._open_data()
         self.split: Split | None = None
@@ -61,7 +62,7 @@ class Searcher:
     def _open_data(self) -> Dataset | None:
         """The model's data; a folder can be searched without it."""
         try:
-            return self.embedder.dataset()
+            return self.retriever.dataset
         except InputError as error:
             if self.folder is None:
                 raise
@@ -70,26 +71,26 @@ class Searcher:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the data."""
+        """The fingerprint of the data."""
         return "" if self.dataset is None else self.dataset.fingerprint()
 
     @cached_property
     def _encoded(self) -> tuple[Encoded, Encoded]:
         assert self.split is not None
-        return split_embeddings(self.embedder, self.split, self.fingerprint)
+        return split_embeddings(self.retriever, self.split, self.fingerprint)
 
     def _gallery(self, items: Encoded, kind: str) -> Gallery:
         assert self.split is not None
-        place = place_of(self.embedder) / f"{self.split.name}-{self.fingerprint[:16]}"
+        place = place_of(self.retriever) / f"{self.split.name}-{self.fingerprint[:16]}"
         index = None if self._exact else place / f"{kind}.faiss"
-        return Gallery(self.embedder.model, items, kind, index)
+        return Gallery(self.retriever.model, items, kind, index)
 
     @cached_property
     def images(self) -> Gallery | None:
         """The pictures that are searched; None: there are none."""
         if self.folder is not None:
             items = self.folder.encoded
-            return None if items is None else Gallery(self.embedder.model, items, "images")
+            return None if items is None else Gallery(self.retriever.model, items, "images")
         return self._gallery(self._encoded[0], "images")
 
     @cached_property
@@ -102,17 +103,17 @@ class Searcher:
         """How sure hits are; learned at the first search."""
         if self._no_data:
             return Sureness(why_not=self._no_data.rstrip("."))
-        return sureness_of(self.embedder, self.dataset, self.fingerprint)
+        return sureness_of(self.retriever, self.dataset, self.fingerprint)
 
     def sentence(self, text: str, top: int = 10) -> Results:
         """Pictures that a sentence describes."""
         top, gallery = _checked(top), self.images
         start = perf_counter()
-        query = self.embedder.sentence(text)
+        query = self.retriever.encode_sentences([text])
         # One more than is shown: how far the first stands before the second is part of how sure.
         ranked = [] if gallery is None else gallery.search(query, top + 1)
         seconds = perf_counter() - start
-        unknown = self.embedder.unknown_words(text)
+        unknown = self.retriever.unknown_words(text)
         notes = [f"not in the model's vocabulary: {', '.join(unknown)[:200]}"] if unknown else []
         known = self._known("sentence", ranked, gallery, notes)
         own = self._captions_like(text)
@@ -127,7 +128,7 @@ class Searcher:
         if row is not None:
             return self.row(row, top, name)
         start = perf_counter()
-        return self._ranked(self.embedder.pictures([picture]), name, top, start)
+        return self._ranked(self.retriever.encode_pictures([picture]), name, top, start)
 
     def row(self, row: int, top: int = 10, name: str | None = None) -> Results:
         """The same for a picture of the split, by its row."""
@@ -136,10 +137,10 @@ class Searcher:
         if self.folder is None and self.images is not None:
             query = self.images.items.select(slice(row, row + 1))
         elif self.split.features is not None:
-            query = self.embedder.features(self.split.features.rows(np.array([row])))
+            query = self.retriever.encode_features(self.split.features.rows(np.array([row])))
         else:
             assert self.split.pictures is not None
-            query = self.embedder.pictures([self.split.pictures.picture(row)])
+            query = self.retriever.encode_pictures([self.split.pictures.picture(row)])
         name = name or self.split.image_names[row]
         return self._ranked(query, name, top, start, row)
 
@@ -147,7 +148,7 @@ class Searcher:
         """The row of a picture that belongs to the split, where only features can be read."""
         if self.split is None or self.split.features is None or self.split.pictures is None:
             return None
-        return find(picture, self.split, place_of(self.embedder).parent, self.fingerprint)
+        return find(picture, self.split, place_of(self.retriever).parent, self.fingerprint)
 
     def _ranked(
         self, query: Encoded, name: str, top: int, start: float, row: int | None = None
@@ -263,9 +264,11 @@ def _checked(top: int) -> int:
     return top
 
 
-def ask(searcher: Searcher, query: str, top: int = 10) -> Results:
-    """Search by a sentence, by a picture's file, or by the name of a picture of the split."""
-    path = Path(query)
+def ask(searcher: Searcher, query: "str | Path | Image", top: int = 10) -> Results:
+    """Search by a sentence, a picture, a picture's file, or the name of a picture of the split."""
+    if not isinstance(query, str | Path):
+        return searcher.picture(query, "picture", top)
+    query, path = str(query), Path(query)
     try:
         is_file = path.is_file()
     except (OSError, ValueError):  # too long for a name, or a NUL in it: a sentence

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,9 +12,11 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.data.base import Dataset, Split
 from simgrad.data.subset import take
-from simgrad.retriever.embedder import Embedder
 from simgrad.retriever.embeddings import UNUSABLE, place_of
 from simgrad.search.calibration import Calibration, Truths, calibrate
+
+if TYPE_CHECKING:
+    from simgrad.retriever.retriever import Retriever
 
 VALIDATION = "val"
 _MOST_IMAGES = 1000  # drawn at random where there are more
@@ -34,12 +37,12 @@ class Sureness:
         return self.sentence if kind == "sentence" else self.picture
 
 
-def sureness_of(embedder: Embedder, dataset: Dataset | None, fingerprint: str) -> Sureness:
+def sureness_of(retriever: "Retriever", dataset: Dataset | None, fingerprint: str) -> Sureness:
     """Learned from the validation split, or read where it was learned before."""
     if dataset is None or VALIDATION not in dataset.splits:
         return Sureness(why_not="there is no validation split to learn from")
-    path = place_of(embedder) / f"sureness-{fingerprint[:16]}.json"
-    made_from = {"weights": embedder.key, "data": fingerprint, "format": _FORMAT}
+    path = place_of(retriever) / f"sureness-{fingerprint[:16]}.json"
+    made_from = {"weights": retriever.key, "data": fingerprint, "format": _FORMAT}
     ready = _ready(path, made_from)
     if ready is not None:
         return ready
@@ -47,13 +50,13 @@ def sureness_of(embedder: Embedder, dataset: Dataset | None, fingerprint: str) -
         with lock(path.with_suffix(".lock"), what=f"the calibration of {dataset.name}"):
             ready = _ready(path, made_from)
             if ready is None:
-                ready = _learn(embedder, dataset.split(VALIDATION))
+                ready = _learn(retriever, dataset.split(VALIDATION))
                 kept = {"sentence": ready.sentence, "picture": ready.picture}
                 values = {k: c and c.to_dict() for k, c in kept.items()}
                 write_kept(path, {**values, "why_not": ready.why_not}, made_from)
             return ready
     except OSError:  # no place to keep it: learn it each time
-        return _learn(embedder, dataset.split(VALIDATION))
+        return _learn(retriever, dataset.split(VALIDATION))
 
 
 def _ready(path: Path, made_from: dict[str, str]) -> Sureness | None:
@@ -69,13 +72,13 @@ def _ready(path: Path, made_from: dict[str, str]) -> Sureness | None:
 
 
 @torch.no_grad()
-def _learn(embedder: Embedder, split: Split) -> Sureness:
-    most = _MOST_IMAGES if embedder.model.embeds else _MOST_COMPARED
+def _learn(retriever: "Retriever", split: Split) -> Sureness:
+    most = _MOST_IMAGES if retriever.model.embeds else _MOST_COMPARED
     some = np.zeros(split.num_images, dtype=bool)
     some[np.random.default_rng(0).permutation(split.num_images)[:most]] = True
     split = take(split, some, np.ones(split.num_captions, dtype=bool))
     try:
-        scores = embedder.scores(*embedder.encode_split(split))
+        scores = retriever.similarities(split).scores
         blocks = [block.cpu().double().numpy() for _, _, block in scores.blocks()]
         S, right = np.concatenate(blocks), right_pairs(split)  # (images, captions)
         images, owner = np.arange(split.num_images), split.image_of_caption

@@ -14,7 +14,7 @@ from simgrad.core.extras import bring_back
 from simgrad.core.files import read_json, sha256, write_json
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
-from simgrad.models import Loaded, load
+from simgrad.models import Checkpoint, load
 from simgrad.models.checkpoint import DESCRIPTION, verify
 from simgrad.pages.drawers import draw
 from simgrad.pages.notebook import Shown
@@ -199,7 +199,7 @@ class Run:
             if not (self.path / name).is_file()
         ]
 
-    def load(self, device: str = "cpu") -> Loaded:
+    def load(self, device: str = "cpu") -> Checkpoint:
         """The best checkpoint; its model may be one of the user's own."""
         self._bring_back()
         return load(self.path / BEST, device=device)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from simgrad.core.errors import InputError
 from simgrad.core.threads import threads
-from simgrad.retriever.systems import model_system
-from simgrad.retriever.testing import measure_together
-from simgrad.retriever.trained import open_trained
+from simgrad.retriever.opening import open_folder
+from simgrad.retriever.similarities import average
 from simgrad.runs.run import Run, write_info, write_test
 from simgrad.runs.tested import what_is_tested
 from simgrad.studies.belonging import made_from
@@ -43,18 +42,19 @@ def _test(folder: Path, members: list[Run], device: str) -> None:
         return
     systems = []
     for run in members:
-        trained = open_trained(run, device=device)
-        asked = what_is_tested(run.recipe, trained.dataset)
+        opened = open_folder(run, device=device)
+        asked = what_is_tested(run.recipe, opened.dataset)
         if asked is None:
             raise InputError(f"{run.path}: its data have no test split.")
-        systems.append((model_system(trained, asked.split.name), asked))
-    first, asked = systems[0]
-    for other, theirs in systems[1:]:
-        same = (other.image_ids, other.caption_ids) == (first.image_ids, first.caption_ids)
-        if not same or theirs.protocol != asked.protocol:
-            names = ", ".join(run.name for run in members)
-            raise InputError(f"{names}: not tested on the same images and captions.")
-    scores = [system.scores for system, _ in systems if system.scores is not None]
+        systems.append((opened.similarities(asked.split), asked))
+    _, asked = systems[0]
+    try:
+        if any(theirs.protocol != asked.protocol for _, theirs in systems):
+            raise InputError("other protocols")
+        together = average([system for system, _ in systems])
+    except InputError:
+        names = ", ".join(run.name for run in members)
+        raise InputError(f"{names}: not tested on the same images and captions.") from None
     folder.mkdir(parents=True, exist_ok=True)
-    write_test(folder, measure_together(scores, asked))
+    write_test(folder, together.measure(asked.protocol))
     write_info(folder, {"status": "finished", "members": told, "tested": asked.to_dict()})

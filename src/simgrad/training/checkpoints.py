@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from simgrad.core.devices import widest
 from simgrad.evaluation import Ranks
 from simgrad.models import save
-from simgrad.retriever.prepare import Prepared
+from simgrad.retriever.retriever import Retriever
 from simgrad.runs.run import BEST, LAST, VALIDATED
 from simgrad.training import distributed, state
 from simgrad.training.optimizing import Optimizer
@@ -20,10 +20,10 @@ class Kept:
     """The parts of a run that change while it trains, and their files."""
 
     def __init__(
-        self, folder: Path, prepared: Prepared, learned: nn.Module, optimizer: Optimizer
+        self, folder: Path, retriever: Retriever, learned: nn.Module, optimizer: Optimizer
     ) -> None:
-        self.folder, self.tokenizer = folder, prepared.tokenizer
-        self.model, self.device = prepared.model, prepared.device
+        self.folder, self.tokenizer = folder, retriever.tokenizer
+        self.model, self.device = retriever.model, retriever.device
         self.learned, self.optimizer = learned, optimizer  # what objectives learn, and how
         self.progress = Progress()
         # Losses, summed.

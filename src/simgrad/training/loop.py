@@ -18,11 +18,11 @@ from simgrad.core.errors import InputError
 from simgrad.data.sampling import IndexBatch, Sampler
 from simgrad.evaluation import metric_of
 from simgrad.objectives import Objective
-from simgrad.retriever.encoding import encode_source, evaluate_encoded
+from simgrad.retriever.encoding import validate
+from simgrad.retriever.fitting import foreign_captions
 from simgrad.retriever.forgetting import other_data, score_other
-from simgrad.retriever.language_warning import foreign_captions
-from simgrad.retriever.prepare import Prepared, building
-from simgrad.retriever.testing import measure
+from simgrad.retriever.retriever import Retriever
+from simgrad.retriever.sources import building
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.found_pairs import known_pairs
@@ -55,13 +55,13 @@ class Training:
         self,
         recipe: Recipe,
         folder: Path,
-        prepared: Prepared,
+        retriever: Retriever,
         quiet: bool,
         log: Log | None = None,
     ) -> None:
-        self.recipe, self.folder, self.prepared = recipe, folder, prepared
-        self.model, self.device = prepared.model, prepared.device
-        self.split = prepared.dataset.split("train")
+        self.recipe, self.folder, self.retriever = recipe, folder, retriever
+        self.model, self.device = retriever.model, retriever.device
+        self.split = retriever.dataset.split("train")
         found = known_pairs(recipe, self.split)
         self.other = other_data(recipe, self.model)  # refused now, and not at the end
         self.step = Step(self.model, recipe, self.device, found)
@@ -69,16 +69,17 @@ class Training:
             recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
         )
         wanted = any(each.needs_offline for each in self.step.objectives.values())
-        self.draw = draw_of(recipe, self.split, None, prepared.dataset) if wanted else None
+        self.draw = draw_of(recipe, self.split, None, retriever.dataset) if wanted else None
         # By whether the pretrained network is trained: until then its features are kept.
-        self.sources = {False: prepared.frozen or prepared.train, True: prepared.train}
+        made = retriever.sources
+        self.sources = {False: made.get("frozen", made["train"]), True: made["train"]}
         self.captures = Captures(
             self.model, self.step.update, recipe, self.device, self.step.objectives.values()
         )
-        self.kept = Kept(folder, prepared, self.step.learned, self.step.optimizer)
+        self.kept = Kept(folder, retriever, self.step.learned, self.step.optimizer)
         self.progress = self.kept.progress
         self.display = Display(recipe, quiet or distributed.rank() > 0)
-        self.records = Records(folder, recipe, prepared, distributed.rank() == 0, log)
+        self.records = Records(folder, recipe, retriever, distributed.rank() == 0, log)
         self.started = self.saved = time.monotonic()
 
     def go(self, asked_to_stop: Callable[[], bool]) -> None:
@@ -106,9 +107,9 @@ class Training:
 
     def _say_what_is_foreign(self) -> None:
         """Captions in a language that a pretrained text network seems not to know."""
-        at, prepared = self.progress, self.prepared
+        at, retriever = self.progress, self.retriever
         if at.step == 0 and self.recipe.start_from is None and not at.warnings:
-            text = foreign_captions(self.model, prepared.tokenizer, prepared.dataset)
+            text = foreign_captions(self.model, retriever.tokenizer, retriever.dataset)
             if text is not None:
                 at.warnings.append({"step": 0, "text": text})
                 self.display.say(text)
@@ -211,9 +212,7 @@ class Training:
         speed, batch_seconds = self.display.speed(), self.display.batch_seconds()
         self._require_finite_weights()
         model.eval()
-        val = self.prepared.val
-        images, captions = encode_source(model, val, batch=256)
-        metrics = evaluate_encoded(model, images, captions, val.split.image_of_caption)
+        metrics, images, captions = validate(model, self.retriever.sources["val"])
         now = moment(recipe, at.epoch, max(0, at.place - 1), steps)
         chosen = self.step.objectives[now.objective]
         entry: dict[str, Any] = {
@@ -261,7 +260,7 @@ class Training:
         """How the objective spreads its weight over one training batch; one process looks."""
         if distributed.rank() > 0:
             return {}
-        batch = self.prepared.train.fetch(index)
+        batch = self.retriever.sources["train"].fetch(index)
         pairs = self.recipe.other_captions_are_negatives
         attention, triplets = observe(chosen, self.model, batch, pairs=pairs)
         self.kept.triplets[part_of_run(self.recipe, self.progress.epoch)] = triplets
@@ -280,7 +279,7 @@ class Training:
         self.kept.write(self.recipe.select, self._seconds())
 
     def _resume(self) -> None:
-        same_data(Run(self.folder).info, self.prepared.dataset, self.folder)
+        same_data(Run(self.folder).info, self.retriever.dataset, self.folder)
         problems = self.kept.read()
         at = self.progress = self.kept.progress
         self.records.begin(at.evaluations, at.step)
@@ -302,16 +301,15 @@ class Training:
         if distributed.rank() > 0:
             return
         if self.recipe.wise:
-            mix(self.recipe, self.folder, self.prepared)
+            mix(self.recipe, self.folder, self.retriever)
         with building:  # its weights are drawn before they are read
             best = Run(self.folder).load(str(self.device))
         self.records.triplets(self.kept.triplets)
-        asked = what_is_tested(self.recipe, self.prepared.dataset)
+        asked = what_is_tested(self.recipe, self.retriever.dataset)
         if asked is not None:
-            tokenizer = self.prepared.tokenizer
-            metrics = measure(self.recipe, asked, best.model, tokenizer, self.device)
-            run.write_test(self.folder, metrics)
-        score_other(self.recipe, self.other, self.folder, self.prepared, best.model)
+            found = self.retriever.with_model(best.model).similarities(asked.split)
+            run.write_test(self.folder, found.measure(asked.protocol, rerank=self.recipe.rerank))
+        score_other(self.recipe, self.other, self.folder, self.retriever, best.model)
         self._describe("finished")
         state.forget(self.folder / run.LAST)
 

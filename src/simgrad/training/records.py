@@ -18,7 +18,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.extras import imported
 from simgrad.core.files import atomic_path, atomic_write, refuse_link, sweep, writing
 from simgrad.data.base import Dataset
-from simgrad.retriever.prepare import Prepared
+from simgrad.retriever.retriever import Retriever
 from simgrad.runs.data import record_of, same_data
 from simgrad.runs.environment import environment
 from simgrad.runs.recipe import Recipe, differing
@@ -65,11 +65,11 @@ class Records:
         self,
         folder: Path,
         recipe: Recipe,
-        prepared: Prepared,
+        retriever: Retriever,
         writes: bool,
         log: Log | None = None,
     ) -> None:
-        self.folder, self.recipe, self.prepared, self.writes = folder, recipe, prepared, writes
+        self.folder, self.recipe, self.retriever, self.writes = folder, recipe, retriever, writes
         self.every = recipe.attention_every
         self.named = chosen(recipe) if writes else []
         self.logs: list[Log] = [log] if log is not None and writes else []
@@ -99,7 +99,7 @@ class Records:
         """How the run stands."""
         if not self.writes:
             return
-        dataset = self.prepared.dataset
+        dataset = self.retriever.dataset
         asked = what_is_tested(self.recipe, dataset)
         info = {
             "status": status,
@@ -109,7 +109,7 @@ class Records:
             "best": {self.recipe.select: at.best, "step": at.best_step},
             "seconds": round(seconds, 3),
             "warnings": at.warnings,
-            "device": str(self.prepared.device),
+            "device": str(self.retriever.device),
             "threads": torch.get_num_threads(),
             "with": imported(),
             "dataset": record_of(dataset),

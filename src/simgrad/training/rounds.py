@@ -6,8 +6,10 @@ from typing import Any
 
 from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
-from simgrad.retriever.mining import mine_run
-from simgrad.retriever.prepare import building, opened
+from simgrad.retriever.mining import mine_with
+from simgrad.retriever.opening import open_folder
+from simgrad.retriever.prepare import opened
+from simgrad.retriever.sources import building
 from simgrad.runs.data import trained_on
 from simgrad.runs.recipe import Recipe, read_recipe
 from simgrad.runs.recipe_names import check_names
@@ -137,3 +139,9 @@ def _begun_with(folder: Path, first: Recipe) -> Path | None:
         return None
     place = Path(Run(folder).recipe.candidates or "").parent
     return place if (place / RECIPE).is_file() and Run(place).recipe == first else None
+
+
+def mine_run(source: Run, folder: Path, depth: int, **options: Any) -> Path:
+    """Mine with a run's best model, on the device of its training; the folder of the lists."""
+    mine_with(open_folder(source, device=source.recipe.device), folder, depth, **options)
+    return folder

@@ -69,12 +69,12 @@ def _go_on(
         float32_products(coarse=recipe.precision == "tf32"),
         naming_lack_of_memory(recipe, lambda: training.progress.step if training else 0),
     ):
-        prepared = prepare(recipe, dataset, shared)
-        training = Training(recipe, folder, prepared, quiet, log)
+        retriever = prepare(recipe, dataset, shared)
+        training = Training(recipe, folder, retriever, quiet, log)
         told = _about_threads(recipe, Run(folder))
-        if told is not None and prepared.device.type == "cpu":
+        if told is not None and retriever.device.type == "cpu":
             training.display.say(told)
-        with politely(), own_stream(prepared.device), closing(training.records):
+        with politely(), own_stream(retriever.device), closing(training.records):
             training.go(asked_to_stop)
 
 

@@ -12,26 +12,27 @@ import torch
 
 from simgrad.evaluation import metric_of
 from simgrad.models import save
-from simgrad.retriever.encoding import encode_source, evaluate_encoded
-from simgrad.retriever.prepare import Prepared, begin_model
+from simgrad.retriever.encoding import validate
+from simgrad.retriever.prepare import begin_model
+from simgrad.retriever.retriever import Retriever
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, WISE, Run, write_wise
 
 
 @torch.no_grad()
-def mix(recipe: Recipe, folder: Path, prepared: Prepared) -> None:
+def mix(recipe: Recipe, folder: Path, retriever: Retriever) -> None:
     """Put the best mixture into the place of the best checkpoint; the curve beside it."""
     if (folder / WISE).is_file():  # a kill came after it
         return
-    best = Run(folder).load(str(prepared.device))
+    best = Run(folder).load(str(retriever.device))
     if "alpha" not in best.extra:
-        before = begin_model(recipe, prepared.dataset).to(prepared.device).state_dict()
+        before = begin_model(recipe, retriever.dataset).to(retriever.device).state_dict()
         after = {name: value.clone() for name, value in best.model.state_dict().items()}
         curve = []
         for k in range(recipe.wise + 1):
             alpha = k / recipe.wise
             best.model.load_state_dict(best.model.between(before, after, alpha))
-            curve.append({"alpha": alpha, **_validate(best.model, prepared)})
+            curve.append({"alpha": alpha, **_validate(best.model, retriever)})
         chosen = best_point(curve, recipe.select)
         best.model.load_state_dict(best.model.between(before, after, chosen["alpha"]))
         extra = {**best.extra, "alpha": chosen["alpha"], "wise": curve}
@@ -47,8 +48,6 @@ def best_point(curve: list[dict[str, Any]], select: str) -> dict[str, Any]:
     return next(point for point in reversed(curve) if point[select] == best)
 
 
-def _validate(model: Any, prepared: Prepared) -> dict[str, float]:
-    val = prepared.val
-    images, captions = encode_source(model, val, batch=256)
-    found = evaluate_encoded(model, images, captions, val.split.image_of_caption)
+def _validate(model: Any, retriever: Retriever) -> dict[str, float]:
+    found, _, _ = validate(model, retriever.sources["val"])
     return {name: round(value, 4) for name, value in found.to_dict().items()}

@@ -1,0 +1,37 @@
+"""Which run of a folder is its best: of a study by validation, of `choose` the model it kept."""
+
+from pathlib import Path
+
+from simgrad.core.errors import InputError
+from simgrad.evaluation import metric_of
+from simgrad.models.checkpoint import DESCRIPTION
+from simgrad.runs.run import BEST, RECIPE, Run
+
+MODEL = "model"  # the run that `simgrad choose` recommends
+
+
+def best_run(folder: Path) -> Path:
+    """The folder of the best run; an error says what the folder is instead.
+
+    Of a study: the finished run with the best validation score, of those with weights. Runs on
+    different data, or selected by different metrics, have no best.
+    """
+    if not folder.exists():
+        raise InputError(f"{folder}: there is no such folder.")
+    kept = folder / MODEL
+    if (kept / RECIPE).is_file() or (kept / DESCRIPTION).is_file():
+        return kept
+    found = [Run.open(place.parent) for place in sorted(folder.glob(f"runs/*/{RECIPE}"))]
+    if not found:
+        raise InputError(f"{folder}: neither a run nor a checkpoint, nor a study of runs.")
+    usable = [r for r in found if r.finished and (r.path / BEST / DESCRIPTION).is_file()]
+    if not usable:
+        raise InputError(f"{folder}: none of its {len(found)} runs is finished and has weights.")
+    if len({(run.recipe.data, run.recipe.select) for run in usable}) > 1:
+        raise InputError(
+            f"{folder}: its runs are on different data or selected by different metrics, so none "
+            f"is best; give one of them, e.g. {usable[0].path}."
+        )
+    metric = metric_of(usable[0].recipe.select)
+    scores = [float(run.info["best"][run.recipe.select]) for run in usable]
+    return usable[scores.index(metric.best(scores))].path
