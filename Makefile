@@ -61,15 +61,15 @@ setup: .venv/ready-all
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
-	$(INSTALL) -c constraints.txt -e .
+	$(INSTALL) -c constraints.txt -e ".[train]"
 	touch $@
 
 .venv/ready-all: .venv/ready
-	$(INSTALL) -c constraints.txt -e ".[serve,test,dev]"
+	$(INSTALL) -c constraints.txt -e ".[train,serve,test,dev]"
 	touch $@
 
 .venv/ready-docs: .venv/ready
-	$(INSTALL) -c constraints.txt -e ".[docs,serve]"
+	$(INSTALL) -c constraints.txt -e ".[docs,train,serve]"
 	touch $@
 
 clean:

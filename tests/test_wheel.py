@@ -59,6 +59,92 @@ def test_wheel_and_sdist_hold_the_package(tmp_path: Path) -> None:
     assert contents(again) == inside
 
 
+# What a user does without an extra: the README's lines, and the rest of the light core.
+LIGHT = """
+import torch, simgrad
+images, texts = torch.randn(40, 8, requires_grad=True), torch.randn(40, 8)
+simgrad.objective("nt-xent(tau=0.05)")(images, texts).backward()
+simgrad.objective("goal", margin=0.3)(images, texts)
+simgrad.objective("siglip", reduction="none")(images, texts).i2t.sum().backward()
+a = simgrad.evaluate(images, texts, range(40), normalise=True)
+b = simgrad.evaluate(images, texts + torch.randn(40, 8), range(40), normalise=True)
+print(a.rsum, simgrad.compare(a, b))
+print(simgrad.cocos("nt-xent", images.detach() @ texts.T).i2t.effective)
+print(simgrad.mine(images.detach(), texts, range(40), depth=5))
+simgrad.distributed("triplet")(images, texts).backward()
+simgrad.integrations.ClipLoss()(images, texts, torch.tensor(10.0))
+cache = simgrad.integrations.GradCache([torch.nn.Linear(8, 4)] * 2, 16)
+cache.backward(simgrad.objective("nt-xent")(*cache.encode(images.detach(), texts)))
+assert simgrad.analysis.check("triplet", images.detach(), texts).ok
+for name in ("train", "Recipe", "Study"):
+    try:
+        getattr(simgrad, name)
+    except ModuleNotFoundError as error:
+        assert "pip install 'simgrad[train]'" in str(error), error
+    else:
+        raise AssertionError(name)
+"""
+
+
+def needed_by(*names: str) -> set[str]:
+    """Top-level modules of distributions and of all that they need."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    from packaging.requirements import Requirement
+
+    found: set[str] = set()
+    queue, seen = list(names), set()
+    while queue:
+        name = queue.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            one = distribution(name)
+        except PackageNotFoundError:
+            continue
+        found |= {str(file).split("/")[0] for file in one.files or [] if str(file)[:2] != ".."}
+        needs = map(Requirement, one.requires or [])
+        queue += [n.name for n in needs if n.marker is None or n.marker.evaluate({"extra": ""})]
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    find_spec("build") is None or find_spec("hatchling") is None,
+    reason="needs the tools: pip install build hatchling",
+)
+def test_the_light_core_needs_torch_and_numpy_alone(tmp_path: Path) -> None:
+    """The wheel beside links to torch, numpy and what these need: no other package is there."""
+    import torch
+
+    build(ROOT, tmp_path, "--wheel")
+    (wheel,) = tmp_path.glob("*.whl")
+    installed, links = tmp_path / "installed", tmp_path / "links"
+    links.mkdir()
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(installed)
+    assert sum(p.stat().st_size for p in installed.rglob("*") if p.is_file()) < 25e6
+    home = Path(torch.__file__).parents[1]
+    for name in needed_by("torch", "numpy", "filelock"):
+        if (home / name).exists():
+            (links / name).symlink_to(home / name)
+    assert not {"scipy", "pydantic", "rich", "platformdirs"} & {p.name for p in links.iterdir()}
+
+    def run(code: str) -> "subprocess.CompletedProcess[str]":
+        # -S: nothing of the environment that the tests run in; -I: nor of its variables.
+        path = f"import sys; sys.path[:0] = {[str(installed), str(links)]!r}\n"
+        command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", path + code]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+
+    done = run(LIGHT)
+    assert done.returncode == 0, done.stderr
+    done = run("from simgrad.cli import main; main()")
+    assert done.returncode == 1
+    assert "the command line needs the package" in done.stderr
+    assert "pip install 'simgrad[train]'" in done.stderr
+
+
 def test_data_of_the_package_is_there() -> None:
     """Every kind that the code reads; the test above says that a wheel holds all of them."""
     files = package_files()
@@ -84,4 +170,6 @@ def test_the_licence_of_every_dependency_is_listed() -> None:
     page = (ROOT / "LICENSES.md").read_text(encoding="utf-8")
     for text in (one for group in groups for one in group):
         name = canonicalize_name(Requirement(text).name)
+        if name == "simgrad":  # another of its extras
+            continue
         assert f"\n| {name} |" in page, f"{name}: run python tools/licences.py"

@@ -32,7 +32,17 @@ def asked() -> dict[str, list[Requirement]]:
     """What pyproject.toml asks for: simgrad itself first, then each extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = {CORE: project["dependencies"], **project["optional-dependencies"]}
-    return {name: [Requirement(text) for text in group] for name, group in groups.items()}
+
+    def needed(group: str) -> list[Requirement]:
+        found = []
+        for one in map(Requirement, groups[group]):
+            if one.name == project["name"]:  # another of its extras
+                found += [need for extra in sorted(one.extras) for need in needed(extra)]
+            else:
+                found.append(one)
+        return found
+
+    return {name: needed(name) for name in groups if name != "all"}
 
 
 def closure(wanted: Iterable[Requirement]) -> set[str]:
@@ -86,7 +96,8 @@ def page() -> str:
             users.setdefault(name, []).append(group)
     rows = []
     for name in sorted(users):
-        needed = CORE if CORE in users[name] else ", ".join(users[name])
+        first = [group for group in (CORE, "train") if group in users[name]]  # others bring these
+        needed = first[0] if first else ", ".join(users[name])
         rows.append(f"| {name} | {' | '.join(licence(name))} | {needed} |\n")
     return HEAD + "".join(rows)
 

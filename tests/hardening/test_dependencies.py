@@ -49,7 +49,8 @@ def module_of(distribution: str) -> str:
 
 
 CORE = {name_of(r) for r in PROJECT["dependencies"]}
-DECLARED = CORE | {name_of(r) for extra in EXTRAS.values() for r in extra}
+DECLARED = CORE | {name_of(r) for extra in EXTRAS.values() for r in extra} - {"simgrad"}
+TRAIN = {name_of(r) for r in EXTRAS["train"]}
 
 
 def imports(text: str) -> set[str]:
@@ -74,7 +75,7 @@ def imported_below(*folders: str) -> set[str]:
 
 @pytest.mark.parametrize("distribution", sorted(DECLARED - ELSEWHERE.keys()))
 def test_what_is_declared_is_used(distribution: str) -> None:
-    folders = ["src"] if distribution in CORE else ["src", "tests", "benchmarks", "docs"]
+    folders = ["src"] if distribution in CORE | TRAIN else ["src", "tests", "benchmarks", "docs"]
     assert module_of(distribution) in imported_below(*folders), distribution
 
 
@@ -82,6 +83,12 @@ def test_what_is_used_is_declared() -> None:
     known = {module_of(name) for name in DECLARED} | {"simgrad"}
     used = imported_below("src") - set(sys.stdlib_module_names)
     assert used <= known, f"imported and not declared: {sorted(used - known)}"
+
+
+def test_all_is_everything_that_is_no_tool() -> None:
+    (text,) = EXTRAS["all"]
+    named = set(re.findall(r"[a-z]+", text.partition("[")[2]))
+    assert named == EXTRAS.keys() - {"all", "bench", "test", "docs", "dev"}
 
 
 def test_exceptions_are_still_needed() -> None:
@@ -94,9 +101,8 @@ def test_every_version_that_make_installs_is_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     pinned = {name_of(name) for name in pins}
-    installed = CORE | {
-        name_of(r) for extra in ("serve", "test", "dev", "docs") for r in EXTRAS[extra]
-    }
+    extras = ("train", "serve", "test", "dev", "docs")
+    installed = CORE | {name_of(r) for extra in extras for r in EXTRAS[extra]} - {"simgrad"}
     assert installed <= pinned, sorted(installed - pinned)
 
 

@@ -1,5 +1,18 @@
 """The command line: one file per command; `program.py` finds the one that was asked for."""
 
-from simgrad.cli.program import main
+import sys
+
+from simgrad.core.lazy import needs
+
+
+def main() -> None:
+    """The command `simgrad`; without the packages that it needs, the line to type."""
+    try:
+        from simgrad.cli.program import main as run
+    except ModuleNotFoundError as error:
+        print(f"simgrad: {needs('the command line', error)}", file=sys.stderr)
+        sys.exit(1)
+    run()
+
 
 __all__ = ["main"]

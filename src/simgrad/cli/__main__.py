@@ -1,5 +1,5 @@
 """`python -m simgrad.cli`."""
 
-from simgrad.cli.program import main
+from simgrad.cli import main
 
 main()

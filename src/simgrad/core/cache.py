@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
-import platformdirs
-
 
 def cache_folder() -> Path:
     """$SIMGRAD_CACHE, or the system's own place (on Linux ~/.cache/simgrad)."""
     chosen = os.environ.get("SIMGRAD_CACHE")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("simgrad", appauthor=False)
+    if chosen:
+        return Path(chosen)
+    import platformdirs
+
+    return platformdirs.user_cache_path("simgrad", appauthor=False)

@@ -4,6 +4,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+TRAIN = "pip install 'simgrad[train]'"  # what the command line, training and studies need
+
 
 def lazy(
     package: str, modules: dict[str, str]
@@ -13,8 +15,20 @@ def lazy(
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        module = importlib.import_module(modules[name])
+        try:
+            module = importlib.import_module(modules[name])
+        except ModuleNotFoundError as error:
+            raise needs(f"{package}.{name}", error) from None
         return module if modules[name] == f"{package}.{name}" else getattr(module, name)
 
     names = sorted(modules)
     return get, lambda: names, names
+
+
+def needs(what: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The error, with the line to type where a package of the extra `train` is missing."""
+    missing = (error.name or "").partition(".")[0]
+    if not missing or missing == "simgrad" or "pip install" in str(error):
+        return error
+    text = f"{what} needs the package {missing}, which is not installed: {TRAIN}"
+    return ModuleNotFoundError(text, name=error.name)
