@@ -4,6 +4,7 @@ Each is of the right kind and lies where a user would put the real one, so that 
 without a change. BERT, ViT and X-VLM are tiny; ResNets have their own sizes, which their names fix.
 """
 
+import dataclasses
 import sys
 import types
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from simgrad.cli.import_checkpoint import import_checkpoint
+from simgrad.models.networks.backbones import NETWORKS
 from simgrad.models.networks.convnets import ResNet
 from tests.models import published_files
 from tests.models.small import WORDS, small
@@ -41,6 +43,32 @@ def put(cache: Path, patch: pytest.MonkeyPatch, resnets: tuple[int, ...] = (50, 
     bert(weights / "bert-base-uncased")
     vit(weights / "google--vit-base-patch16-224")
     patch.setitem(sys.modules, "timm", timm())
+
+
+class _TinyResNet(torch.nn.Module):
+    """What a ResNet gives, from one layer."""
+
+    dimension = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(3, self.dimension, 8, 8)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        maps: torch.Tensor = self.conv1(pixels)
+        return maps
+
+    def pooled(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self(pixels).mean((2, 3))
+
+
+def put_tiny(cache: Path, patch: pytest.MonkeyPatch) -> None:
+    """As `put`, with one layer of 32 pixels in the place of ResNets: whole tests take seconds."""
+    put(cache, patch, resnets=())
+    for name in ("resnet50", "resnet152"):
+        torch.save(_TinyResNet().state_dict(), cache / "weights" / f"{name}.pth")
+        known = dataclasses.replace(NETWORKS[name], build=_TinyResNet, size=32)
+        patch.setitem(NETWORKS, name, known)
 
 
 def bert(folder: Path) -> None:

@@ -21,7 +21,7 @@ from simgrad.data.vocabulary import SPECIALS
 F30K = {"train": 29_000, "val": 1_014, "test": 1_000}
 COCO = {"train": 82_783, "restval": 30_504, "val": 5_000, "test": 5_000}
 F30K_PICTURES = 31_783
-_REGIONS, _DIMENSION = 36, 4
+REGIONS, _DIMENSION = 36, 4
 _MOST_LINKS = 30_000  # of one file; file systems have a limit
 _WORDS = [f"word{i}" for i in range(40)]
 
@@ -36,6 +36,7 @@ def flickr30k(
     train: int = F30K["train"],
     val: int = F30K["val"],
     pictures: int = F30K_PICTURES,
+    regions: int = REGIONS,
 ) -> Path:
     """ROOT/f30k with pictures, ROOT/f30k_precomp with regions; fewer where tests must be fast."""
     names = [f"{1_000_000 + 7 * i}.jpg" for i in range(F30K_PICTURES)]
@@ -48,7 +49,7 @@ def flickr30k(
     _json(root / "f30k" / "dataset_flickr30k.json", images, "flickr30k")
     precomputed = root / "f30k_precomp"
     for split, count in (("train", train), ("dev", val), ("test", 1_000)):
-        _precomputed(precomputed, split, count)
+        _precomputed(precomputed, split, count, regions)
     return root
 
 
@@ -57,6 +58,7 @@ def coco(
     train: int = COCO["train"],
     restval: int = COCO["restval"],
     val: int = COCO["val"],
+    regions: int = REGIONS,
 ) -> Path:
     """ROOT/coco with pictures, ROOT/coco_precomp with regions; fewer where tests must be fast."""
     images, files, row = [], [], 0
@@ -69,12 +71,12 @@ def coco(
             images.append(record | {"filepath": folder, "cocoid": row})
             files.append(f"{folder}/{name}")
             row += 1
-    _pictures(root / "coco" / "images", files if train == COCO["train"] else files[:20])
+    _pictures(root / "coco" / "images", files)
     _json(root / "coco" / "dataset_coco.json", images, "coco")
     precomputed = root / "coco_precomp"
     whole = train + restval
     for split, count in (("train", whole), ("dev", val), ("test", 1_000), ("testall", 5_000)):
-        _precomputed(precomputed, split, count)
+        _precomputed(precomputed, split, count, regions)
     return root
 
 
@@ -120,14 +122,14 @@ def _json(path: Path, images: list[dict[str, Any]], name: str) -> None:
     path.write_text(json.dumps({"images": images, "dataset": name}))
 
 
-def _precomputed(folder: Path, split: str, images: int) -> None:
+def _precomputed(folder: Path, split: str, images: int, regions: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = (f"{caption(i, k)}\n" for i in range(images) for k in range(5))
     with open(folder / f"{split}_caps.txt", "w") as file:
         file.writelines(lines)
     (folder / f"{split}_ids.txt").write_text("".join(f"{i}\n" for i in range(images)))
     random = np.random.default_rng(images)
-    array = random.standard_normal((images, _REGIONS, _DIMENSION), dtype=np.float32)
+    array = random.standard_normal((images, regions, _DIMENSION), dtype=np.float32)
     np.save(folder / f"{split}_ims.npy", array)
 
 

@@ -3,6 +3,7 @@ published numbers, with which form of VSRN and which schedule."""
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from simgrad.runs.tested import what_is_tested
 from simgrad.studies.papers import beside
 from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, read_plan
+from simgrad.studies.study import Study
 from simgrad.studies.study_file import Row
 from simgrad.studies.table import build_table, printed
 from tests import trees
@@ -210,7 +212,7 @@ def test_whole_trees_are_known_and_looked_at(
     told = capsys.readouterr().out
     assert "31,783" in told
     assert "123,287" in told
-    tables = told.split("missing\n")[1].split("Pretrained")[0].splitlines()
+    tables = told.split("blocked by\n")[1].split("Pretrained")[0].splitlines()
     assert {line.split()[-1] for line in tables if line} == {"nothing"}
     assert "--dry-run" in told
 
@@ -222,6 +224,64 @@ def test_what_a_tree_lacks_is_named_by_table(
     told = capsys.readouterr().out
     lacking = [line.split()[0] for line in told.splitlines() if line.endswith("x-vlm-4m")]
     assert lacking == ["goal-table6"] * 2
+
+
+@pytest.fixture
+def regions_alone(small: World, tmp_path: Path) -> Path:
+    """A folder with f30k_precomp and nothing else."""
+    root = tmp_path / "data"
+    root.mkdir()
+    (root / "f30k_precomp").symlink_to(small.root / "f30k_precomp")
+    return root
+
+
+def test_a_folder_with_one_form_of_one_data_set_is_enough(
+    regions_alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets(str(regions_alone))
+    told = capsys.readouterr().out
+    lines = {line.split("  ")[0]: line for line in told.splitlines()}
+    assert " 20 of 20 " in lines["aoq-main-f30k"]
+    assert lines["aoq-main-f30k"].endswith("nothing")
+    assert " 4 of 8 " in lines["bleeker-table1 --only f30k"]
+    assert lines["bleeker-table1 --only f30k"].endswith("flickr30k-images")
+    assert " 0 of 8 " in lines["bleeker-table1 --only coco"]
+    assert "made from the training captions: vocab/" in told
+
+    path = next(p for p in TABLES if p.stem == "bleeker-table1")
+    with pytest.raises(InputError, match="4 of 8 rows cannot be run; the other 4 are ready"):
+        command(str(path), data=str(regions_alone), dry_run=True)
+    told_twice = capsys.readouterr()
+    assert "blocked: vse++: " in told_twice.err
+    assert "dataset_flickr30k.json" in told_twice.err
+    # 200 captions in batches of 128, or 40 images at once; 30 epochs, or 150; 5 seeds
+    steps = 5 * (3 * 30 * 2 + 150 * 1)
+    (ready,) = [line for line in told_twice.out.splitlines() if line.startswith("ready: vsrn")]
+    assert f"20 runs, {steps:,} steps" in ready
+    coco = next(p for p in TABLES if p.stem == "goal-table2")
+    with pytest.raises(InputError, match="the folder holds Flickr30k"):
+        command(str(coco), data=str(regions_alone), dry_run=True)
+
+
+@pytest.mark.long
+def test_rows_that_can_run_do(
+    regions_alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = next(p for p in TABLES if p.stem == "bleeker-table3")
+    monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    told: dict[str, Any] = {"data": str(regions_alone), "fast": True, "seeds": 1, "device": "cpu"}
+    with pytest.raises(InputError, match="1 runs did not finish"):
+        command(str(path), **told, output="s", processes=1)
+    out = capsys.readouterr()
+    assert "VSRN nt-xent" in out.out
+    assert "dataset_flickr30k.json" in out.err
+    assert Study.open("s").groups["VSRN nt-xent"][0].finished
+    with pytest.raises(InputError, match="1 of 2 rows cannot be run"):
+        command(str(path), **told, dry_run=True, time=True)
+    (ready,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("ready: ")]
+    assert re.search(r"about [\d,]+ minutes", ready)
 
 
 @pytest.mark.slow

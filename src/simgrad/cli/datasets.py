@@ -58,8 +58,8 @@ def datasets(
         thorough: decode every picture and read every feature
         all: print every problem, not only the first 20
         json: print JSON
-        recipes: for a folder that holds several data sets (docs/reproduce.md): list what is missing
-            for the papers' tables in this folder of recipes
+        recipes: for a folder that holds Flickr30k or COCO (docs/reproduce.md): say how many rows of
+            the papers' tables in this folder of recipes are ready, and what blocks the others
     """
     if layouts or not path:
         _list_layouts(json)

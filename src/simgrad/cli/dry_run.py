@@ -9,6 +9,7 @@ from simgrad.core.spec import Range, print_value
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.retriever.looking import Look
 from simgrad.runs.recipe import Recipe
+from simgrad.studies.estimate import cost_of, paces_of
 from simgrad.studies.looking import look_at, told_once
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import Plan
@@ -18,10 +19,11 @@ from simgrad.studies.space import space_of, told_apart
 from simgrad.studies.study_file import Row
 
 
-def dry_run(plan: Plan, opened: bool = True) -> None:
-    """What each row reads, trains and tests; fails where the study would.
+def dry_run(plan: Plan, opened: bool = True, timed: bool = False) -> None:
+    """What each row reads, trains and tests, and costs; fails where the study would.
 
-    Not `opened`: no data were given, so that it says what the file says.
+    Not `opened`: no data were given, so that it says what the file says. `timed`: each model is
+    trained for some seconds, so that it can say how many minutes the runs take.
     """
     seen = look_at(plan) if opened else [(row, None) for row in plan.rows if not row.ensemble]
     trained, data, tests, words, broken = [], [], [], [], []
@@ -58,10 +60,25 @@ def dry_run(plan: Plan, opened: bool = True) -> None:
     for line in _published(plan):
         say_wrapped(line)
     _sources(plan)
+    ready = [
+        (row, found) for row, found in seen if isinstance(found, Look) and found.problem is None
+    ]
+    _ready(plan, ready, timed)
     for line in _by_rows(broken, always=True):
-        say_wrapped(line, stderr=True)
+        say_wrapped(f"blocked: {line}", stderr=True)
     if broken:
-        raise InputError(f"{len(broken)} of {len(seen)} rows cannot be run.")
+        others = f"; the other {len(ready)} are ready, and a study trains them" if ready else ""
+        raise InputError(f"{len(broken)} of {len(seen)} rows cannot be run{others}.")
+
+
+def _ready(plan: Plan, ready: list[tuple[Row, Look]], timed: bool) -> None:
+    """Which rows can be run, and what they cost."""
+    if not ready or plan.tune is not None:  # trials are of many lengths
+        return
+    say("")
+    cost = cost_of(plan, ready, paces_of(plan, ready) if timed else None)
+    for line in _by_rows([(row, str(cost)) for row, _ in ready], always=True):
+        say_wrapped(f"ready: {line}")
 
 
 _COLUMNS = {True: ("reads", "weights", "words"), False: ("reads",)}

@@ -52,6 +52,7 @@ def study(
     replicates: int | None = None,
     fast: bool = False,
     dry_run: bool = False,
+    time: bool = False,
     engine: Literal["local", "ray"] = "local",
     processes: int | None = None,
     device: str | None = None,
@@ -78,7 +79,9 @@ def study(
             time, so that the luck of the search shows (with --trials or a tuned study)
         fast: a small version: narrow models, half the batch, a tenth of the epochs, learning rate
             0.001, one epoch of `triplet` first, two seeds; fields in which rows differ stay
-        dry_run: open the data and model of every row and print what each reads, without training
+        dry_run: open the data and model of every row and print what each reads, without training:
+            which rows are ready, what blocks the others, how many steps and how much disk
+        time: with --dry-run: train each model for some seconds, and say how many minutes all take
         engine: local processes, or a Ray cluster (needs the extra `ray`)
         processes: number of worker processes; by default as many as help
         device: auto, cpu, cuda, cuda:N or mps
@@ -88,6 +91,8 @@ def study(
         check: for a study folder: compute every number again from the stored ranks, and fail if one
             differs
     """
+    if time and not dry_run:
+        raise InputError("--time belongs to --dry-run: a study that is run shows its pace.")
     if schema:
         print(dumps(StudyFile.model_json_schema(), indent=1))
         return
@@ -129,7 +134,7 @@ def study(
         if dry_run:
             if number:
                 say("")
-            look(chosen)
+            look(chosen, timed=time)
             continue
         made = Study.create(chosen, folder)
         first = f"{chosen.trainings} trials, then " if chosen.tune else ""

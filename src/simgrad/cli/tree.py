@@ -18,8 +18,8 @@ def describe_tree(tree: Tree, recipes: Path) -> dict[str, Any]:
     for file in sorted(recipes.glob("*.yaml")):
         offers = offers_of(file)
         for name in offers:
-            missing = _missing(tree, read_plan(file, name), name)
-            tables[f"{file.stem} --only {name}" if offers[1:] else file.stem] = missing
+            told = _table(tree, read_plan(file, name), name)
+            tables[f"{file.stem} --only {name}" if offers[1:] else file.stem] = told
     return {"root": str(tree.root), "data": forms, "tables": tables}
 
 
@@ -31,8 +31,14 @@ def print_tree(told: dict[str, Any], recipes: Path) -> None:
         say(f"\n{recipes}: no recipes there; --recipes names the folder of the papers' tables.")
         return
     say("")
-    lines = [(name, "; ".join(gone) or "nothing") for name, gone in told["tables"].items()]
-    print_table(("table", "missing"), lines)
+    lines = [
+        (name, f"{one['ready']} of {one['rows']}", "; ".join(one["blocked_by"]) or "nothing")
+        for name, one in told["tables"].items()
+    ]
+    print_table(("table", "rows ready", "others blocked by"), lines)
+    built = dict.fromkeys(name for one in told["tables"].values() for name in one["built"])
+    if built:
+        say_wrapped(f"\nNot there, so made from the training captions: {', '.join(built)}.")
     say_wrapped(
         "\nPretrained networks (ResNet, ViT, BERT, WSL) lie elsewhere: `simgrad study RECIPE --data"
         f" {told['root']} --dry-run` names those that are missing, and where to put them."
@@ -77,16 +83,21 @@ def _short(place: Path, tree: Tree) -> str:
     return str(place.relative_to(tree.root)) if place.is_relative_to(tree.root) else str(place)
 
 
-def _missing(tree: Tree, plan: Plan, name: str) -> list[str]:
-    """What the rows of a table name and the tree does not have, each once."""
-    found: dict[str, None] = {}
-    for row in plan.rows:
-        if not row.ensemble:
-            found |= dict.fromkeys(_needed(tree, plan, row, name))
-    return list(found)
+def _table(tree: Tree, plan: Plan, name: str) -> dict[str, Any]:
+    """How many rows of a table have all their files, what the others lack, what would be built."""
+    needed = [_needed(tree, plan, row, name) for row in plan.rows if not row.ensemble]
+    words = [plan.recipe(row, 0).vocabulary for row in plan.rows if not row.ensemble]
+    built = {told for told in words if told is not None and not (tree.root / told).exists()}
+    return {
+        "rows": len(needed),
+        "ready": sum(not gone for gone in needed),
+        "blocked_by": list(dict.fromkeys(file for gone in needed for file in gone)),
+        "built": sorted(built),
+    }
 
 
 def _needed(tree: Tree, plan: Plan, row: Row, name: str) -> list[str]:
+    """Files that a row cannot do without, and that are not there."""
     recipe, regions = plan.recipe(row, 0), plan.model(row).reads == "regions"
     gone = []
     place = tree.expected(name, "regions" if regions else "pictures")
@@ -95,8 +106,6 @@ def _needed(tree: Tree, plan: Plan, row: Row, name: str) -> list[str]:
     pictures = place.parent / BENCHMARKS[name].folder
     if not regions and not pictures.is_dir():
         gone.append(_short(pictures, tree))
-    for field, word in (("vocabulary", " (or ours is built)"), ("start_from", "")):
-        told = getattr(recipe, field)
-        if told is not None and not (tree.root / told).exists():
-            gone.append(f"{told}{word}")
+    if recipe.start_from is not None and not (tree.root / recipe.start_from).exists():
+        gone.append(recipe.start_from)
     return gone

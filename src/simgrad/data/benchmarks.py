@@ -72,9 +72,8 @@ class Tree:
     @property
     def several(self) -> bool:
         """Whether it is a folder of data sets, not one of them itself."""
-        own = [*self.pictures.values(), *self.regions.values()]
-        alone = len(own) == 1 and self.root in (own[0], own[0].parent)
-        return bool(own) and not alone
+        own = [*(file.parent for file in self.pictures.values()), *self.regions.values()]
+        return bool(own) and own != [self.root]
 
     @property
     def names(self) -> tuple[str, ...]:

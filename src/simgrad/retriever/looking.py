@@ -7,6 +7,7 @@ from typing import Any
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
+from simgrad.data.sampling import Sampler
 from simgrad.models import RetrievalModel
 from simgrad.retriever.prepare import begin_data, first_model, require_together
 from simgrad.retriever.sources import building
@@ -20,6 +21,7 @@ class Look:
 
     data: str  # images and captions of each split
     tested: str  # what the test ranks
+    steps: int = 0  # of an epoch
     images: str = ""  # what its model sees of an image
     words: int = 0  # that it knows
     parameters: int = 0
@@ -34,6 +36,7 @@ def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
         seen = Look(
             data=repr(dataset).strip("<>").removeprefix("Dataset "),
             tested=str(asked or "nothing: the data have no test split"),
+            steps=_steps(recipe, dataset),
         )
         try:
             tokenizer, model = _model_once(recipe, dataset, shared)
@@ -49,6 +52,13 @@ def look(recipe: Recipe, shared: dict[Any, Any]) -> Look:
         words=len(tokenizer),
         parameters=sum(p.numel() for p in model.parameters()),
     )
+
+
+def _steps(recipe: Recipe, dataset: Dataset) -> int:
+    sampler = Sampler(
+        recipe.sampler, recipe.batch, recipe.captions_per_image, recipe.seed, recipe.drop_last
+    )
+    return len(sampler.epoch(dataset.split("train"), 0))
 
 
 # What decides which model a run begins with; of the rest one model serves all that look at it.
