@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from simgrad.choosing.probe import Pace, measure
 from simgrad.core.devices import pick_device
 from simgrad.retriever.looking import Look
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import Plan
-from simgrad.studies.probe import Pace, measure
 from simgrad.studies.study_file import Row
 from simgrad.training.schedule import total_epochs
 
