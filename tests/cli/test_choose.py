@@ -234,6 +234,19 @@ def test_a_short_comparison_calls_nobody_ahead(copied: Path) -> None:
     assert not any(word in line for line in told[1:] for word in ("lead", "behind", "ahead", "p <"))
 
 
+def test_an_objective_whose_trials_all_diverged_is_named(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = Study.open(copied).ended
+    three = {**ended, "third": []}
+    monkeypatch.setattr(Study, "ended", property(lambda _: three))
+    assert answered(copied).startswith("No fair comparison: third diverged in every trial; give ")
+    two = {"nt-xent": ended["nt-xent"], "triplet-sh": []}
+    monkeypatch.setattr(Study, "ended", property(lambda _: two))
+    with pytest.raises(InputError, match="every trial of triplet-sh diverged; give --minutes 2"):
+        answered(copied)
+
+
 def test_training_that_was_best_early_stops_early(copied: Path) -> None:
     def best_at(*shares: float) -> int | None:
         for runs in Study.open(copied).groups.values():
@@ -350,22 +363,18 @@ def test_a_dry_run_computes_and_writes_nothing(
     assert not folder.exists()
 
 
-def stop(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.long
 def test_a_probe_and_a_pilot_make_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simgrad.choosing.work.run_local", stop)
     folder, names = tmp_path / "planned", ("triplet", "nt-xent")
     model = "vse++(dimension=16, word_dimension=16)"
-    with pytest.raises(KeyboardInterrupt):
-        choose(DATA, minutes=1, objectives=names, model=model, device="cpu", output=folder)
-    choice = Choice.read(folder)
-    assert choice is not None
+    wish = Wish(DATA, 60, names, model, device="cpu")
+    for name in ("_SHORTEST", "_LONGEST"):
+        monkeypatch.setattr(f"simgrad.choosing.planning.{name}", 0.5)
+    choice = decide(wish, folder)
     assert choice.objectives == names
     assert (choice.length_from, choice.steps) == ("pilot", 3)
     assert choice.size.share >= 0.5
+    assert choice.size.replicates >= 3
     assert choice.expected > 0
     assert not (folder / "pilot").exists()
 

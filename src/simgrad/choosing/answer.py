@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from simgrad.choosing.choice import Choice
+from simgrad.choosing.choice import Choice, best_run
 from simgrad.choosing.telling import texts_of
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
@@ -22,7 +22,6 @@ from simgrad.runs.outcome import outcome_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.study import PLAN, Study
-from simgrad.studies.tuned import score_of
 from simgrad.studies.verdict import outlook, verdict
 from simgrad.training.rounds import train
 from simgrad.training.stopping import stop_asked
@@ -98,10 +97,16 @@ def answer_of(choice: Choice, study: Study) -> Answer:
 
 def _verdict(choice: Choice, study: Study) -> Standing:
     ended = [run for runs in study.ended.values() for run in runs]
-    if ended and all(outcome_of(run) != "trained" for run in ended):
+    lost = _without_runs(study)
+    why = ""
+    if all(outcome_of(run) != "trained" for run in ended):
+        why = f"training failed in all {counted(len(ended), 'run')}"
+    elif len(study.ended) - len(lost) < 2:
+        why = f"every trial of {listed(lost, 'and')} diverged"
+    if why:
         raise InputError(
-            f"{study.path}: nothing can be compared, because training failed in all "
-            f"{counted(len(ended), 'run')}; {_longer(choice)}, and another --output."
+            f"{study.path}: nothing can be compared, because {why}; {_longer(choice)}, and "
+            "another --output."
         )
     return verdict(study, short=choice.short)
 
@@ -150,6 +155,7 @@ def _write(folder: Path, lines: list[str]) -> Answer:
 def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
     failed = [one for one in found.scores.values() if one.failures]
     never = [_failed(one) for one in failed if one.failed]
+    never += [f"{label} diverged in every trial" for label in _without_runs(study)]
     partly = [_failed(one) for one in failed if not one.failed]
     told = f"Failed, which counts: {'; '.join(partly)}." if partly else ""
     if choice.short:
@@ -157,7 +163,7 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
         whole = f"Without --short, all of them need about {_whole(choice.for_all)} minutes."
         return [
             f"Too short to compare: {length}. Nobody is called ahead or behind.",
-            f"Failed: {'; '.join([*never, *partly])}." if failed else "",
+            f"Failed: {'; '.join([*never, *partly])}." if never or partly else "",
             f"Test rsum: {_means(found)}.",
             _about(choice, found),
             whole if choice.for_all else "",
@@ -173,6 +179,11 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
         ]
     more = _more(choice, study, found)
     return [wording.lead(found), told, wording.basis(found), _about(choice, found), more]
+
+
+def _without_runs(study: Study) -> list[str]:
+    """Objectives for which no setting was found, because all trials diverged."""
+    return [label for label, runs in study.ended.items() if not runs]
 
 
 def _failed(score: Score) -> str:
@@ -206,7 +217,8 @@ def _about(choice: Choice, found: Standing | None = None) -> str:
     seen = f"images: {choice.seen_by}; " if choice.seen_by else ""
     tried = ""
     if found is not None and not found.replicates:
-        tried = f" {size.trials} settings of each were tried; that luck is not in the intervals."
+        luck = "" if choice.short else "; that luck is not in the intervals"
+        tried = f" {size.trials} settings of each were tried{luck}."
     return (
         f"This is about {choice.model} ({seen}captions: {texts_of(choice.model)}), trained for "
         f"{size.epochs} of {size.full_epochs} epochs.{tried}"
@@ -220,7 +232,7 @@ def _more(choice: Choice, study: Study, found: Standing) -> str:
         return ""
     minutes = max(1, math.ceil(ahead.seconds / 60 / choice.processes))
     option = "replicates" if found.replicates else "seeds"
-    command = f"`simgrad study {study.path} --{option} {ahead.decision.draws}`"
+    command = f"`simgrad study {study.path} --{option} {ahead.decision.draws}`, then this again"
     return wording.outlook(found, ahead.decision, f"about {minutes} min more: {command}")
 
 
@@ -243,7 +255,7 @@ def _write_recipe(folder: Path, recipe: Recipe, head: str) -> None:
 
 def _copy_model(study: Study, leader: str) -> None:
     """The leader's best run on validation, in a folder with a name that one can guess."""
-    best = max(study.groups[leader], key=lambda run: (score_of(run), -run.recipe.seed))
+    best = best_run(study, leader)
     target = study.path / MODEL
     if target.is_dir() and _same_run(Run(target), best):
         return

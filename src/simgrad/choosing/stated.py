@@ -8,6 +8,9 @@ more or less.
 import math
 
 from simgrad.choosing.probe import Pace
+from simgrad.evaluation.decision import POWER
+from simgrad.evaluation.distributions import largest_t_quantile, t_quantile
+from simgrad.evaluation.standing import SURE
 
 # Steps a second of one process for each core, all cores busy, batches of 128; seconds of one look
 # at 500 validation images. Measured on two cores of a shared server (the probe of `choose`).
@@ -21,7 +24,6 @@ SOURCE = "results/flickr8k"
 # Standard deviations of rsum in SOURCE/study, of one objective: between searches (beside the study
 # before it), between seeds. Of a pair and one test image: of both together, and of its seeds.
 _SEARCH, _SEED, _IMAGE, _IMAGE_AND_SEED = 2.8, 1.2, 40.0, 107.0
-_ERROR, _POWER = 0.05, 0.8
 
 
 def pace_of(model: str, on_gpu: bool) -> Pace | None:
@@ -42,11 +44,10 @@ def smallest_gap(objectives: int, draws: int, images: int, searches: int = 1) ->
 
     `draws` seeds of each objective, from so many `searches` of settings of each.
     """
-    from scipy.special import stdtrit  # scipy.stats takes two seconds to import
-
-    by_image = (_IMAGE**2 + _IMAGE_AND_SEED**2 / draws) / max(1, images)
-    variance = 2 * (_SEARCH**2 / searches + _SEED**2 / draws) + by_image
-    freedom = 2 * (draws - 1)
-    pairs = objectives * (objectives - 1) / 2  # any of them may lead
-    told = stdtrit(freedom, 1 - _ERROR / 2 / pairs)
-    return float(told + stdtrit(freedom, _POWER)) * math.sqrt(variance)
+    runs = 2 * (_SEARCH**2 / searches + _SEED**2 / draws)
+    runs += _IMAGE_AND_SEED**2 / draws / max(1, images)
+    variance = runs + _IMAGE**2 / max(1, images)
+    # As `evaluation.decision` has it: the images' part is as good as known.
+    freedom = 2 * (draws - 1) * (variance / runs) ** 2
+    told = largest_t_quantile(SURE, math.comb(objectives, 2), freedom)
+    return (told + t_quantile(2 * (1 - POWER), freedom)) * math.sqrt(variance)
