@@ -29,6 +29,7 @@ from simgrad.runs.recipe import read_recipe
 from simgrad.studies.plan import read_plan
 from simgrad.studies.study import Study
 from simgrad.training import Run, train
+from tests.hardening import lies
 from tests.hardening.bad_files import FILES
 from tests.hardening.bad_texts import RECIPES, RUNS, SPECS, STUDIES
 from tests.hardening.jobs import recipe
@@ -202,6 +203,7 @@ def attempts() -> dict[str, Attempt]:
         return lambda folder, run: train(recipe(**changes), folder / "out", quiet=True)
 
     return {
+        **lies.attempts(),
         **{f"recipe: {name}": as_recipe(content) for name, content in RECIPES.items()},
         **{f"training: {name}": as_run(changes) for name, changes in RUNS.items()},
         **{f"study: {name}": as_study(content) for name, content in STUDIES.items()},

@@ -7,7 +7,9 @@ it was killed on the way.
 import contextlib
 import io
 import json
+import random
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -168,6 +170,23 @@ def run_job(**changes: Any) -> Job:
     """Training."""
     learned = recipe(objective="nt-xent(learned=true)", **changes)
     return Job("run", lambda f: train(learned, f, dataset=dataset(), quiet=True), outcome_of_run)
+
+
+def jumping() -> Callable[[], float]:
+    """A clock that is set some years forward or back whenever somebody looks."""
+    chance, real = random.Random(0), time.time
+    return lambda: real() + chance.uniform(-3e8, 3e8)
+
+
+def clock_job() -> Job:
+    """Training, while the clock jumps."""
+    run = run_job()
+
+    def work(folder: Path) -> None:
+        with mock.patch("time.time", jumping()):
+            run.work(folder)
+
+    return Job("clock", work, run.outcome)
 
 
 def study_job() -> Job:

@@ -36,13 +36,14 @@ from tests.hardening.commands import Commands
 from tests.hardening.flips import Flips
 from tests.hardening.fuzzing import TARGETS, fuzz_for
 from tests.hardening.fuzzing_requests import lab_page
-from tests.hardening.jobs import other_jobs, run_job, study_job
+from tests.hardening.jobs import clock_job, other_jobs, run_job, study_job
 from tests.hardening.kills import Torment
 from tests.hardening.load import serve_under_load
+from tests.hardening.test_timing import compare_timings
 
 # Share of all kills; the rest are of whole commands.
-SHARES = {"run": 0.25, "study": 0.2, "features": 0.1, "mining": 0.1, "index": 0.1, "import": 0.05,
-          "report": 0.05}  # fmt: skip
+SHARES = {"run": 0.2, "clock": 0.05, "study": 0.2, "features": 0.1, "mining": 0.1, "index": 0.1,
+          "import": 0.05, "report": 0.05}  # fmt: skip
 
 
 class Soak:
@@ -71,7 +72,7 @@ class Soak:
 
     def kills(self, total: int) -> None:
         left = total
-        for job in (run_job(), study_job(), *other_jobs(self.finished)):
+        for job in (run_job(), clock_job(), study_job(), *other_jobs(self.finished)):
             wanted = max(1, round(SHARES[job.name] * total))
             torment: list[Torment] = []
 
@@ -83,6 +84,7 @@ class Soak:
             self.counts["kills"] += sum(t.kills for t in torment)
             left -= wanted
         self.part("kill a run at every rename", self._renames)
+        self.part("kill a tuned study with 1, 2 and 3 workers, 5 times each", self._tuned)
         for kind, wanted in (("train", left - left // 2), ("study", left // 2)):
             if wanted > 0:
                 self.part(f"kill `simgrad {kind}`, {wanted} times", self._commands(kind, wanted))
@@ -91,6 +93,9 @@ class Soak:
         torment = Torment(run_job(epochs=1), self.folder / "renames")
         torment.at_every_rename()
         self.counts["kills"] += torment.kills
+
+    def _tuned(self) -> None:
+        self.counts["kills"] += compare_timings("tpe", self.folder / "tuned", 1)
 
     def _commands(self, kind: str, wanted: int) -> Callable[[], None]:
         def work() -> None:

@@ -82,24 +82,31 @@ def outcome(folder: Path) -> dict[str, Any]:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_tuned_study_is_the_same_whatever_the_timing(name: str, tmp_path: Path) -> None:
-    tune = SEARCHES[name]
+    assert compare_timings(name, tmp_path, TIMES) == KILLS * TIMES * (1 + 2 + 3)
+
+
+def compare_timings(name: str, place: Path, times: int) -> int:
+    """With 1, 2 and 3 workers, so many times each, killed on the way; how many were killed."""
+    tune, killed = SEARCHES[name], 0
     dataset()  # read once, before the first fork
-    worked_on(tmp_path / "whole", tune, 0)
-    expected = outcome(tmp_path / "whole")
+    worked_on(place / "whole", tune, 0)
+    expected = outcome(place / "whole")
     chance = random.Random(name)
     for workers in (1, 2, 3):
-        for again in range(TIMES):
-            folder = tmp_path / f"{workers}-{again}"
+        for again in range(times):
+            folder = place / f"{workers}-{again}"
             for _ in range(KILLS):
                 crew = started(folder, tune, workers, chance)
                 time.sleep(chance.uniform(0.2, 0.9))
                 for child in crew:
                     os.kill(child, signal.SIGKILL)  # not waited for, so its number is its own
                 assert {ended(child) for child in crew} == {-signal.SIGKILL}
+                killed += workers
             assert {ended(child) for child in started(folder, tune, workers, chance)} == {0}
             assert outcome(folder) == expected, (workers, again)
             assert check_study(Study.open(folder)).problems == []
-            print(f"{name}: {workers} workers, killed {KILLS} times: bit-identical")
+            print(f"{name}: {workers} workers, killed {KILLS} times: bit-identical", flush=True)
+    return killed
 
 
 def started(folder: Path, tune: dict[str, Any], workers: int, chance: random.Random) -> list[int]:
