@@ -3,6 +3,7 @@
 import math
 import random
 import shutil
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -390,3 +391,18 @@ def test_an_extended_search_that_is_stopped_and_shared_is_the_same(tmp_path: Pat
         found.append(search.trials())
     assert found[0] == found[1]
     assert len(found[0]) == 40
+
+
+def test_only_a_search_that_learns_needs_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from simgrad.studies.engine import require_search
+
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    drawn, learning = (
+        SimpleNamespace(tunings=[SimpleNamespace(tune=SimpleNamespace(search=kind))])
+        for kind in ("quasi-random", "tpe")
+    )
+    require_search(drawn)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="search: quasi-random"):
+        require_search(learning)  # type: ignore[arg-type]

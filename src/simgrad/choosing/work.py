@@ -20,7 +20,6 @@ from simgrad.core.files import lock
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.engine import failures, only_diverged, run_local
-from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.naming import slug
 from simgrad.studies.study import PLAN, Study
 from simgrad.studies.table import build_table, write_tables
@@ -67,7 +66,6 @@ def choose(
     wish, folder = asked(
         str(data), minutes, objectives, model, features, epochs, short, skip, output, device
     )
-    optuna_or_say()  # before any work
     new = [one for one in (folder, *folder.parents) if not one.exists()]
     with (
         _withdrawn(folder, new),

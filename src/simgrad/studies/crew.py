@@ -11,6 +11,7 @@ WORKERS is JSON: for each worker the file for its output, and what it adds to th
 
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import signal
@@ -57,7 +58,8 @@ def main() -> None:
         # Who draws a first setting imports these while the others wait for the search's lock:
         # sixteen workers were idle for up to 8 s each.
         for name in ("optuna", "scipy.stats.qmc"):
-            importlib.import_module(name)
+            if importlib.util.find_spec(name.partition(".")[0]) is not None:
+                importlib.import_module(name)
     shared = read_for(study)
     # What is there now is nobody's garbage: a worker that looks through it after each run takes
     # long over it, and makes copies of memory that all share.

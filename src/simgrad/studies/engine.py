@@ -67,12 +67,17 @@ def crew_for(
     return Crew(processes, each or max(1, (free or cores) // processes), gpus)
 
 
+def require_search(study: Study) -> None:
+    """A search that learns from its trials needs Optuna; others do not."""
+    if any(tuning.tune.search == "tpe" for tuning in study.tunings):
+        optuna_or_say()
+
+
 def run_local(study: Study, processes: int | None = None, quiet: bool = False) -> None:
     """Train every run of a study that is not finished."""
     if study.complete:
         return
-    if study.tunings:
-        optuna_or_say()  # before workers are started
+    require_search(study)  # before workers are started
     crew = crew_here(study, processes)
     if not crew.gpus:
         study = study.with_threads(crew.cores)
@@ -145,8 +150,7 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
         raise InputError("the ray engine needs the extra: pip install 'simgrad[ray]'.") from None
     if study.complete:
         return
-    if study.tunings:
-        optuna_or_say()
+    require_search(study)
     if not ray.is_initialized():
         with chdir(sys.prefix):  # Ray's workers import from the folder where it was started
             ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)

@@ -123,7 +123,8 @@ def optuna_or_say() -> Any:
         import optuna
     except ImportError:
         raise InputError(
-            "a tuned study needs a package that is not installed: pip install 'simgrad[tune]'."
+            "a search that learns from its trials (tpe) needs a package that is not installed: "
+            "pip install 'simgrad[tune]', or use `search: quasi-random`."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

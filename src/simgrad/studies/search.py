@@ -16,6 +16,7 @@ them alike, halving is off.
 """
 
 import contextlib
+import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -178,7 +179,10 @@ class Search:
 
     def importance(self) -> dict[str, float]:
         """How much of the difference between good and other trials each setting explains
-        (PED-ANOVA, Watanabe et al., IJCAI 2023); nothing from fewer than four scores."""
+        (PED-ANOVA, Watanabe et al., IJCAI 2023); nothing from fewer than four scores, or where
+        Optuna, which computes it, is not installed."""
+        if importlib.util.find_spec("optuna") is None:
+            return {}
         optuna = optuna_or_say()
         trials = self.trials()
         if len({trial.score for trial in trials if trial.score is not None}) < 4:
