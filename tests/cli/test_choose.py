@@ -227,7 +227,11 @@ def test_a_short_comparison_calls_nobody_ahead(copied: Path) -> None:
     assert choice is not None
     size = dataclasses.replace(choice.size, full_epochs=30)
     short = dataclasses.replace(choice, size=size, for_all=7.2)
-    told = answer_of(short, Study.open(copied)).text.splitlines()
+    short.write(copied)
+    answer = answer_of(short, Study.open(copied))
+    assert answer.standing is not None
+    assert {rival.word for rival in answer.standing.rivals} <= {"open", "equivalent"}
+    told = answer.text.splitlines()
     assert told[0] == "Too short to compare: 4 of 30 epochs. Nobody is called ahead or behind."
     assert told[-1] == "Without --short, all of them need about 8 minutes."
     assert len(told) <= 5

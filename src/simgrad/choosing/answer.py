@@ -36,7 +36,7 @@ class Answer:
     """What `simgrad.choose` found, and where it lies.
 
     Examples:
-        >>> answer = simgrad.choosing.Answer.open("choose/photos")  # doctest: +SKIP
+        >>> answer = simgrad.Answer.open("choose/photos")  # doctest: +SKIP
         >>> answer.standing.leader  # doctest: +SKIP
         'nt-xent'
     """
@@ -57,7 +57,10 @@ class Answer:
     @cached_property
     def standing(self) -> Standing | None:
         """Who leads, and how sure that is; None: nothing was compared."""
-        return verdict(Study.open(self.folder)) if (self.folder / PLAN).is_file() else None
+        if not (self.folder / PLAN).is_file():
+            return None
+        choice = Choice.read(self.folder)
+        return verdict(Study.open(self.folder), short=choice is not None and choice.short)
 
     @property
     def report(self) -> Path:
