@@ -10,7 +10,7 @@ from rich.console import Console
 
 from simgrad.core import console
 from simgrad.core.console import print_table, say
-from simgrad.core.tables import Strong
+from simgrad.core.tables import Bold
 from simgrad.core.text import as_json
 
 
@@ -65,7 +65,7 @@ def test_headers_give_way_before_figures_do(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_brackets_from_data_stand_for_themselves(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("[/red] a [dim]dog", Strong("1.5")), ("[bold]x[/bold]", "2.5")]
+    rows = [("[/red] a [dim]dog", Bold("1.5")), ("[bold]x[/bold]", "2.5")]
     print_table(("caption", "score [/x]"), rows, title="of [/this]")
     printed = lines(capsys)
     assert printed[0] == "of [/this]"
@@ -85,7 +85,7 @@ HOSTILE = "a\x1b[31mb\x07c\x1b]0;title\x07d\x9b2Je\rf\u202eg[/b]h[link=x]"
         lambda text: say(text, stderr=True),
         lambda text: console.console().print(text, style="bold"),
         lambda text: console.console(stderr=True).print(text),
-        lambda text: print_table((text, text), [(text, Strong(text))], title=text),
+        lambda text: print_table((text, text), [(text, Bold(text))], title=text),
     ],
 )
 def test_nothing_printed_steers_the_terminal(

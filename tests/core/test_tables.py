@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simgrad.core.errors import InputError
-from simgrad.core.tables import Strong, Table, csv_text, html_table, latex, markdown, write_tables
+from simgrad.core.tables import Bold, TableFile, csv_text, html_table, latex, markdown, write_tables
 
 EVIL = [
     "a & b # 100% of_it {x} $y$ ~z^2 \\input{/etc/passwd}",
@@ -20,8 +20,10 @@ EVIL = [
 ]
 
 
-def table(*cells: str) -> Table:
-    return Table(("name", "value"), tuple((cell, Strong("1.5")) for cell in cells), cells[0], cells)
+def table(*cells: str) -> TableFile:
+    return TableFile(
+        ("name", "value"), tuple((cell, Bold("1.5")) for cell in cells), cells[0], cells
+    )
 
 
 def test_latex_prints_every_character_and_runs_none() -> None:

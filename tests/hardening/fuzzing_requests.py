@@ -111,12 +111,12 @@ def lab_page() -> Any:
 
     from simgrad.lab.app import create_app
     from simgrad.lab.lab import Lab
-    from simgrad.lab.workers import Limits
+    from simgrad.lab.workers import UploadLimits
 
     folder = tempfile.TemporaryDirectory(prefix="fuzzed")
     run = Path(folder.name) / "run"
     run_job().work(run)
-    lab = Lab([run], limits=Limits(bytes=1 << 20, pixels=2_000_000))
+    lab = Lab([run], limits=UploadLimits(bytes=1 << 20, pixels=2_000_000))
     client = TestClient(create_app(lab), base_url="http://127.0.0.1", raise_server_exceptions=False)
     client.folder = folder  # type: ignore[attr-defined]  # goes when the client goes
     client.__enter__()

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from simgrad.lab.app import create_app
 from simgrad.lab.lab import Lab
-from simgrad.lab.workers import Limits
+from simgrad.lab.workers import UploadLimits
 from tests.hardening.bad_requests import REQUESTS
 from tests.hardening.jobs import run_job
 
@@ -20,7 +20,7 @@ from tests.hardening.jobs import run_job
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     run = tmp_path_factory.mktemp("served") / "run"
     run_job().work(run)
-    lab = Lab([run], limits=Limits(bytes=1 << 20))
+    lab = Lab([run], limits=UploadLimits(bytes=1 << 20))
     app = create_app(lab)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as made:
         yield made

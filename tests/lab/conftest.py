@@ -18,7 +18,7 @@ from simgrad.lab.app import create_app
 from simgrad.lab.lab import Lab
 from simgrad.lab.server import listen
 from simgrad.lab.server import server as server_for
-from simgrad.lab.workers import Limits
+from simgrad.lab.workers import UploadLimits
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from tests.retriever.conftest import DATA, easy, runs, searcher
@@ -26,7 +26,7 @@ from tests.retriever.conftest import DATA, easy, runs, searcher
 __all__ = ["DATA", "easy", "runs", "searcher"]
 
 QUESTIONS = 5  # pairs to judge
-LIMITS = Limits(bytes=1 << 20, pixels=2_000_000, seconds=5.0, body_seconds=1.0)
+LIMITS = UploadLimits(bytes=1 << 20, pixels=2_000_000, seconds=5.0, body_seconds=1.0)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def study(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="session")
 def server(runs: dict[str, Path], study: Path) -> Iterator[str]:
     """A real server on this machine; its address."""
-    lab = Lab([*runs.values(), study], limits=Limits(bytes=4 << 20))
+    lab = Lab([*runs.values(), study], limits=UploadLimits(bytes=4 << 20))
     listening = listen("127.0.0.1", 0)
     running = server_for(create_app(lab), timeout_graceful_shutdown=1)
     thread = threading.Thread(target=running.run, args=([listening],), daemon=True)

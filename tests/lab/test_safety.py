@@ -23,7 +23,7 @@ from simgrad.data import open_dataset
 from simgrad.lab.app import create_app
 from simgrad.lab.lab import Lab, NotFound
 from simgrad.lab.safety import Access, Guard, inside
-from simgrad.lab.workers import BadPicture, Busy, Decoders, Limits, Threads
+from simgrad.lab.workers import BadPicture, Decoders, Overloaded, Threads, UploadLimits
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
 from tests.lab.conftest import LIMITS
@@ -334,7 +334,7 @@ def test_slow_and_cut_uploads() -> None:
     async def app(scope: object, receive: object, send: object) -> None:
         reached.append(scope)
 
-    guard = Guard(app, Access.for_host("127.0.0.1", "none"), Limits(body_seconds=0.1))
+    guard = Guard(app, Access.for_host("127.0.0.1", "none"), UploadLimits(body_seconds=0.1))
     scope = {
         "type": "http", "method": "POST", "path": "/", "query_string": b"",
         "headers": [(b"host", b"localhost")],
@@ -400,7 +400,7 @@ def test_decoders_killed_at_work_are_replaced(lab: Lab) -> None:
 
 
 def test_a_decoder_that_hangs_is_replaced() -> None:
-    decoders = Decoders(1, Limits(seconds=3.0))
+    decoders = Decoders(1, UploadLimits(seconds=3.0))
     try:
         assert decoders.rgb(png((9, 9))).size == (9, 9)
         object.__setattr__(decoders.limits, "seconds", 0.3)
@@ -427,12 +427,12 @@ def test_too_much_at_once_is_told(lab: Lab) -> None:
         return results
 
     results = asyncio.run(flood())
-    assert sum(isinstance(result, Busy) for result in results) == 3
+    assert sum(isinstance(result, Overloaded) for result in results) == 3
     app = create_app(lab)
 
     @app.get("/busy")
     def busy() -> None:
-        raise Busy
+        raise Overloaded
 
     with TestClient(app, base_url="http://127.0.0.1") as client:
         answer = client.get("/busy")

@@ -10,7 +10,7 @@ from simgrad.models.base import Encoded
 from simgrad.models.networks.captioner import Captioner
 from simgrad.models.networks.gpo import Gpo
 from simgrad.models.networks.layers import BiGru, l2norm, last_state
-from simgrad.models.published.file import Part
+from simgrad.models.published.file import PublishedPart
 from simgrad.models.vsepp import order_similarities
 from simgrad.models.vsrn import Relations
 from tests.models import reference as ref
@@ -61,7 +61,7 @@ def test_two_way_gru_of_several_layers_is_torch_s(layers: int) -> None:
     ours = BiGru(3, 4, layers)
     path = Path("file")
     state = {f"rnn.{k}": v for k, v in theirs.state_dict().items()}
-    part = Part(path, state)
+    part = PublishedPart(path, state)
     mapped = part.gru("rnn", "x")
     ours.load_state_dict({name.removeprefix("x."): w for name, w in mapped.items()})
     assert part.untaken() == []

@@ -34,7 +34,7 @@ class Tiny(nn.Module):
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = backbones.NamedNetwork(Tiny, 16, "vse++", backbone_weights.Source())
+    network = backbones.NamedNetwork(Tiny, 16, "vse++", backbone_weights.WeightSource())
     monkeypatch.setitem(backbones.NETWORKS, "tiny", network)
 
 

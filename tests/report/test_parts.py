@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simgrad.evaluation import Ranks, estimates, evaluate_similarities, metrics_of
 from simgrad.pages.blocks import (
+    BodyRow,
     Callout,
     Cell,
     Code,
@@ -19,7 +20,6 @@ from simgrad.pages.blocks import (
     Figures,
     Key,
     Paragraph,
-    Row,
     Section,
     Table,
     Term,
@@ -172,7 +172,7 @@ def test_more_systems_than_colours_leaves_the_rest_grey() -> None:
 
 
 def _page_of(text: str) -> Page:
-    row = Row([Cell(text), Cell(text, f"note {text}")])
+    row = BodyRow([Cell(text), Cell(text, f"note {text}")])
     table = Table(text, [Column("", False), Column("x")], [row], f"caption {text}")
     words = Paragraph([text, Key(text, 0), Code(text), Term(text, f"meaning {text}")])
     section = Section("a", text, text, [words, table])
@@ -186,7 +186,9 @@ def test_no_text_becomes_markup(text: str) -> None:
 
 
 def test_markdown_table_cells_stay_in_their_columns(tmp_path: Path) -> None:
-    table = Table("t", [Column("a|b", False), Column("x")], [Row([Cell("p|q\nr"), Cell("<b>")])])
+    table = Table(
+        "t", [Column("a|b", False), Column("x")], [BodyRow([Cell("p|q\nr"), Cell("<b>")])]
+    )
     report = Report("t", "", [], [Section("a", "A", "A", [table])], "")
     text = write_markdown(report, tmp_path / "r.md")[0].read_text()
     lines = [line for line in text.splitlines() if line.startswith("|")]

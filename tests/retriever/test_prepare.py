@@ -61,7 +61,7 @@ class Tiny(nn.Module):
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    network = backbones.NamedNetwork(Tiny, 20, "vse++", backbone_weights.Source())
+    network = backbones.NamedNetwork(Tiny, 20, "vse++", backbone_weights.WeightSource())
     monkeypatch.setitem(backbones.NETWORKS, "tiny", network)
     monkeypatch.setattr(Tiny, "seen", 0)
     monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path / "cache"))

@@ -15,7 +15,7 @@ from simgrad.core.spec import Range
 from simgrad.evaluation import Ranks, metrics_of
 from simgrad.runs.run import write_info
 from simgrad.studies.plan import read_plan
-from simgrad.studies.ranges import Crossed
+from simgrad.studies.ranges import CrossedRanges
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
 from tests.studies.test_replicates import plan
@@ -54,7 +54,7 @@ def test_the_study_files_say_what_was_registered(
     for tuning in Study.create(told, tmp_path / "study").tunings:
         space = tuning.search.space
         assert space["lr"] == Range(5e-4, 1.2e-2)
-        assert space["first_epochs"] == Crossed((0, 1))
+        assert space["first_epochs"] == CrossedRanges((0, 1))
         assert "clip" not in space
         assert space.get("objective.lambda", Range(0.3, 0.9, False)) == Range(0.3, 0.9, False)
         assert ("objective.lambda" in space) == (

@@ -16,7 +16,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
 from simgrad.studies.expected_best import best_so_far, expected_best
 from simgrad.studies.journal import JOURNAL
-from simgrad.studies.ranges import Crossed, Space, around, at_edges
+from simgrad.studies.ranges import CrossedRanges, Space, around, at_edges
 from simgrad.studies.search import Search, Trial, correlation
 from simgrad.studies.tune import Tune
 from simgrad.studies.tuned import chosen
@@ -313,7 +313,7 @@ def test_a_range_that_holds_nothing_is_refused() -> None:
 
 
 def test_every_point_is_tried_with_every_crossed_value(tmp_path: Path) -> None:
-    space: Space = {**BOWL, "first_epochs": Crossed((0, 1))}
+    space: Space = {**BOWL, "first_epochs": CrossedRanges((0, 1))}
     _, crossed = searched(tmp_path / "crossed", space=space, trials=12, search="quasi-random")
     _, plain = searched(tmp_path / "plain", trials=6, search="quasi-random")
     for place, trial in enumerate(plain):

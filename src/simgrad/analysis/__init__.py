@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simgrad.analysis.closedness import integrability as integrability
     from simgrad.analysis.closedness import potential as potential
     from simgrad.analysis.closedness import verdicts as verdicts
-    from simgrad.analysis.comparison import Comparison as Comparison
+    from simgrad.analysis.comparison import WeightComparison as WeightComparison
     from simgrad.analysis.comparison import compare as compare
     from simgrad.analysis.counting import Cocos as Cocos
     from simgrad.analysis.counting import CocosAccumulator as CocosAccumulator
@@ -57,7 +57,7 @@ else:
             "integrability": "simgrad.analysis.closedness",
             "potential": "simgrad.analysis.closedness",
             "verdicts": "simgrad.analysis.closedness",
-            "Comparison": "simgrad.analysis.comparison",
+            "WeightComparison": "simgrad.analysis.comparison",
             "compare": "simgrad.analysis.comparison",
             "Check": "simgrad.analysis.gradient_check",
             "check": "simgrad.analysis.gradient_check",

@@ -34,7 +34,7 @@ class PairDifference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class WeightComparison:
     """How two objectives differ on a batch.
 
     Examples:
@@ -84,7 +84,7 @@ def compare(
     *,
     top: int = 10,
     offline: Offline | None = None,
-) -> Comparison:
+) -> WeightComparison:
     """The `top` pairs of a batch that two objectives weigh most differently.
 
     Examples:
@@ -113,7 +113,7 @@ def compare(
             values = (float(x[i, j]) for x in (similarities, a, b))
             found.append(PairDifference(direction, i, j, bool(mask[i, j]), *values))
     found.sort(key=lambda pair: -abs(pair.difference))
-    return Comparison(str(rules[0]), str(rules[1]), cosine, overlap, tuple(found[:top]))
+    return WeightComparison(str(rules[0]), str(rules[1]), cosine, overlap, tuple(found[:top]))
 
 
 def _shares(W: Tensor) -> Tensor:

@@ -15,11 +15,11 @@ from simgrad.core.spec import Declaration, Parameter, print_value
 from simgrad.core.text import counted
 from simgrad.data.base import Dataset, Split
 from simgrad.data.benchmarks import Tree, find_tree
-from simgrad.data.check import Found, check
+from simgrad.data.check import Findings, check
 from simgrad.data.layouts import Layout
 from simgrad.data.layouts import layouts as declared_layouts
 from simgrad.data.layouts.base import existing
-from simgrad.data.log import Log, Problem
+from simgrad.data.log import DataProblem, Log
 from simgrad.data.opening import open_logged
 from simgrad.data.vocabulary import SPECIALS, Vocabulary
 from simgrad.data.words import tokenize
@@ -120,7 +120,7 @@ def _layout(declared: Declaration[Layout]) -> dict[str, Any]:
     }
 
 
-def _fix(log: Log, output: Path | None, problems: list[Problem]) -> Path:
+def _fix(log: Log, output: Path | None, problems: list[DataProblem]) -> Path:
     target = output or log.root / "skip.json"
     try:
         count = log.write(target, problems)
@@ -136,7 +136,7 @@ def _fix(log: Log, output: Path | None, problems: list[Problem]) -> Path:
     return target
 
 
-def summary(dataset: Dataset, found: Found) -> dict[str, Any]:
+def summary(dataset: Dataset, found: Findings) -> dict[str, Any]:
     """What `simgrad datasets --json` prints."""
     return {
         "name": dataset.name,
@@ -176,7 +176,7 @@ def _describe(split: Split) -> dict[str, Any]:
     }
 
 
-def _sizes(found: Found) -> dict[str, Any] | None:
+def _sizes(found: Findings) -> dict[str, Any] | None:
     if not found.sizes:
         return None
     table = np.array([(w, h) for (w, h), n in found.sizes.items() for _ in range(n)])
@@ -189,7 +189,7 @@ def _sizes(found: Found) -> dict[str, Any] | None:
     }
 
 
-def _print(dataset: Dataset, found: Found, everything: bool, path: str, fixed: bool) -> None:
+def _print(dataset: Dataset, found: Findings, everything: bool, path: str, fixed: bool) -> None:
     out = console()
     out.print(dataset.name, style="bold", end="")
     out.print(f": layout {dataset.layout}\n")
@@ -259,7 +259,7 @@ def _vocabulary(train: Split) -> str:
     return f"{words:,} words that occur 4 times or more in train, and {len(SPECIALS)} special ones"
 
 
-def _print_problems(problems: list[Problem], everything: bool, path: str) -> None:
+def _print_problems(problems: list[DataProblem], everything: bool, path: str) -> None:
     out = console()
     if not problems:
         out.print("problems    none")

@@ -13,7 +13,7 @@ from simgrad.runs.recipe import Recipe
 from simgrad.studies.looking import look_at, told_once
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import Plan
-from simgrad.studies.ranges import Crossed
+from simgrad.studies.ranges import CrossedRanges
 from simgrad.studies.settings import published_settings
 from simgrad.studies.space import space_of, told_apart
 from simgrad.studies.study_file import Row
@@ -262,7 +262,7 @@ def _show_space(plan: Plan) -> None:
     for row, recipe in zip(plan.rows, recipes, strict=True):
         for key, where in space_of(plan.tune.of_row(row.space), recipe, fixed).items():
             among = where if isinstance(where, Range) else ", ".join(map(print_value, where))
-            crossed = ", each with every point" if isinstance(where, Crossed) else ""
+            crossed = ", each with every point" if isinstance(where, CrossedRanges) else ""
             rows.append((row.label, key, f"{among}{crossed}"))
     further = f", {plan.tune.further} more of finalists" if plan.tune.further else ""
     title = f"{plan.tune.trials} trials for each row ({plan.tune.search}{further}), searched:"

@@ -8,7 +8,7 @@ from typing import Any
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
-from simgrad.core.tables import TEXT_SUFFIXES, Strong, Table, write_csv, write_tables
+from simgrad.core.tables import TEXT_SUFFIXES, Bold, TableFile, write_csv, write_tables
 from simgrad.evaluation import (
     METRICS,
     Comparison,
@@ -75,7 +75,7 @@ class Evaluation:
         runs = {system.label: list(system.runs) for system in self.systems}
         return compare_with(runs, self.systems[0].label, level=self.level)
 
-    def tables(self, named: bool = True) -> list[Table]:
+    def tables(self, named: bool = True) -> list[TableFile]:
         """What is printed, and written to .md, .tex and .html files."""
         if len(self.systems) == 1:
             one = self.systems[0]
@@ -85,7 +85,7 @@ class Evaluation:
             found = [self._overview(named), *(c.table() for c in self.comparisons.values())]
         return [*found, *self._cross_ranks(), *self._graded()]
 
-    def _overview(self, named: bool) -> Table:
+    def _overview(self, named: bool) -> TableFile:
         """A row for each system, as papers print them, and how its rsum differs from the first."""
         names = [n for n in headlines() if all(n in s.estimates for s in self.systems)]
         first = self.systems[0].label
@@ -98,7 +98,7 @@ class Evaluation:
             row = [system.label if alone else f"{system.label}: {system.name}"]
             for n in names:
                 text = metric_of(n).format(system.values[n])
-                row.append(Strong(text) if system.values[n] == best[n] else text)
+                row.append(Bold(text) if system.values[n] == best[n] else text)
             if system.label in self.comparisons:
                 gap = self.comparisons[system.label]["rsum"]
                 interval = interval_text(metric_of("rsum"), (gap.low, gap.high))
@@ -106,16 +106,16 @@ class Evaluation:
             rows.append((*row, *[""] * (len(columns) - len(row))))
         corrected = len(self.systems) > 2
         notes = ("p after Holm's correction for the number of systems.",) if corrected else ()
-        return Table(columns, tuple(rows), self.systems[0].runs[0].used, notes)
+        return TableFile(columns, tuple(rows), self.systems[0].runs[0].used, notes)
 
-    def _cross_ranks(self) -> list[Table]:
+    def _cross_ranks(self) -> list[TableFile]:
         """The histogram of cross-retrieval ranks, where there is one run of each."""
         ranks = [system.runs[0].ranks for system in self.systems if len(system.runs) == 1]
         title = "cross-retrieval rank of the true pairs"
         if len(self.systems) == len(ranks) == 1:
             counts = histogram(cross_ranks(ranks[0]))
             row = ("pairs", *(f"{count:,}" for count in counts.values()))
-            return [Table(("rank", *counts), (row,), title)]
+            return [TableFile(("rank", *counts), (row,), title)]
         if len(self.systems) == len(ranks) == 2:
             a, b = (system.label for system in self.systems)
             found = compare_cross_ranks(ranks[0], ranks[1])
@@ -129,10 +129,10 @@ class Evaluation:
                 f"{b} ranks {found.better:,} pairs better, {found.worse:,} worse, "
                 f"{found.same:,} the same."
             )
-            return [Table(("rank", *names), rows, title, (note,))]
+            return [TableFile(("rank", *names), rows, title, (note,))]
         return []
 
-    def _graded(self) -> list[Table]:
+    def _graded(self) -> list[TableFile]:
         names = list(dict.fromkeys(name for system in self.systems for name in system.graded))
         if not names:
             return []
@@ -141,7 +141,7 @@ class Evaluation:
             for n in names
         )
         heads = [system.label for system in self.systems] if len(self.systems) > 1 else ["value"]
-        return [Table(("graded truth", *heads), rows)]
+        return [TableFile(("graded truth", *heads), rows)]
 
     def to_dict(self) -> dict[str, Any]:
         """For programs: one system's metrics; or all systems, and the others against the first."""

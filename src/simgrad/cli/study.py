@@ -11,7 +11,7 @@ import tyro
 from simgrad.cli.dry_run import dry_run as look
 from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
-from simgrad.core.tables import Strong
+from simgrad.core.tables import Bold
 from simgrad.core.typed import checked
 from simgrad.data.benchmarks import BENCHMARKS
 from simgrad.data.opening import EMBEDDED
@@ -264,7 +264,7 @@ def show(table: StudyTable) -> None:
             cell = row.cells.get(metric, Estimate(nan))
             # There is room for one deviation: that of the sum.
             text = number(cell if metric == "rsum" else (cell.mean, None), metric)
-            cells.append(Strong(text) if metric in row.best else text)
+            cells.append(Bold(text) if metric in row.best else text)
         rows.append([row.label, *cells])
         if row.published:
             there = [number((row.published.get(m, (nan, None))[0], None), m) for m in metrics]

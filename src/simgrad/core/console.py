@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from simgrad.core.tables import Strong
+from simgrad.core.tables import Bold
 from simgrad.core.text import plain
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def _is_figure(text: str) -> bool:
 
 
 def _text(cell: str) -> Text:
-    return Text(plain(cell), style="bold" if isinstance(cell, Strong) else "")
+    return Text(plain(cell), style="bold" if isinstance(cell, Bold) else "")
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:

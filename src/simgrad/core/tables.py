@@ -21,12 +21,12 @@ from simgrad.core.text import one_line
 TEXT_SUFFIXES = (".md", ".tex", ".html")
 
 
-class Strong(str):
+class Bold(str):
     """A cell in bold."""
 
 
 @dataclass(frozen=True)
-class Table:
+class TableFile:
     """Rows of text under named columns; the first column names the rows."""
 
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ class Table:
     notes: tuple[str, ...] = ()  # lines beneath
 
 
-def write_tables(path: Path, tables: Sequence[Table]) -> None:
+def write_tables(path: Path, tables: Sequence[TableFile]) -> None:
     """Write tables to a .md, .tex or .html file."""
     if path.suffix not in _WRITERS:
         raise InputError(f"{path}: tables are written as {', '.join(_WRITERS)}.")
@@ -43,7 +43,7 @@ def write_tables(path: Path, tables: Sequence[Table]) -> None:
         file.write(_WRITERS[path.suffix](tables))
 
 
-def plain_text(table: Table) -> str:
+def plain_text(table: TableFile) -> str:
     """Columns under their names, for `print` in Python; commands print through `core.console`."""
     lines = [table.columns, *table.rows]
     cells = [[one_line(cell) for cell in line] for line in lines]
@@ -69,12 +69,12 @@ def frame(records: Sequence[dict[str, Any]], index: str) -> Any:
     return pandas.DataFrame(records).set_index(index)
 
 
-def markdown(tables: Sequence[Table]) -> str:
+def markdown(tables: Sequence[TableFile]) -> str:
     """GitHub's table format."""
     return "\n".join(_markdown(table) for table in tables)
 
 
-def _markdown(table: Table) -> str:
+def _markdown(table: TableFile) -> str:
     head = "".join(f" {_markdown_cell(name)} |" for name in table.columns)
     lines = [f"|{head}", "|---" + "|---:" * (len(table.columns) - 1) + "|"]
     for row in table.rows:
@@ -86,7 +86,7 @@ def _markdown(table: Table) -> str:
 
 def _markdown_cell(text: str) -> str:
     bare = re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", one_line(text))
-    return f"**{bare}**" if isinstance(text, Strong) and bare else bare
+    return f"**{bare}**" if isinstance(text, Bold) and bare else bare
 
 
 _LATEX = {
@@ -105,12 +105,12 @@ _LATEX = {
 }
 
 
-def latex(tables: Sequence[Table]) -> str:
+def latex(tables: Sequence[TableFile]) -> str:
     """Tables for the package booktabs."""
     return "\n".join(_latex(table) for table in tables)
 
 
-def _latex(table: Table) -> str:
+def _latex(table: TableFile) -> str:
     def line(row: Iterable[str]) -> str:
         return " & ".join(map(_latex_cell, row)) + r" \\"
 
@@ -134,17 +134,17 @@ def _latex_cell(text: str) -> str:
     # LaTeX would take "[" at the start of a row for an option of the line break before it.
     bare = "{[}" + bare[1:] if bare.startswith("[") else bare
     bare = rf"\quad {bare}" if text.startswith(" ") and bare else bare
-    return rf"\textbf{{{bare}}}" if isinstance(text, Strong) and bare else bare
+    return rf"\textbf{{{bare}}}" if isinstance(text, Bold) and bare else bare
 
 
-def html_page(tables: Sequence[Table]) -> str:
+def html_page(tables: Sequence[TableFile]) -> str:
     """A page of its own, light and dark."""
     title = html.escape(one_line(tables[0].title or "simgrad")) if tables else "simgrad"
     body = "\n".join(html_table(table) for table in tables)
     return _PAGE.replace("{title}", title).replace("{body}", body)
 
 
-def html_table(table: Table) -> str:
+def html_table(table: TableFile) -> str:
     """One table, for a page or a notebook."""
     head = "".join(f'<th scope="col">{_html_cell(name)}</th>' for name in table.columns)
     rows = []
@@ -162,7 +162,7 @@ def html_table(table: Table) -> str:
 
 def _html_cell(text: str) -> str:
     bare = html.escape(one_line(text))
-    return f"<strong>{bare}</strong>" if isinstance(text, Strong) and bare else bare
+    return f"<strong>{bare}</strong>" if isinstance(text, Bold) and bare else bare
 
 
 _PAGE = """\

@@ -13,7 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.text import counted
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Dataset, Split
-from simgrad.data.log import Problem
+from simgrad.data.log import DataProblem
 from simgrad.data.picture_files import FilePictures
 from simgrad.data.pictures import size_of
 
@@ -30,10 +30,10 @@ _SHARED = 0.05  # of the captions, on several images
 
 
 @dataclass
-class Found:
+class Findings:
     """What was looked at and what was wrong with it."""
 
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DataProblem] = field(default_factory=list)
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # (width, height) -> pictures
     notes: list[str] = field(default_factory=list)
     # By split: captions that repeat another of their image; that stand on more than one image.
@@ -41,12 +41,12 @@ class Found:
     shared: dict[str, int] = field(default_factory=dict)
 
 
-def check(dataset: Dataset, *, thorough: bool = False) -> Found:
+def check(dataset: Dataset, *, thorough: bool = False) -> Findings:
     """Look at every caption, every picture's head and end, and the features.
 
     `thorough` decodes every picture and reads every feature.
     """
-    found = Found()
+    found = Findings()
     owner: dict[str, str] = {}
     for split in dataset.splits.values():
         found.problems += _split_problems(split)
@@ -59,7 +59,7 @@ def check(dataset: Dataset, *, thorough: bool = False) -> Found:
             if first != split.name and {first, split.name} != {"test", "testall"}:
                 what = f"the image {name[:80]} is in '{first}' too."
                 found.problems.append(
-                    Problem(split.name, "", what, split.name, image=name, skippable=True)
+                    DataProblem(split.name, "", what, split.name, image=name, skippable=True)
                 )
         _check_pictures(split, found, thorough, _SAMPLE if dataset.identity is None else _MADE)
         _check_features(split, found, thorough)
@@ -67,18 +67,20 @@ def check(dataset: Dataset, *, thorough: bool = False) -> Found:
     return found
 
 
-def _split_problems(split: Split) -> Iterator[Problem]:
+def _split_problems(split: Split) -> Iterator[DataProblem]:
     if split.name not in _SPLITS:
-        yield Problem(split.name, "", "an unknown split; it is kept under this name.", split.name)
+        yield DataProblem(
+            split.name, "", "an unknown split; it is kept under this name.", split.name
+        )
     if not split.num_captions:
-        yield Problem(split.name, "", "a split without captions.", split.name)
+        yield DataProblem(split.name, "", "a split without captions.", split.name)
     for row in np.flatnonzero(split.captions_per_image == 0).tolist():
         name = split.image_names[row]
         what = f"the image {name[:80]} has no caption."
-        yield Problem(split.name, f"image {row}", what, split.name, image=name, skippable=True)
+        yield DataProblem(split.name, f"image {row}", what, split.name, image=name, skippable=True)
 
 
-def _caption_problems(split: Split) -> Iterator[Problem]:
+def _caption_problems(split: Split) -> Iterator[DataProblem]:
     for row, caption in enumerate(split.captions):
         what = _wrong(" ".join(caption.split()))
         if what is not None:
@@ -86,7 +88,7 @@ def _caption_problems(split: Split) -> Iterator[Problem]:
             file = places(row) if places else f"{split.name}, caption {row}"
             name = split.caption_ids[row][:80] if split.caption_ids is not None else "it"
             what = f"{name} {what}."
-            yield Problem(
+            yield DataProblem(
                 file, "", what, split.name, caption=row, text=caption[:80], skippable=True
             )
 
@@ -142,7 +144,7 @@ def _wrong(text: str) -> str | None:
     return "has a replacement character (bad encoding)" if "\ufffd" in text else None
 
 
-def _check_pictures(split: Split, found: Found, thorough: bool, sample: int) -> None:
+def _check_pictures(split: Split, found: Findings, thorough: bool, sample: int) -> None:
     if split.pictures is None:
         return
     rows = range(split.num_images)
@@ -163,7 +165,7 @@ def _check_pictures(split: Split, found: Found, thorough: bool, sample: int) -> 
             what = str(error).removeprefix(file).lstrip(":, ")
             gone = path is not None and not path.exists()
             found.problems.append(
-                Problem(file, "", what, split.name, image=name, skippable=True, missing=gone)
+                DataProblem(file, "", what, split.name, image=name, skippable=True, missing=gone)
             )
             continue
         found.sizes[size] = found.sizes.get(size, 0) + 1
@@ -180,7 +182,7 @@ def _size(split: Split, row: int, thorough: bool) -> tuple[int, int]:
         return pictures.picture(row).size  # its error says more; one that decodes is only odd
 
 
-def _check_features(split: Split, found: Found, thorough: bool) -> None:
+def _check_features(split: Split, found: Findings, thorough: bool) -> None:
     features = split.features
     if not isinstance(features, ArrayFeatures):
         return
@@ -202,7 +204,7 @@ def _check_features(split: Split, found: Found, thorough: bool) -> None:
             found.problems.append(_bad_row(split, features.file, int(at[i]), int(block[i]), what))
 
 
-def _bad_row(split: Split, file: Path, row: int, image: int, what: str) -> Problem:
-    return Problem(
+def _bad_row(split: Split, file: Path, row: int, image: int, what: str) -> DataProblem:
+    return DataProblem(
         str(file), f"row {row}", what, split.name, image=split.image_names[image], skippable=True
     )

@@ -24,7 +24,7 @@ HOW_TO_SKIP = (
 
 
 @dataclass(frozen=True)
-class Problem:
+class DataProblem:
     """One thing that is wrong, where it is, and what leaving it out means."""
 
     file: str
@@ -56,7 +56,7 @@ class Log:
 
     collect: bool = False
     root: Path = Path()  # the data's folder: a skip list names files relative to it
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DataProblem] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)  # entries of a skip list
     applied: bool = False  # once: rows are counted before anything is left out
 
@@ -64,7 +64,7 @@ class Log:
         """A record that cannot be used. Raises unless it is collected or on the skip list."""
         if self.knows(file, place):
             return
-        problem = Problem(str(file), place, what, skippable=True)
+        problem = DataProblem(str(file), place, what, skippable=True)
         if not self.collect:
             raise InputError(f"{problem} {HOW_TO_SKIP}")
         self.problems.append(problem)
@@ -77,7 +77,7 @@ class Log:
             raise error
         what = str(error).removeprefix(str(file)).lstrip(":, ")
         self.problems.append(
-            Problem(str(file), "", f"{what} The split is not used.", skippable=True)
+            DataProblem(str(file), "", f"{what} The split is not used.", skippable=True)
         )
 
     def knows(self, file: Path, place: str) -> bool:
@@ -115,7 +115,7 @@ class Log:
             if entry not in self.skipped:
                 self.skipped.append(entry)
 
-    def write(self, path: Path, problems: list[Problem]) -> int:
+    def write(self, path: Path, problems: list[DataProblem]) -> int:
         """Write the skip list for these problems; how many it leaves out."""
         entries = [
             {

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simgrad.core.tables import Table, frame, html_table, plain_text
+from simgrad.core.tables import TableFile, frame, html_table, plain_text
 from simgrad.evaluation.declared import UnknownMetric, metric_of
 from simgrad.evaluation.tables import interval_text, p_text
 
@@ -88,7 +88,7 @@ class Comparison(Mapping[str, Difference]):
         first, second = self.seeds
         return f"p and intervals: over seeds ({first} and {second}) and images, paired over images."
 
-    def table(self) -> Table:
+    def table(self) -> TableFile:
         """A row for each metric: both systems, the difference, its interval, p."""
         first, second = self.names
         holm = any(d.p_holm is not None for d in self.found.values())
@@ -103,7 +103,7 @@ class Comparison(Mapping[str, Difference]):
             row += [interval, p_text(d.p), *([p_text(d.corrected)] if holm else [])]
             rows.append(tuple(row))
         columns += ["p (Holm)"] if holm else []
-        return Table(tuple(columns), tuple(rows), notes=(self.method,))
+        return TableFile(tuple(columns), tuple(rows), notes=(self.method,))
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Everything by metric."""

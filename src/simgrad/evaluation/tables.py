@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from simgrad.core.tables import Table
+from simgrad.core.tables import TableFile
 from simgrad.evaluation.declared import DIRECTIONS, Metric, metric_of
 
 Bounds = Mapping[str, tuple[float, float]]
@@ -14,7 +14,7 @@ def metrics_table(
     *,
     level: float = 0.95,
     title: str = "",
-) -> Table:
+) -> TableFile:
     """Both directions side by side, with intervals where there are any; then what is of both."""
     shown = [record for record in map(metric_of, values) if record.shown != "file"]
     columns = [""]
@@ -38,7 +38,7 @@ def metrics_table(
         if not record.direction:
             label = f"{record.label}, both ways" if record.directions else record.label
             rows.append((label, *cells(record), *cells(None)))
-    return Table(tuple(columns), tuple(rows), title)
+    return TableFile(tuple(columns), tuple(rows), title)
 
 
 def interval_text(record: Metric, bounds: tuple[float, float] | None) -> str:

@@ -18,7 +18,7 @@ from simgrad.lab import api, views
 from simgrad.lab.lab import Lab, NotFound
 from simgrad.lab.safety import NO_TOKEN, Access, Guard
 from simgrad.lab.service import Service
-from simgrad.lab.workers import Busy
+from simgrad.lab.workers import Overloaded
 
 _RETRY = {"retry-after": "1"}
 
@@ -76,7 +76,7 @@ def _errors(app: FastAPI) -> None:
         return answer(request, error.status_code, str(error.detail), headers)
 
     app.add_exception_handler(InputError, known)
-    app.add_exception_handler(Busy, busy)
+    app.add_exception_handler(Overloaded, busy)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, plain)
 

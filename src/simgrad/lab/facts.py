@@ -8,7 +8,7 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import held
-from simgrad.core.tables import Table
+from simgrad.core.tables import TableFile
 from simgrad.evaluation import intervals
 from simgrad.evaluation.tables import metrics_table
 from simgrad.lab import schemas
@@ -110,13 +110,13 @@ def run_detail(lab: Lab, name: str) -> schemas.RunDetail:
     )
 
 
-def tested(run: Run) -> Table | None:
+def tested(run: Run) -> TableFile | None:
     """The test metrics with intervals; None before the run has been tested."""
     return _tested(run.path, stamp([run.path / TEST, run.path / RANKS]))
 
 
 @lru_cache(maxsize=64)
-def _tested(path: Path, _: Stamp) -> Table | None:
+def _tested(path: Path, _: Stamp) -> TableFile | None:
     run = Run(path)
     if not run.test:
         return None

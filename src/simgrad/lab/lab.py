@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
 from simgrad.lab.safety import inside
-from simgrad.lab.workers import BadPicture, Decoders, Limits
+from simgrad.lab.workers import BadPicture, Decoders, UploadLimits
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
 from simgrad.runs.run import RECIPE, Run
@@ -30,7 +30,7 @@ class NotFound(InputError):
     """There is no such thing here: 404."""
 
 
-class Kept(Generic[T]):
+class Cache(Generic[T]):
     """Things that are costly to make: made once, even when many ask at once; the oldest go."""
 
     def __init__(self, most: int) -> None:
@@ -78,10 +78,10 @@ class Lab:
     """Everything behind the pages."""
 
     def __init__(
-        self, paths: Iterable[str | Path], device: str = "cpu", limits: Limits | None = None
+        self, paths: Iterable[str | Path], device: str = "cpu", limits: UploadLimits | None = None
     ) -> None:
         self.device = device
-        self.limits = limits or Limits()
+        self.limits = limits or UploadLimits()
         self.decoders = Decoders(limits=self.limits)
         self.studies: dict[str, Study] = {}
         self._runs: dict[str, Run] = {}
@@ -89,10 +89,10 @@ class Lab:
         self._labels: dict[str, str] = {}  # of the runs of studies
         for path in paths:
             self._add(Path(path))
-        self._datasets: Kept[Dataset] = Kept(8)
-        self._fingerprints: Kept[str] = Kept(64)
-        self._searchers: Kept[Searcher] = Kept(8)
-        self._pictures: Kept[bytes] = Kept(4000)
+        self._datasets: Cache[Dataset] = Cache(8)
+        self._fingerprints: Cache[str] = Cache(64)
+        self._searchers: Cache[Searcher] = Cache(8)
+        self._pictures: Cache[bytes] = Cache(4000)
 
     def _add(self, path: Path) -> None:
         if (path / PLAN).is_file():

@@ -9,7 +9,7 @@ from simgrad.evaluation import Estimate, metric_of
 from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.lab import asking, diagrams, facts
 from simgrad.lab.lab import Lab
-from simgrad.pages.blocks import Cell, Column, Figure, Figures, Key, Row, Table
+from simgrad.pages.blocks import BodyRow, Cell, Column, Figure, Figures, Key, Table
 from simgrad.pages.charts import Curve, Points, line_chart, short_label
 from simgrad.pages.svg import LIGHT
 from simgrad.runs.run import Run
@@ -120,7 +120,7 @@ def _tested(test: dict[str, float | None]) -> Table | None:
     for way, text in DIRECTIONS.items():
         values = [(test.get(f"{way}_{bare}"), metric_of(f"{way}_{bare}")) for bare in _TESTED]
         cells = [Cell("–" if v is None else metric.format(v)) for v, metric in values]
-        rows.append(Row([Cell(text), *cells]))
+        rows.append(BodyRow([Cell(text), *cells]))
     return Table("On the test split", columns, rows)
 
 
@@ -139,11 +139,11 @@ def _compared(
         name = Cell(row.label, key=True, colour=colours[row.label])
         cells = [_number(row.cells.get(m), m, m in row.best) for m in metrics]
         versus = Cell("baseline" if row.baseline else significance(row.difference))
-        made.append(Row([name, *cells, versus, Cell(str(row.seeds))]))
+        made.append(BodyRow([name, *cells, versus, Cell(str(row.seeds))]))
         if row.published:
             theirs = [_number(row.published.get(m), m, False) for m in metrics]
             theirs_are = Cell(row.beside.replace("published", "in the paper"))
-            made.append(Row([theirs_are, *theirs, Cell(""), Cell("")], "aside"))
+            made.append(BodyRow([theirs_are, *theirs, Cell(""), Cell("")], "aside"))
     return Table("Comparison", columns, made, "Mean over seeds; beneath: standard deviation.")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from simgrad.core.errors import InputError
-from simgrad.lab.workers import Limits
+from simgrad.lab.workers import UploadLimits
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -82,7 +82,7 @@ class Access:
 class Guard:
     """Every request passes here first."""
 
-    def __init__(self, app: App, access: Access, limits: Limits) -> None:
+    def __init__(self, app: App, access: Access, limits: UploadLimits) -> None:
         self.app, self.access, self.limits = app, access, limits
         self._arriving = 0
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from simgrad.core.errors import InputError
 from simgrad.lab import bench, schemas
-from simgrad.lab.lab import Kept, Lab
+from simgrad.lab.lab import Cache, Lab
 from simgrad.lab.workers import Threads
 from simgrad.retriever.search import Searcher
 from simgrad.search.results import Hit, Results
@@ -23,7 +23,7 @@ class Service:
         self.lab = lab
         self.models = Threads(2, 256)  # a model call takes a core
         self.files = Threads(4, 512)  # reading, decoding: mostly waiting
-        self._batches: Kept[bench.BenchBatch] = Kept(32)
+        self._batches: Cache[bench.BenchBatch] = Cache(32)
 
     def close(self) -> None:
         self.models.close()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Busy(Exception):
+class Overloaded(Exception):
     """More is waiting than the server takes on: 503, come back later."""
 
 
@@ -39,7 +39,7 @@ class _Died(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class UploadLimits:
     """What an upload may be."""
 
     bytes: int = 10 << 20
@@ -111,7 +111,7 @@ class _Process:
 class Decoders:
     """A few processes that decode pictures."""
 
-    def __init__(self, count: int = 2, limits: Limits = Limits()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, count: int = 2, limits: UploadLimits = UploadLimits()) -> None:  # noqa: B008 (frozen)
         self.limits = limits
         self._idle: queue.Queue[_Process | None] = queue.Queue()
         self._lock = threading.Lock()
@@ -159,7 +159,7 @@ class Decoders:
         try:
             process = self._idle.get(timeout=4 * self.limits.seconds)
         except queue.Empty:
-            raise Busy from None
+            raise Overloaded from None
         try:
             if process is None or process.child.poll() is not None:
                 process = self._replace(process)
@@ -177,7 +177,7 @@ class Decoders:
             self._drop(old)
         with self._lock:
             if self._closed:
-                raise Busy
+                raise Overloaded
             process = _Process()
             self._all.add(process)
         return process
@@ -215,7 +215,7 @@ class Threads:
         import asyncio
 
         if not self._free.acquire(blocking=False):
-            raise Busy
+            raise Overloaded
         try:
             future = self._pool.submit(work, *arguments)
         except BaseException:

@@ -20,7 +20,7 @@ from simgrad.data.candidates import Candidates, Lists, Similarities
 from simgrad.evaluation.evaluator import embedding_scores, own_pairing, unit_vectors
 from simgrad.evaluation.scores import Scores
 from simgrad.mining.filters import Filters
-from simgrad.mining.product import Cut, Found, Own, both_ways, joined, largest
+from simgrad.mining.product import Cut, LargestScores, Own, both_ways, joined, largest
 from simgrad.mining.statistics import survey, weakest
 
 Mask = npt.NDArray[np.bool_]
@@ -121,7 +121,7 @@ def _cosine(scores: Scores) -> Scores:
     return scores if vectors is None else embedding_scores(*vectors, normalise=True)
 
 
-def candidates_of(sides: tuple[Found, Found], info: dict[str, Any]) -> Candidates:
+def candidates_of(sides: tuple[LargestScores, LargestScores], info: dict[str, Any]) -> Candidates:
     """Both lists as they are kept."""
     (i2t, i2t_scores), (t2i, t2i_scores) = sides
     return Candidates(i2t, t2i, info, i2t_scores=i2t_scores, t2i_scores=t2i_scores)
@@ -145,7 +145,7 @@ def _mine_vectors(
     filters: Filters,
     half: bool,
     scores: bool,
-) -> tuple[Found, Found]:
+) -> tuple[LargestScores, LargestScores]:
     bounds = (weakest(own, pairs.image, len(x)), weakest(own, pairs.caption, len(y)))
     if filters.range_max is None:
         cut = Cut(depth, filters.range_min, filters.min_score, half, scores)
@@ -157,7 +157,7 @@ def _mine_vectors(
     return i2t, t2i
 
 
-def _filtered(found: Found, own: Tensor, depth: int, filters: Filters) -> Found:
+def _filtered(found: LargestScores, own: Tensor, depth: int, filters: Filters) -> LargestScores:
     assert found.scores is not None
     scores, rows = (torch.from_numpy(part) for part in (found.scores, found.rows))
     return Cut(depth, scores=True).lists(*filters.applied(scores, rows, own.cpu()), rows.shape[1])
@@ -170,7 +170,7 @@ def _mine_blocks(
     own: Tensor,
     depth: int,
     filters: Filters,
-) -> tuple[Found, Found]:
+) -> tuple[LargestScores, LargestScores]:
     """Similarities that are no product of vectors, or are judged by others."""
     bounds = (weakest(own, owner, scores.num_images), own)
     ways = (False, True)
@@ -189,7 +189,7 @@ def _mine_way(
     depth: int,
     filters: Filters,
     flipped: bool,
-) -> Found:
+) -> LargestScores:
     if flipped:
         scores, rescore = scores.transposed(), rescore and rescore.transposed()
     count = scores.num_captions  # candidates

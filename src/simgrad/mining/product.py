@@ -34,7 +34,7 @@ _RUN = 8  # rows whose maximum is compared before they are
 _CROWD = 4  # times as many as are kept: too many finds of a block in one column
 
 
-class Found(NamedTuple):
+class LargestScores(NamedTuple):
     """The best candidates of every query, most similar first."""
 
     rows: Lists  # (queries, depth), -1 where there are none
@@ -68,10 +68,10 @@ class Cut:
         """How many of `count` candidates are looked for."""
         return min(self.depth + self.skip + (_SLACK if self.half else 0), count)
 
-    def lists(self, values: Tensor, where: Tensor, count: int) -> Found:
+    def lists(self, values: Tensor, where: Tensor, count: int) -> LargestScores:
         """Sorted candidates cut."""
         rows, *scores = (part.cpu().numpy() for part in self.parts(values, where, count))
-        return Found(rows, scores[0] if scores else None)
+        return LargestScores(rows, scores[0] if scores else None)
 
     def parts(self, values: Tensor, where: Tensor, count: int) -> list[Tensor]:
         """The same, rows and where asked for scores, still where they were computed."""
@@ -92,7 +92,7 @@ def both_ways(
     pairs: Own,
     ceilings: tuple[Tensor | None, Tensor | None],
     cut: Cut,
-) -> tuple[Found, Found]:
+) -> tuple[LargestScores, LargestScores]:
     """Lists of every image x (captions) and of every caption y (images).
 
     Nothing more similar than a query's ceiling is kept.
@@ -176,18 +176,18 @@ class _Whole:
         for table, part in zip(self.tables, parts, strict=True):
             table[place] = part.numpy()
 
-    def lists(self) -> Found:
+    def lists(self) -> LargestScores:
         """All of them."""
         self._settle()
         rows, *scores = self.tables
-        return Found(rows, scores[0] if scores else None)
+        return LargestScores(rows, scores[0] if scores else None)
 
 
-def joined(parts: Sequence[Found]) -> Found:
+def joined(parts: Sequence[LargestScores]) -> LargestScores:
     """The lists of blocks of queries, one after the other."""
     scores = [part.scores for part in parts if part.scores is not None]
     rows = np.concatenate([part.rows for part in parts])
-    return Found(rows, np.concatenate(scores) if scores else None)
+    return LargestScores(rows, np.concatenate(scores) if scores else None)
 
 
 class _Columns:

@@ -11,7 +11,7 @@ from simgrad.core.files import atomic_path
 from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.evaluation.scores import Scores
 from simgrad.mining.filters import Filters
-from simgrad.mining.product import Found, largest
+from simgrad.mining.product import LargestScores, largest
 
 _QUERIES = 1000  # that are looked at, of each direction
 _NO_PAIR = 1e4  # the bound of an image without captions
@@ -35,7 +35,7 @@ def survey(
     scores: Scores,
     owner: Tensor,
     own: Tensor,
-    sides: tuple[Found, Found],
+    sides: tuple[LargestScores, LargestScores],
     depth: int,
     filters: Filters,
 ) -> dict[str, Any]:

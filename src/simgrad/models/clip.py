@@ -28,7 +28,7 @@ from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.dual import Dual
 from simgrad.models.networks.layers import l2norm
 from simgrad.models.networks.parts import here
-from simgrad.models.networks.tuning import Tower, Way, add_lora, lora_config
+from simgrad.models.networks.tuning import TunedTower, Way, add_lora, lora_config
 from simgrad.models.published.open_clip import write_open_clip
 from simgrad.models.published.transformers import (
     write_adapter,
@@ -111,7 +111,7 @@ class ClipModel(RetrievalModel):
             refuse_given(config, ("dimension",), "family=clip: siglip's joint space is `width`")
         self.body = Dual(config.source, _untrained(config, inputs))
         ways = {name: Way.read(getattr(config, name), name) for name in _TOWERS}
-        self.towers = [Tower(name, way, self._parts(name)) for name, way in ways.items()]
+        self.towers = [TunedTower(name, way, self._parts(name)) for name, way in ways.items()]
         self.lora = lora_config(self.body.net, self.towers)
         if self.lora is not None:
             add_lora(self.body.net, self.lora)

@@ -18,7 +18,7 @@ from simgrad.models.networks import backbones
 from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.heads import HeadSettings, HeadsModel
 from simgrad.models.networks.sentences import SentenceNetwork
-from simgrad.models.networks.tuning import Tower, Way, add_lora, grouped, lora_config
+from simgrad.models.networks.tuning import TunedTower, Way, add_lora, grouped, lora_config
 
 
 @models.declare(
@@ -108,11 +108,13 @@ class TowersModel(HeadsModel):
 
     def freeze(self) -> None:
         config = self.config
-        self.towers = [Tower("train_text", Way.read(config.train_text, "train_text"),
+        self.towers = [TunedTower("train_text", Way.read(config.train_text, "train_text"),
                              {"text.net": self.text.net})]  # fmt: skip
         way = Way.read(config.train_image, "train_image")
         if self.image is not None:
-            self.towers.append(Tower("train_image", way, {"image.network": self.image.network}))
+            self.towers.append(
+                TunedTower("train_image", way, {"image.network": self.image.network})
+            )
         self.lora = lora_config(self, self.towers)
         if self.lora is not None:
             add_lora(self, self.lora)
@@ -147,7 +149,7 @@ class TowersModel(HeadsModel):
         return self.text if self.config.train_text == "none" else None
 
 
-def _save_memory(tower: Tower) -> None:
+def _save_memory(tower: TunedTower) -> None:
     for part in tower.parts.values():
         network = getattr(part, "model", part)
         switch = getattr(network, "gradient_checkpointing_enable", None)

@@ -89,7 +89,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class BodyRow:
     """A row; `aside` rows are what a paper printed, `group` rows are headings."""
 
     cells: Sequence[Cell]
@@ -103,7 +103,7 @@ class Table:
     kind: ClassVar[str] = "table"
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Row]
+    rows: Sequence[BodyRow]
     caption: str = ""
 
 

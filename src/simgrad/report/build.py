@@ -21,7 +21,7 @@ from simgrad.report.material import Material, collect
 from simgrad.report.mined import mined
 from simgrad.report.page import Report, page
 from simgrad.report.provenance import provenance
-from simgrad.report.retrieval import Pictures
+from simgrad.report.retrieval import ShownPictures
 from simgrad.report.standings import standings
 from simgrad.report.training import pushed, training
 from simgrad.report.triplets import diagrams
@@ -37,7 +37,7 @@ def build_report(
     """The report of studies and runs; `batches` of each system are counted for COCOS, 0: none."""
     material = collect(targets)
     found = standings(material)
-    album = Pictures()
+    album = ShownPictures()
     sections: list[Section | None] = [
         comparison(material, found),
         tuning(material),

@@ -3,7 +3,7 @@
 from simgrad.analysis.count_labels import COUNT_LABELS
 from simgrad.core.errors import InputError
 from simgrad.evaluation.declared import DIRECTIONS
-from simgrad.pages.blocks import Block, Cell, Column, Details, Paragraph, Row, Section, Table
+from simgrad.pages.blocks import Block, BodyRow, Cell, Column, Details, Paragraph, Section, Table
 from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 from simgrad.retriever.counting import count_run
@@ -49,10 +49,10 @@ def _table(
     shown = [n for n in COUNT_LABELS if any(n in s[way] for _, s in found for way in DIRECTIONS)]
     rows = []
     for direction, way in DIRECTIONS.items():
-        rows.append(Row([Cell(way)], "group"))
+        rows.append(BodyRow([Cell(way)], "group"))
         for system, summary in found:
             name = Cell(system.label, key=True, colour=material.colour(system))
-            rows.append(Row([name, *(_cell(summary[direction], n) for n in shown)]))
+            rows.append(BodyRow([name, *(_cell(summary[direction], n) for n in shown)]))
     number = f"{batches} training batches" if batches > 1 else "one training batch"
     caption = f"Mean over {number} of the first seed; beneath: standard deviation."
     columns = [Column("", numeric=False)]
@@ -67,7 +67,7 @@ def _cell(figures: _Figures, name: str) -> Cell:
     return Cell(mean, f"± {deviation}")
 
 
-def _paper(material: Material, system: System, summary: dict[str, _Figures]) -> Row | None:
+def _paper(material: Material, system: System, summary: dict[str, _Figures]) -> BodyRow | None:
     """The paper's own counts as one line of text for each direction."""
     cells = [Cell(system.label, key=True, colour=material.colour(system))]
     for direction in DIRECTIONS:
@@ -76,7 +76,7 @@ def _paper(material: Material, system: System, summary: dict[str, _Figures]) -> 
             return None
         texts = [f"{k} {_short(mean)} ± {_short(std)}" for k, (mean, std) in own.items()]
         cells.append(Cell(", ".join(texts)))
-    return Row(cells)
+    return BodyRow(cells)
 
 
 def _short(value: float) -> str:
@@ -84,7 +84,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if value > 1e-4 else "0"
 
 
-def _paper_table(rows: list[Row]) -> Table:
+def _paper_table(rows: list[BodyRow]) -> Table:
     return Table(
         "The paper's counts",
         [Column("", numeric=False), *(Column(way, numeric=False) for way in DIRECTIONS.values())],

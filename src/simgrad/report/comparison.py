@@ -5,7 +5,7 @@ import math
 from simgrad.core.text import counted
 from simgrad.evaluation import Estimate, metric_of
 from simgrad.evaluation.declared import DIRECTIONS
-from simgrad.pages.blocks import Cell, Column, Paragraph, Row, Section, Table
+from simgrad.pages.blocks import BodyRow, Cell, Column, Paragraph, Section, Table
 from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 from simgrad.report.standings import GroupStanding, printed_p, signed
@@ -23,10 +23,10 @@ def comparison(material: Material, found: list[GroupStanding]) -> Section | None
     columns = [Column("", numeric=False), *(_column(metric) for metric in metrics)]
     if compared:
         columns.append(Column("against the baseline", meaning=_GAP))
-    rows: list[Row] = []
+    rows: list[BodyRow] = []
     for standing in found:
         if len(found) > 1:
-            rows.append(Row([Cell(standing.group or "other runs")], "group"))
+            rows.append(BodyRow([Cell(standing.group or "other runs")], "group"))
         for system in standing.systems:
             rows += _rows(material, standing, system, metrics, compared)
     table = Table("Comparison", columns, rows, _caption(material, found, compared))
@@ -42,7 +42,7 @@ def _column(metric: str) -> Column:
 
 def _rows(
     material: Material, standing: GroupStanding, system: System, metrics: list[str], compared: bool
-) -> list[Row]:
+) -> list[BodyRow]:
     numbers = standing.numbers[system.label]
     done = len(system.tested) if material.split == "test" else len(system.histories)
     what = "average" if system.average_of else "seed"
@@ -53,13 +53,13 @@ def _rows(
     cells += [_number(numbers.get(m), m, _leads(standing, system, m)) for m in metrics]
     if compared:
         cells.append(_difference(standing, system))
-    rows = [Row(cells)]
+    rows = [BodyRow(cells)]
     if system.published:
         unlike = f"other data or protocol: {system.unlike}" if system.unlike else ""
         beside = [Cell("in the paper", unlike)]
         beside += [_published(system.published.get(m), m) for m in metrics]
         beside += [Cell("")] * (len(cells) - len(beside))
-        rows.append(Row(beside, "aside"))
+        rows.append(BodyRow(beside, "aside"))
     return rows
 
 

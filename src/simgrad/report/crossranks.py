@@ -5,13 +5,13 @@ import numpy as np
 from simgrad.evaluation import cross_ranks, histogram
 from simgrad.pages.blocks import (
     Block,
+    BodyRow,
     Cell,
     Column,
     Details,
     Figure,
     Figures,
     Paragraph,
-    Row,
     Section,
     Table,
 )
@@ -45,7 +45,7 @@ def crossed(material: Material) -> Section | None:
     for system in shown:
         name = Cell(system.label, key=True, colour=material.colour(system))
         means = [np.mean([c[n] for c in counts[system.label]]) for n in names]
-        lines.append(Row([name, *(Cell(f"{mean:,.0f}") for mean in means)]))
+        lines.append(BodyRow([name, *(Cell(f"{mean:,.0f}") for mean in means)]))
     columns = [Column("", numeric=False), *(Column(n, over="rank") for n in names)]
     caption = "Test pairs, mean over seeds."
     table = Table("Pairs by cross-retrieval rank", columns, lines, caption)

@@ -21,7 +21,7 @@ from simgrad.pages.blocks import (
     Thumb,
 )
 from simgrad.report.material import Material, System
-from simgrad.report.retrieval import Found, Pictures, retrieve
+from simgrad.report.retrieval import RetrievedRows, ShownPictures, retrieve
 from simgrad.report.standings import GroupStanding
 from simgrad.runs.run import Run
 
@@ -36,11 +36,14 @@ class _Shown:
     key: Key
     run: Run
     ranks: list[Ranks]  # [] where they do not belong to this split
-    found: Found
+    found: RetrievedRows
 
 
 def examples(
-    material: Material, standings: list[GroupStanding], pictures: Pictures, device: str = "auto"
+    material: Material,
+    standings: list[GroupStanding],
+    pictures: ShownPictures,
+    device: str = "auto",
 ) -> list[Section]:
     """Two sections; none where there is no checkpoint to ask."""
     chosen = _choose(standings)
@@ -150,7 +153,7 @@ class _Writer:
     """Turns what was found into examples."""
 
     def __init__(
-        self, split: Split, pictures: Pictures, asked: _Queries, shown: list[_Shown]
+        self, split: Split, pictures: ShownPictures, asked: _Queries, shown: list[_Shown]
     ) -> None:
         self.split, self.pictures, self.asked, self.shown = split, pictures, asked, shown
 

@@ -5,12 +5,12 @@ from simgrad.data.base import Split
 from simgrad.data.found import FOLDER, FOUND, Pair, places_of, read_found, split_name
 from simgrad.pages.blocks import Example, Examples, Key, Line, Paragraph, Section, Strip, Thumb
 from simgrad.report.material import Material
-from simgrad.report.retrieval import Pictures
+from simgrad.report.retrieval import ShownPictures
 
 _SHOWN = 12
 
 
-def false_negatives(material: Material, pictures: Pictures) -> Section | None:
+def false_negatives(material: Material, pictures: ShownPictures) -> Section | None:
     """The surest finds of the first run that has some; None where none has."""
     for system, run in material.runs:
         folder = run.path / FOLDER
@@ -43,7 +43,7 @@ def _section(blocks: list[Paragraph | Examples]) -> Section:
     return Section("false-negatives", title, "False negatives", blocks)
 
 
-def _example(pair: Pair, split: Split, key: Key, pictures: Pictures) -> Example:
+def _example(pair: Pair, split: Split, key: Key, pictures: ShownPictures) -> Example:
     image, _ = places_of(split, pair)
     sure = "" if pair.probability is None else f"right with probability {pair.probability:.2f}"
     outcome = ", ".join(filter(None, (sure, pair.answer and f"people say {pair.answer}")))

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from simgrad.evaluation import metric_of
 from simgrad.pages.blocks import (
     Block,
+    BodyRow,
     Cell,
     Column,
     Figure,
     Figures,
     Key,
     Paragraph,
-    Row,
     Section,
     Table,
 )
@@ -60,7 +60,7 @@ def _table(material: Material, systems: Sequence[System]) -> Table:
         first, last = sum(before) / len(before), sum(after) / len(after)
         cells = [Cell(system.label, key=True, colour=material.colour(system)), Cell(metric.heading)]
         cells += [Cell(metric.format(value)) for value in (first, last)]
-        rows.append(Row([*cells, Cell(f"{last - first:+.1f}")]))
+        rows.append(BodyRow([*cells, Cell(f"{last - first:+.1f}")]))
     columns = [Column("", numeric=False), Column("", numeric=False)]
     columns += [Column(name) for name in ("before", "after", "difference")]
     return Table("Before and after", columns, rows, "Mean over seeds.")
@@ -79,7 +79,7 @@ def _other_data(material: Material, systems: Sequence[System]) -> Table:
         cells = [Cell(system.label, key=True, colour=material.colour(system))]
         cells += [Cell(scored[0]["dataset"]), Cell(metric.heading)]
         cells += [Cell(metric.format(value)) for value in means]
-        rows.append(Row([*cells, Cell(f"{means[1] - means[0]:+.1f}")]))
+        rows.append(BodyRow([*cells, Cell(f"{means[1] - means[0]:+.1f}")]))
     columns = [Column(name, numeric=False) for name in ("", "data", "")]
     columns += [Column(name) for name in ("before", "after", "difference")]
     note = "Test split, mean over seeds. Worse after than before: training forgot."

@@ -9,6 +9,7 @@ from simgrad.evaluation.distributions import share_bound
 from simgrad.evaluation.standing import Standing
 from simgrad.pages.blocks import (
     Block,
+    BodyRow,
     Callout,
     Cell,
     Column,
@@ -17,7 +18,6 @@ from simgrad.pages.blocks import (
     Inline,
     Key,
     Paragraph,
-    Row,
     Strong,
     Table,
     Term,
@@ -139,7 +139,7 @@ def _standing_table(material: Material, group: GroupStanding, found: Standing) -
             note = f"{rival.low:.1f} to {rival.high:.1f}\n{printed_p(rival.p)}".replace("-", "−")
             cells += [Cell(f"{rival.behind:.1f}", note), Cell(rival.word)]
             cells.append(Cell(f"{rival.beaten:.2f}"))
-        rows.append(Row(cells))
+        rows.append(BodyRow(cells))
     return Table("Standing", columns, rows)
 
 

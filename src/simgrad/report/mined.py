@@ -19,7 +19,7 @@ from simgrad.pages.blocks import (
     Thumb,
 )
 from simgrad.report.material import Material, System
-from simgrad.report.retrieval import Pictures
+from simgrad.report.retrieval import ShownPictures
 from simgrad.runs.run import Run
 
 _QUERIES, _SHOWN = 3, 5
@@ -29,7 +29,7 @@ _WORDS = (
 )
 
 
-def mined(material: Material, pictures: Pictures) -> Section | None:
+def mined(material: Material, pictures: ShownPictures) -> Section | None:
     """Of the first run that was trained with mined lists; None where there is none."""
     for system, run in material.runs:
         if run.recipe.candidates is None:
@@ -55,7 +55,7 @@ def _blocks(
     run: Run,
     lists: Candidates,
     split: Split,
-    pictures: Pictures,
+    pictures: ShownPictures,
 ) -> list[Block]:
     key = Key(system.label, material.colour(system))
     drawn = np.random.default_rng(0).permutation(split.num_images)[: 2 * _QUERIES]

@@ -9,6 +9,7 @@ from simgrad.core.text import duration
 from simgrad.evaluation import metric_of
 from simgrad.pages.blocks import (
     Block,
+    BodyRow,
     Callout,
     Cell,
     Code,
@@ -16,7 +17,6 @@ from simgrad.pages.blocks import (
     Details,
     Listing,
     Paragraph,
-    Row,
     Section,
     Table,
 )
@@ -72,7 +72,9 @@ def _facts(material: Material, infos: list[dict[str, Any]]) -> Table:
         "training time": [f"{runs}, {duration(seconds)} in all"],
     }
     rows = [
-        Row([Cell(name), Cell(" · ".join(found))]) for name, found in facts.items() if any(found)
+        BodyRow([Cell(name), Cell(" · ".join(found))])
+        for name, found in facts.items()
+        if any(found)
     ]
     columns = [Column("", numeric=False), Column("", numeric=False)]
     return Table("Facts", columns, rows)
@@ -105,11 +107,11 @@ def _runs(material: Material) -> Table:
     )
 
 
-def _run(system: System, run: Run, material: Material) -> Row:
+def _run(system: System, run: Run, material: Material) -> BodyRow:
     info = run.info
     best = info.get("best") or {}
     score, metric = best.get(run.recipe.select, -1.0), metric_of(run.recipe.select)
-    return Row(
+    return BodyRow(
         [
             Cell(system.label, key=True, colour=material.colour(system)),
             Cell(run.name),

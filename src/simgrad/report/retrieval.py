@@ -24,7 +24,7 @@ _ALBUM_BYTES = 4_500_000
 
 
 @dataclass
-class Pictures:
+class ShownPictures:
     """The pictures of a report, each once."""
 
     album: Album = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class Found:
+class RetrievedRows:
     """The first few candidates of some queries, as rows of the whole split."""
 
     images: Rows  # (caption queries, TOP)
@@ -72,7 +72,9 @@ class Found:
 
 
 @torch.no_grad()
-def retrieve(run: Run, split: Split, captions: Rows, images: Rows, device: str = "auto") -> Found:
+def retrieve(
+    run: Run, split: Split, captions: Rows, images: Rows, device: str = "auto"
+) -> RetrievedRows:
     """Look up caption rows among images, and image rows among captions."""
     place = pick_device(device)
     loaded = run.load(str(place))
@@ -94,7 +96,7 @@ def retrieve(run: Run, split: Split, captions: Rows, images: Rows, device: str =
     to_captions = _scores(model, encoded[0].select(torch.from_numpy(ask_images)), encoded[1])
     own_image = pool.image_of_caption[ask_captions][:, None] == np.arange(pool.num_images)
     own_caption = ask_images[:, None] == pool.image_of_caption
-    return Found(
+    return RetrievedRows(
         image_rows[_first(to_images)],
         caption_rows[_first(to_captions)],
         _rank(to_images, own_image),

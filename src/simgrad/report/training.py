@@ -9,6 +9,7 @@ from simgrad.evaluation import metric_of
 from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.pages.blocks import (
     Block,
+    BodyRow,
     Cell,
     Column,
     Details,
@@ -16,7 +17,6 @@ from simgrad.pages.blocks import (
     Figures,
     Key,
     Paragraph,
-    Row,
     Section,
     Table,
 )
@@ -142,14 +142,14 @@ def _last(material: Material, shown: Sequence[System]) -> Table:
     names = [n for n in COUNT_LABELS if n != "false_share"]  # not recorded while training
     rows = []
     for direction, way in DIRECTIONS.items():
-        rows.append(Row([Cell(way)], "group"))
+        rows.append(BodyRow([Cell(way)], "group"))
         for system in shown:
             ends = [h[-1]["attention"] for h in system.histories if _recorded(h[-1:])]
             cells = [Cell(system.label, key=True, colour=material.colour(system))]
             for name in names:
                 values = [e[direction][name] for e in ends if name in e.get(direction, {})]
                 cells.append(Cell(COUNT_LABELS[name].printed(fmean(values)) if values else "–"))
-            rows.append(Row(cells))
+            rows.append(BodyRow(cells))
     columns = [Column("", numeric=False)]
     columns += [Column(COUNT_LABELS[n].label, meaning=COUNT_LABELS[n].meaning) for n in names]
     return Table("Negatives in the last batch", columns, rows, "Mean over seeds.")

@@ -11,6 +11,7 @@ from simgrad.core.spec import Range, print_value
 from simgrad.evaluation import metric_of
 from simgrad.pages.blocks import (
     Block,
+    BodyRow,
     Callout,
     Cell,
     Column,
@@ -19,7 +20,6 @@ from simgrad.pages.blocks import (
     Figures,
     Key,
     Paragraph,
-    Row,
     Section,
     Table,
 )
@@ -132,7 +132,7 @@ def _chosen(material: Material, shown: Sequence[tuple[System, Record]]) -> Table
             cells.append(Cell(value, "" if where is None else _printed(where)))
         cells += [Cell(f"{validation_of(best):.1f}", _each(best)), Cell(str(budget["trials"]))]
         cells += [Cell(f"{budget['epochs']:,.0f}"), Cell(f"{budget['seconds'] / 60:.1f}")]
-        rows.append(Row(cells))
+        rows.append(BodyRow(cells))
     caption = "Beneath each value: where it was searched. Minutes of all trials together."
     if any("repeats" in record["chosen"] for _, record in shown):
         caption += " Beneath the validation score: its seeds, of which it is the mean."
@@ -151,7 +151,7 @@ def _mattered(material: Material, shown: Sequence[tuple[System, Record]]) -> Tab
             share = shares.get(key)
             text = "–" if share is None else f"{100 * share:.0f}%"
             cells.append(Cell(text, strong=share is not None and share == top))
-        rows.append(Row(cells))
+        rows.append(BodyRow(cells))
     caption = (
         "Share of what tells the better trials from the others (PED-ANOVA). From few trials it is "
         "a hint, no more."
@@ -172,7 +172,7 @@ def _rungs(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
         cells = [Cell(_name(system, record), key=True, colour=material.colour(system))]
         cells += [Cell("–" if agreed is None else f"{agreed:.2f}")]
         cells += [Cell(f"{rung['calibrated_on']} trials"), Cell(str(rung["stopped"])), Cell(used)]
-        rows.append(Row(cells))
+        rows.append(BodyRow(cells))
     share = 100 * shown[0][1]["halving"]["share"]
     caption = (
         f"Between complete schedules of {share:.0f}% of the epochs and of all of them. Below "
@@ -193,7 +193,7 @@ def _trials(material: Material, shown: Sequence[tuple[System, Record]]) -> Table
             best = one["number"] == record["chosen"]["number"]
             first = Cell(_name(system, record), key=True, colour=material.colour(system))
             cells = [first, Cell(str(one["number"])), Cell(one["how"])]
-            rows.append(Row([*cells, Cell(setting), Cell(score, strong=best)]))
+            rows.append(BodyRow([*cells, Cell(setting), Cell(score, strong=best)]))
     return Table("Trials", columns, rows, "In the order in which they were asked for.")
 
 

@@ -22,7 +22,7 @@ from simgrad.models import Encoded
 from simgrad.retriever.embeddings import place_of, split_embeddings
 from simgrad.retriever.folder import FolderIndex, folder_embeddings
 from simgrad.retriever.gallery import Gallery
-from simgrad.retriever.sureness import Sureness, sureness_of
+from simgrad.retriever.sureness import Calibrations, sureness_of
 from simgrad.search.exact import Ranked
 from simgrad.search.recognise import find
 from simgrad.search.results import Hit, Results
@@ -99,10 +99,10 @@ class Searcher:
         return None if self.split is None else self._gallery(self._encoded[1], "captions")
 
     @cached_property
-    def sureness(self) -> Sureness:
+    def sureness(self) -> Calibrations:
         """How sure hits are; learned at the first search."""
         if self._no_data:
-            return Sureness(why_not=self._no_data.rstrip("."))
+            return Calibrations(why_not=self._no_data.rstrip("."))
         return sureness_of(self.retriever, self.dataset, self.fingerprint)
 
     def sentence(self, text: str, top: int = 10) -> Results:

@@ -25,7 +25,7 @@ _FORMAT = "2"
 
 
 @dataclass(frozen=True)
-class Sureness:
+class Calibrations:
     """How sure hits are, for each kind of query; or why that is not known."""
 
     sentence: Calibration | None = None
@@ -37,10 +37,10 @@ class Sureness:
         return self.sentence if kind == "sentence" else self.picture
 
 
-def sureness_of(retriever: "Retriever", dataset: Dataset | None, fingerprint: str) -> Sureness:
+def sureness_of(retriever: "Retriever", dataset: Dataset | None, fingerprint: str) -> Calibrations:
     """Learned from the validation split, or read where it was learned before."""
     if dataset is None or VALIDATION not in dataset.splits:
-        return Sureness(why_not="there is no validation split to learn from")
+        return Calibrations(why_not="there is no validation split to learn from")
     path = place_of(retriever) / f"sureness-{fingerprint[:16]}.json"
     made_from = {"weights": retriever.key, "data": fingerprint, "format": _FORMAT}
     ready = _ready(path, made_from)
@@ -59,20 +59,20 @@ def sureness_of(retriever: "Retriever", dataset: Dataset | None, fingerprint: st
         return _learn(retriever, dataset.split(VALIDATION))
 
 
-def _ready(path: Path, made_from: dict[str, str]) -> Sureness | None:
+def _ready(path: Path, made_from: dict[str, str]) -> Calibrations | None:
     try:
         value = read_kept(path, made_from)
         sentence, picture = (
             None if value[kind] is None else Calibration.from_dict(value[kind])
             for kind in ("sentence", "picture")
         )
-        return Sureness(sentence, picture, str(value["why_not"]))
+        return Calibrations(sentence, picture, str(value["why_not"]))
     except UNUSABLE:
         return None  # none yet, or damaged
 
 
 @torch.no_grad()
-def _learn(retriever: "Retriever", split: Split) -> Sureness:
+def _learn(retriever: "Retriever", split: Split) -> Calibrations:
     most = _MOST_IMAGES if retriever.model.embeds else _MOST_COMPARED
     some = np.zeros(split.num_images, dtype=bool)
     some[np.random.default_rng(0).permutation(split.num_images)[:most]] = True
@@ -82,9 +82,11 @@ def _learn(retriever: "Retriever", split: Split) -> Sureness:
         blocks = [block.cpu().double().numpy() for _, _, block in scores.blocks()]
         S, right = np.concatenate(blocks), right_pairs(split)  # (images, captions)
         images, owner = np.arange(split.num_images), split.image_of_caption
-        return Sureness(calibrate(S.T, right.T, owner, images), calibrate(S, right, images, owner))
+        return Calibrations(
+            calibrate(S.T, right.T, owner, images), calibrate(S, right, images, owner)
+        )
     except InputError as error:
-        return Sureness(why_not=str(error).rstrip("."))
+        return Calibrations(why_not=str(error).rstrip("."))
 
 
 def right_pairs(split: Split) -> Truths:

@@ -23,7 +23,7 @@ _BLOCK = 4096  # rows that are hashed at a time
 
 
 @dataclass(frozen=True)
-class Work:
+class FeatureWork:
     """Everything that decides the bytes of a file of features, as hashes."""
 
     settings: str  # network, weights, how pictures are cut, the form of the numbers
@@ -63,7 +63,7 @@ class Begun:
     content: str | None = None
 
 
-def begun(target: Path, work: Work, rows: int) -> Begun:
+def begun(target: Path, work: FeatureWork, rows: int) -> Begun:
     """What an earlier run of the same work left behind; what this one replaces is removed."""
     told = _told(target)
     if told is None:
@@ -102,7 +102,7 @@ def rows_hash(array: npt.NDArray[Any], rows: int) -> "hashlib._Hash":
     return digest
 
 
-def mark(target: Path, work: Work, rows: int, content: str) -> None:
+def mark(target: Path, work: FeatureWork, rows: int, content: str) -> None:
     """So many rows, with this hash, are safely on disk."""
     write_checked(_marker(target), asdict(work) | {"rows": rows, "rows_sha256": content})
 
@@ -110,7 +110,7 @@ def mark(target: Path, work: Work, rows: int, content: str) -> None:
 def entry(target: Path, images: list[str]) -> dict[str, Any]:
     """What features.json says of a finished file."""
     told = _told(target) or {}
-    kept = Work.__dataclass_fields__
+    kept = FeatureWork.__dataclass_fields__
     made_from = {key: value for key, value in told.items() if key in kept}
     return {
         "file": target.name,

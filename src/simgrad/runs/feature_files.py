@@ -49,7 +49,7 @@ def _split(dataset: Dataset, name: str, job: Job, folder: Path, limit: int | Non
     total = split.num_images if limit is None else min(limit, split.num_images)
     target = folder / f"{name}.npy"
     started = monotonic()
-    lines = Lines(name, total)
+    lines = FeatureLines(name, total)
     with progress() as bar:
         task = bar.add_task(f"{name} through {job.backbone.name}", total=total)
 
@@ -61,7 +61,7 @@ def _split(dataset: Dataset, name: str, job: Job, folder: Path, limit: int | Non
     return Written(target, total, computed, monotonic() - started)
 
 
-class Lines:
+class FeatureLines:
     """Progress where there is no terminal: a line now and then, for whoever reads the log."""
 
     def __init__(self, name: str, total: int) -> None:

@@ -47,7 +47,7 @@ from simgrad.data.log import HOW_TO_SKIP
 from simgrad.data.reading import Died, Readers, read_by, readers
 from simgrad.models.checkpoint import weights_hash
 from simgrad.models.networks.backbones import Backbone
-from simgrad.runs.begun import Begun, Work, begun, finish, lock_of, mark, partial, rows_hash
+from simgrad.runs.begun import Begun, FeatureWork, begun, finish, lock_of, mark, partial, rows_hash
 
 Array = npt.NDArray[Any]
 # Pictures that one reader takes for a GPU at a time, and how many threads read: more of them
@@ -82,10 +82,10 @@ class Job:
         what = (network.name, self.weights_sha256, network.size, network.transform)
         return sha256(repr((*what, self.grid, self.half, self.batch, self.device.type)))
 
-    def work(self, split: Split, limit: int | None = None) -> Work:
+    def work(self, split: Split, limit: int | None = None) -> FeatureWork:
         """What a file of this job's features of a split is made from."""
         names = sha256(*(f"\0{name}" for name in split.image_names[:limit]))
-        return Work(self.settings, split.dataset, names, _pictures(split).content(), limit)
+        return FeatureWork(self.settings, split.dataset, names, _pictures(split).content(), limit)
 
 
 def make_job(

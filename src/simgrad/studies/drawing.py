@@ -15,7 +15,7 @@ from typing import Any
 
 from simgrad.core.spec import Range
 from simgrad.studies.journal import optuna_or_say
-from simgrad.studies.ranges import Crossed, Setting, Space, Where
+from simgrad.studies.ranges import CrossedRanges, Setting, Space, Where
 
 _FIRST = ("lambda", "tau", "margin")  # of an objective's parameters
 _OWN = 2  # dimensions of an objective's parameters, beside the rate and before the clip
@@ -41,7 +41,7 @@ def quasi_random(space: Space, seed: int, place: int) -> Setting:
     """Sobol's point of this place."""
     from scipy.stats import qmc
 
-    space = {key: where for key, where in space.items() if not isinstance(where, Crossed)}
+    space = {key: where for key, where in space.items() if not isinstance(where, CrossedRanges)}
     taken = dimensions(space)
     count = max(_DIMENSIONS, 1 + max(taken.values(), default=0))
     sequence = qmc.Sobol(count, scramble=True, seed=seed)

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator
 from simgrad.core.spec import Range, print_value
 
 
-class Crossed(tuple[Any, ...]):
+class CrossedRanges(tuple[Any, ...]):
     """Choices that are not drawn: each point is tried with every one of them."""
 
     __slots__ = ()
@@ -39,12 +39,12 @@ def _where(value: Any) -> Where | None:
     if isinstance(value, (list, tuple)):
         if not 2 <= len(value) <= _LONGEST:
             raise ValueError(f"is a list of 2 to {_LONGEST} choices, or {{low: .., high: ..}}")
-        return value if isinstance(value, Crossed) else tuple(value)
+        return value if isinstance(value, CrossedRanges) else tuple(value)
     if isinstance(value, Mapping) and set(value) == {"crossed"}:
         choices = _where(value["crossed"])
         if not isinstance(choices, tuple) or len(set(map(repr, choices))) < len(choices):
             raise ValueError("is crossed with a list of choices, each named once")
-        return Crossed(choices)
+        return CrossedRanges(choices)
     known = {field.name for field in fields(Range)}
     if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= known:
         raise ValueError(
@@ -72,14 +72,16 @@ Searched = Annotated[
 
 def plain(where: Where | None) -> Any:
     """As in a study file."""
-    if isinstance(where, Crossed):
+    if isinstance(where, CrossedRanges):
         return {"crossed": list(where)}
     return asdict(where) if isinstance(where, Range) else list(where) if where else None
 
 
 def mixes(space: Mapping[str, Where | None]) -> list[Setting]:
     """Every mix of the values that are crossed; one empty mix where none are."""
-    crossed = {key: where for key, where in sorted(space.items()) if isinstance(where, Crossed)}
+    crossed = {
+        key: where for key, where in sorted(space.items()) if isinstance(where, CrossedRanges)
+    }
     return [dict(zip(crossed, mix, strict=True)) for mix in itertools.product(*crossed.values())]
 
 

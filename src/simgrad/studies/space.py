@@ -22,7 +22,7 @@ from simgrad.evaluation import metric_of
 from simgrad.models import models
 from simgrad.objectives import objective, objectives
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.ranges import Crossed, End, Setting, Space, Where, around, ends, mixes
+from simgrad.studies.ranges import CrossedRanges, End, Setting, Space, Where, around, ends, mixes
 from simgrad.studies.tune import Tune
 
 # The schedule: how far from the recipe's own learning rate; and the largest norm of the gradient.
@@ -163,7 +163,7 @@ def check_space(tune: Tune, recipe: Recipe, fixed: Sequence[str], where: str) ->
 
 def _check_crossed(tune: Tune, space: Space, where: str) -> None:
     """Every point is tried with every value, so the budget has to be a multiple of these."""
-    crossed = [key for key, values in space.items() if isinstance(values, Crossed)]
+    crossed = [key for key, values in space.items() if isinstance(values, CrossedRanges)]
     if not crossed:
         return
     if tune.search == "tpe":

@@ -11,7 +11,7 @@ from simgrad.core import tables
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.core.spec import print_value
-from simgrad.core.tables import Strong
+from simgrad.core.tables import Bold
 from simgrad.evaluation import (
     Difference,
     Estimate,
@@ -226,24 +226,24 @@ def significance(difference: Difference | None) -> str:
     return "" if difference is None else str(difference)
 
 
-def printed(table: StudyTable) -> tables.Table:
+def printed(table: StudyTable) -> tables.TableFile:
     """As text; published numbers in a row of their own beneath."""
     rows = []
     for row in table.rows:
         cells = []
         for metric in table.metrics:
             text = number(row.cells.get(metric, _UNKNOWN), metric)
-            cells.append(Strong(text) if metric in row.best else text)
+            cells.append(Bold(text) if metric in row.best else text)
         versus = "baseline" if row.baseline else significance(row.difference)
         rows.append((row.label, *cells, versus, str(row.seeds)))
         if row.published:
             there = [number(row.published.get(m, (math.nan, None)), m) for m in table.metrics]
             rows.append((f"  {row.beside}", *there, "", ""))
     columns = ("", *map(header, table.metrics), "against baseline", "seeds")
-    return tables.Table(columns, tuple(rows), table.head, table.notes)
+    return tables.TableFile(columns, tuple(rows), table.head, table.notes)
 
 
-def printed_tuning(table: StudyTable) -> tables.Table | None:
+def printed_tuning(table: StudyTable) -> tables.TableFile | None:
     """The setting that validation chose for each row, its budget, and what came of it."""
     if not any(row.tuned for row in table.rows):
         return None
@@ -267,7 +267,7 @@ def printed_tuning(table: StudyTable) -> tables.Table | None:
     title = "Chosen by validation, with the same number of trials for each"
     if len({row.tuned.trials for row in table.rows if row.tuned}) > 1:
         title += ", and more where a range was extended"
-    return tables.Table(columns, tuple(rows), title, tuple(notes))
+    return tables.TableFile(columns, tuple(rows), title, tuple(notes))
 
 
 def records(table: StudyTable) -> list[dict[str, Any]]:

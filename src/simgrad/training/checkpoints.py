@@ -16,7 +16,7 @@ from simgrad.training.optimizing import Optimizer
 from simgrad.training.progress import Progress
 
 
-class Kept:
+class Checkpoints:
     """The parts of a run that change while it trains, and their files."""
 
     def __init__(

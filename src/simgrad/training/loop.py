@@ -31,7 +31,7 @@ from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.runs.tested import what_is_tested
 from simgrad.training import distributed, state
-from simgrad.training.checkpoints import Kept
+from simgrad.training.checkpoints import Checkpoints
 from simgrad.training.display import Display
 from simgrad.training.graph import Captures
 from simgrad.training.loggers import Log
@@ -76,7 +76,7 @@ class Training:
         self.captures = Captures(
             self.model, self.step.update, recipe, self.device, self.step.objectives.values()
         )
-        self.kept = Kept(folder, retriever, self.step.learned, self.step.optimizer)
+        self.kept = Checkpoints(folder, retriever, self.step.learned, self.step.optimizer)
         self.progress = self.kept.progress
         self.display = Display(recipe, quiet or distributed.rank() > 0)
         self.records = Records(folder, recipe, retriever, distributed.rank() == 0, log)

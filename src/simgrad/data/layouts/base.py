@@ -15,7 +15,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, split_spec
 from simgrad.core.text import did_you_mean
 from simgrad.data.base import Dataset
-from simgrad.data.log import Log, Problem
+from simgrad.data.log import DataProblem, Log
 from simgrad.data.pictures import SUFFIXES
 
 _MOST = 1000  # entries of a folder that are looked at to say what is in it
@@ -82,7 +82,7 @@ def open_place(text: str, log: Log, layout: str | None, published: bool) -> Data
         if not log.collect:
             raise InputError(f"{text}: {what}")
         if not dataset.splits and not log.problems:  # else these say so
-            log.problems.append(Problem(text, "", what))
+            log.problems.append(DataProblem(text, "", what))
     return log.apply(dataclasses.replace(dataset, layout=chosen.name))
 
 

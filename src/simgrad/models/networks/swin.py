@@ -93,7 +93,7 @@ class Mlp(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class SwinBlock(nn.Module):
     """Window attention, in every other block over shifted windows, then two linear layers."""
 
     def __init__(
@@ -186,7 +186,7 @@ class PatchEmbed(nn.Module):
 class Stage(nn.Module):
     """Blocks of one resolution."""
 
-    def __init__(self, blocks: list[Block], downsample: Downsample | None) -> None:
+    def __init__(self, blocks: list[SwinBlock], downsample: Downsample | None) -> None:
         super().__init__()
         self.blocks = nn.Sequential(*blocks)
         self.downsample = downsample
@@ -212,7 +212,7 @@ class Swin(nn.Module):
         stages = []
         for i, depth in enumerate(settings.depths):
             blocks = [
-                Block(
+                SwinBlock(
                     width,
                     settings.heads[i],
                     side,

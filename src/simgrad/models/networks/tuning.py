@@ -40,7 +40,7 @@ class Way:
 
 
 @dataclass
-class Tower:
+class TunedTower:
     """One side of a pretrained model: its parts in order, from what it reads to its vectors."""
 
     name: str  # the option that says how it is tuned
@@ -127,7 +127,7 @@ def _depths(named: list[tuple[str, nn.Parameter]]) -> tuple[dict[str, int], int]
     return depth, layers
 
 
-def lora_config(network: nn.Module, towers: list[Tower]) -> Any:
+def lora_config(network: nn.Module, towers: list[TunedTower]) -> Any:
     """peft's settings for the towers that want it; None where none does."""
     wanted = [tower for tower in towers if tower.way.kind == "lora"]
     if not wanted:
@@ -152,7 +152,7 @@ def add_lora(network: nn.Module, config: Any) -> None:
     inject_adapter_in_model(config, network)
 
 
-def _targets(network: nn.Module, tower: Tower) -> list[str]:
+def _targets(network: nn.Module, tower: TunedTower) -> list[str]:
     layers = {name.rpartition(".")[0] for name, depth in tower.depth.items() if depth > 0}
     found = [
         name

@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 from simgrad.models.networks.bert import from_transformers
-from simgrad.models.published.file import Part, State
+from simgrad.models.published.file import PublishedPart, State
 
 
-def bert_sizes(part: Part, start: str) -> tuple[dict[str, Any], int]:
+def bert_sizes(part: PublishedPart, start: str) -> tuple[dict[str, Any], int]:
     """Width, layers and heads as our settings call them, and the number of word pieces."""
     name = f"{start}embeddings.word_embeddings.weight"
     hidden = part.size(name, 1)
@@ -18,7 +18,7 @@ def bert_sizes(part: Part, start: str) -> tuple[dict[str, Any], int]:
     return {"bert_hidden": hidden, "bert_layers": layers, "bert_heads": heads}, part.size(name)
 
 
-def bert_weights(part: Part, start: str, ours: str) -> State:
+def bert_weights(part: PublishedPart, start: str, ours: str) -> State:
     """The weights of a BERT under `start`, as weights of ours."""
     # Constants, and a layer above [CLS] that none of these models runs.
     part.pass_over(rf"{re.escape(start)}(embeddings\.position_ids|pooler\..*)")

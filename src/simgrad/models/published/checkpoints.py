@@ -24,7 +24,7 @@ from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.base import Inputs, RetrievalModel, build, models
 from simgrad.models.filling import fill, refuse_misfits
 from simgrad.models.networks.parts import stored_parts
-from simgrad.models.published.file import Mapped, Part, Published, State
+from simgrad.models.published.file import Mapped, PublishedFile, PublishedPart, State
 from simgrad.models.published.scan import bfan, scan
 from simgrad.models.published.vse_infinity import vse_infinity
 from simgrad.models.published.vsepp import vsepp
@@ -32,7 +32,7 @@ from simgrad.models.published.vsrn import vsrn
 from simgrad.models.published.xvlm import xvlm
 from simgrad.models.unpickle import read_tensors
 
-MAPS: dict[str, Callable[[Published], Mapped]] = {
+MAPS: dict[str, Callable[[PublishedFile], Mapped]] = {
     "vse++": vsepp,
     "vsrn": vsrn,
     "vse-infinity": vse_infinity,
@@ -52,7 +52,7 @@ class Imported:
     left_out: str | None  # what the file has and the model has not
 
 
-def read_published_checkpoint(path: str | Path) -> Published:
+def read_published_checkpoint(path: str | Path) -> PublishedFile:
     """Open a file and check that it has the published layout."""
     path = Path(path)
     content = read_tensors(path)
@@ -70,15 +70,15 @@ def read_published_checkpoint(path: str | Path) -> Published:
                 f"{path}: partial; 'model' must hold the image encoder and the text encoder, "
                 f"and it holds {len(model)} of them."
             )
-        image, text = (Part(path, _state(part, path)) for part in model[:2])
-        return Published(path, image, text, options, facts)
-    whole = Part(path, _state(model, path))
+        image, text = (PublishedPart(path, _state(part, path)) for part in model[:2])
+        return PublishedFile(path, image, text, options, facts)
+    whole = PublishedPart(path, _state(model, path))
     if not whole.has("vision_encoder."):
         raise InputError(
             f"{path}: no 'model' with an image and a text encoder, and no 'vision_encoder': not a "
             f"checkpoint of a known model (it has {', '.join(map(str, list(content)[:5]))})."
         )
-    return Published(path, whole, Part(path, {}), options, facts)
+    return PublishedFile(path, whole, PublishedPart(path, {}), options, facts)
 
 
 def _state(part: Any, path: Path) -> State:
@@ -104,7 +104,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def recognise(published: Published) -> str:
+def recognise(published: PublishedFile) -> str:
     """Which of our models a checkpoint is, by its options and the names of its weights."""
     image, text = published.image, published.text
     if image.has("vision_encoder."):
@@ -131,7 +131,7 @@ def recognise(published: Published) -> str:
 
 
 def convert(
-    published: Published, model: str | None = None, vocabulary: str | Path | None = None
+    published: PublishedFile, model: str | None = None, vocabulary: str | Path | None = None
 ) -> Imported:
     """A published checkpoint to our model.
 
@@ -162,7 +162,7 @@ def convert(
     return Imported(built.eval(), tokenizer, facts, mapped.left_out)
 
 
-def _told(published: Published, model: str | None) -> tuple[str, dict[str, Any]]:
+def _told(published: PublishedFile, model: str | None) -> tuple[str, dict[str, Any]]:
     """The model's name, and the settings that the user gave with it."""
     if model is None:
         return recognise(published), {}

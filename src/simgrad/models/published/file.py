@@ -19,7 +19,7 @@ State = dict[str, Tensor]
 _GRU = re.compile(r"(weight|bias)_([ih]h)_l(\d+)(_reverse)?")
 
 
-class Part:
+class PublishedPart:
     """Weights by name, and which of them were taken."""
 
     def __init__(self, path: Path, weights: State) -> None:
@@ -98,12 +98,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFile:
     """A published checkpoint as it is in the file."""
 
     path: Path
-    image: Part  # of X-VLM: everything
-    text: Part
+    image: PublishedPart  # of X-VLM: everything
+    text: PublishedPart
     options: dict[str, Any]
     facts: dict[str, Any]  # epoch, best_rsum: plain data to carry along
     given: dict[str, Any] = field(default_factory=dict)  # settings that the user told us

@@ -5,7 +5,7 @@ from typing import Any
 from simgrad.models.base import Inputs, ModelConfig
 from simgrad.models.bfan import Bfan
 from simgrad.models.networks.cross_attention import RAW_NORMS
-from simgrad.models.published.file import Mapped, Published
+from simgrad.models.published.file import Mapped, PublishedFile
 from simgrad.models.published.vsrn import REGIONS
 from simgrad.models.scan import Scan
 
@@ -13,7 +13,7 @@ _AGGREGATES = {"LogSumExp": "lse", "Mean": "mean", "Max": "max", "Sum": "sum"}
 _DIRECTIONS = {"t2i": "t-i", "i2t": "i-t"}
 
 
-def scan(published: Published) -> Mapped:
+def scan(published: PublishedFile) -> Mapped:
     two_way = "rnn.weight_ih_l0_reverse" in published.text
     config = Scan(
         **_shared(published),
@@ -27,7 +27,7 @@ def scan(published: Published) -> Mapped:
     return _mapped(published, config)
 
 
-def bfan(published: Published) -> Mapped:
+def bfan(published: PublishedFile) -> Mapped:
     config = Bfan(
         **_shared(published),
         focal=str(published.only("focal_type", "equal", "prob")),
@@ -36,11 +36,11 @@ def bfan(published: Published) -> Mapped:
     return _mapped(published, config)
 
 
-def _shared(published: Published) -> dict[str, Any]:
+def _shared(published: PublishedFile) -> dict[str, Any]:
     return {**published.word_sizes(), **published.norms()}
 
 
-def _mapped(published: Published, config: ModelConfig) -> Mapped:
+def _mapped(published: PublishedFile, config: ModelConfig) -> Mapped:
     image = published.image
     width = image.size("fc.weight_v" if "fc.weight_v" in image else "fc.weight", 1)
     words = published.text.size("embed.weight")

@@ -4,7 +4,7 @@ from typing import Any
 
 from simgrad.models.base import Inputs
 from simgrad.models.published.bert import bert_sizes, bert_weights
-from simgrad.models.published.file import Mapped, Part, Published, State
+from simgrad.models.published.file import Mapped, PublishedFile, PublishedPart, State
 from simgrad.models.published.vsrn import REGIONS
 from simgrad.models.vse_infinity import VseInfinity
 
@@ -12,7 +12,7 @@ _GRID_CELLS = 256
 _BERT_MASK = 103  # [MASK] of bert-base-uncased
 
 
-def vse_infinity(published: Published) -> Mapped:
+def vse_infinity(published: PublishedFile) -> Mapped:
     image, text, left_out = published.image, published.text, None
     if image.has("backbone."):
         image.pass_over(r"backbone\..*")
@@ -43,7 +43,7 @@ def vse_infinity(published: Published) -> Mapped:
     return Mapped(VseInfinity(**settings), inputs, state, left_out)
 
 
-def _pool(part: Part, ours: str) -> State:
+def _pool(part: PublishedPart, ours: str) -> State:
     return {
         **part.gru("gpool.gru", f"{ours}.gru"),
         **part.under("gpool.linear", f"{ours}.linear"),

@@ -4,13 +4,13 @@ import dataclasses
 
 from simgrad.models.base import Inputs
 from simgrad.models.networks.backbones import NETWORKS
-from simgrad.models.published.file import Mapped, Part, Published
+from simgrad.models.published.file import Mapped, PublishedFile, PublishedPart
 from simgrad.models.vsepp import VsePlusPlus
 
 _CROP = 224  # pixels a side that VSE++ crops
 
 
-def vsepp(published: Published) -> Mapped:
+def vsepp(published: PublishedFile) -> Mapped:
     image = published.image
     config = VsePlusPlus(
         **published.word_sizes(),
@@ -37,7 +37,7 @@ def vsepp(published: Published) -> Mapped:
     return Mapped(config, Inputs("pixels", (3, _CROP, _CROP), words), state)
 
 
-def _today(name: str, image: Part) -> str:
+def _today(name: str, image: PublishedPart) -> str:
     """Before 2017, VGG's two hidden layers were numbered one higher."""
     if "cnn.classifier.1.weight" in image:
         name = name.replace("classifier.1.", "classifier.0.").replace("fier.4.", "fier.3.")

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from simgrad.models.base import Inputs
-from simgrad.models.published.file import Mapped, Part, Published, State
+from simgrad.models.published.file import Mapped, PublishedFile, PublishedPart, State
 from simgrad.models.vsrn import Vsrn
 
 REGIONS = 36
 
 
-def vsrn(published: Published) -> Mapped:
+def vsrn(published: PublishedFile) -> Mapped:
     image = published.image
     image.size("Rs_GCN_1.theta.weight")
     layers = max(int(n) for n in re.findall(r"Rs_GCN_(\d+)\.", " ".join(image.names())))
@@ -38,7 +38,7 @@ def vsrn(published: Published) -> Mapped:
     return Mapped(config, Inputs("regions", (REGIONS, width), words), state)
 
 
-def _relations(image: Part, theirs: str, ours: str) -> State:
+def _relations(image: PublishedPart, theirs: str, ours: str) -> State:
     """1x1 convolutions are linear layers; three of them are one of ours."""
     found = image.under(f"{theirs}.W.1", f"{ours}.norm")
     for end in ("weight", "bias"):

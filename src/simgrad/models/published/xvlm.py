@@ -6,7 +6,7 @@ import re
 from simgrad.core.errors import InputError
 from simgrad.models.base import Inputs
 from simgrad.models.published.bert import bert_sizes, bert_weights
-from simgrad.models.published.file import Mapped, Part, Published
+from simgrad.models.published.file import Mapped, PublishedFile, PublishedPart
 from simgrad.models.xvlm import Xvlm
 
 _BERT_MASK = 103  # [MASK] of bert-base-uncased
@@ -15,7 +15,7 @@ _PATCH = 4
 _OTHER_HEADS = (r"bbox_head\..*", r"text_encoder\.cls\..*")
 
 
-def xvlm(published: Published) -> Mapped:
+def xvlm(published: PublishedFile) -> Mapped:
     part = published.image
     if "vision_encoder.patch_embed.proj.weight" not in part:
         raise InputError(f"{published.path}: its image tower is no Swin; only that is imported.")
@@ -56,7 +56,7 @@ def xvlm(published: Published) -> Mapped:
     return Mapped(config, inputs, state, left_out)
 
 
-def _tables(part: Part) -> dict[tuple[int, int], str]:
+def _tables(part: PublishedPart) -> dict[tuple[int, int], str]:
     """The names of Swin's tables of relative positions, by stage and block."""
     found = {}
     for name in part.names():
@@ -66,11 +66,11 @@ def _tables(part: Part) -> dict[tuple[int, int], str]:
     return found
 
 
-def _window(part: Part, table: str) -> int:
+def _window(part: PublishedPart, table: str) -> int:
     return (math.isqrt(part.size(table)) + 1) // 2
 
 
-def _swin_sizes(part: Part) -> tuple[list[int], list[int], int]:
+def _swin_sizes(part: PublishedPart) -> tuple[list[int], list[int], int]:
     """Depths, heads and window of a Swin, from the shapes of its weights."""
     tables = _tables(part)
     stages = range(1 + max((stage for stage, _ in tables), default=-1))
@@ -82,7 +82,7 @@ def _swin_sizes(part: Part) -> tuple[list[int], list[int], int]:
     return depths, heads, _window(part, tables[0, 0])
 
 
-def _picture_size(published: Published) -> int:
+def _picture_size(published: PublishedFile) -> int:
     """Pixels a side: as the user says, as the masks of shifted windows show, as its config says."""
     if "size" in published.given:
         return int(published.given["size"])

@@ -34,7 +34,7 @@ Results = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # value; by vecto
 Calculate = Callable[[Rule, Tensor, Tensor | None, Tensor | None, torch.dtype], Results]
 
 
-class Answer(NamedTuple):
+class RecordedAnswer(NamedTuple):
     """The loss of a batch, its gradients, and a sum that is finite if all vectors are."""
 
     value: Tensor
@@ -64,7 +64,7 @@ def replay(
     affine: tuple[Tensor | None, Tensor | None],
     kind: torch.dtype,
     calculate: Calculate,
-) -> Answer | None:
+) -> RecordedAnswer | None:
     """The loss and its gradients; None: not recorded, or not yet."""
     if not images.is_cuda or not _suits(rule, images, texts, affine):
         return None
@@ -167,7 +167,7 @@ def _record(
 
 def _replayed(
     found: _Recorded, images: Tensor, texts: Tensor, affine: tuple[Tensor | None, Tensor | None]
-) -> Answer:
+) -> RecordedAnswer:
     vectors, *own = found.inputs
     torch.cat((images.detach(), texts.detach()), out=vectors)
     for to, x in zip(own, affine, strict=True):
@@ -183,4 +183,4 @@ def _replayed(
     assert by_vectors is not None
     found.arrived.synchronize()
     gradients = (*by_vectors.tensor_split(2), by_scale, by_bias)
-    return Answer(value, gradients, float(found.total))
+    return RecordedAnswer(value, gradients, float(found.total))
