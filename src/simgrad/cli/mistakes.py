@@ -37,7 +37,7 @@ def refuse(program: str, *sentences: str) -> NoReturn:
 
 @contextlib.contextmanager
 def plain_errors(program: str, options: Iterable[str]) -> Iterator[None]:
-    """Errors of the parser, of which the hook is told, become sentences of ours."""
+    """Turn the parser's errors into simgrad's own messages."""
     if on_parse_error is None:
         yield
         return

@@ -119,7 +119,7 @@ def _parts(command: Callable[..., Any]) -> tuple[str, str, str]:
 
 
 def default_hint(label: str) -> str:
-    """What is said of a default; nothing where there is none."""
+    """The default in a help text; empty if there is none."""
     return f"(default: {label})" if label not in ("", "none") else ""
 
 

@@ -33,11 +33,11 @@ class FeatureWork:
     limit: int | None = None  # a try: only this many images
 
     def same_as(self, told: dict[str, Any]) -> bool:
-        """Whether a file told of so has the same bytes."""
+        """Whether a file with this record has the same bytes."""
         return all(told.get(k) == v for k, v in asdict(self).items() if k != "limit")
 
     def replaces(self, told: dict[str, Any]) -> bool:
-        """Whether a file told of so was a try, or is of the same work before the data changed."""
+        """Whether a file with this record may be replaced: a trial, or made before the data changed."""
         same = (told.get("settings"), told.get("data")) == (self.settings, self.data)
         return same or told.get("limit") is not None
 

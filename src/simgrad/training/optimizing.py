@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.models.base import RetrievalModel
+from simgrad.objectives import Objective
 from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed
 from simgrad.training.schedule import Moment
@@ -90,3 +91,21 @@ def _optimizer(
         capturable=on_gpu,
     )
     return optimizer
+
+
+def start_scales(model: RetrievalModel, objectives: Iterable[Objective]) -> list[str]:
+    """Let objectives that learn a scale begin at the model's own; what a person should know."""
+    own = model.pretrained_scale()
+    if own is None:
+        return []
+    told = []
+    for objective in objectives:
+        if objective.start_at(own.scale, own.bias):
+            told.append(f"{objective} starts at the model's own scale, {own.scale:.4g}.")
+            continue
+        scale, _ = objective.affine()
+        sees = "similarities as they are" if scale is None else f"{scale.item():.4g} times them"
+        told.append(
+            f"{objective} sees {sees}; the model was pretrained with {own.scale:.4g} times them."
+        )
+    return told

@@ -60,7 +60,7 @@ def every_share(index: IndexBatch) -> IndexBatch:
 
 
 def _nothing(index: IndexBatch) -> IndexBatch:
-    """A batch smaller than the processes are many: encoders want something, nobody weighs it."""
+    """A batch with fewer pairs than processes: encoders need an input, but it has no weight."""
     none = np.zeros(0, dtype=np.int64)
     return OfflineIndex(
         index.images[:1],

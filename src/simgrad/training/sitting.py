@@ -1,4 +1,4 @@
-"""One sitting at a run: its lock, its threads, its memory and the wish to stop."""
+"""One sitting at a run: its lock, its threads, its memory, and how it is asked to stop."""
 
 from contextlib import closing, nullcontext
 from pathlib import Path

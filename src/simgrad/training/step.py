@@ -10,8 +10,7 @@ from simgrad.objectives import Objective, objective
 from simgrad.runs.found_pairs import FoundPairs
 from simgrad.runs.recipe import Recipe
 from simgrad.training.encoder import Encoder
-from simgrad.training.optimizing import Optimizer
-from simgrad.training.scales import start_scales
+from simgrad.training.optimizing import Optimizer, start_scales
 from simgrad.training.shares import every_share
 from simgrad.training.weighing import each_with_its_image, weigh
 

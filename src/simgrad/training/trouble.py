@@ -100,7 +100,7 @@ def cures_of_collapse(
 
 
 def not_finite(step: int, epoch: int, what: str) -> TrainingError:
-    """Numbers that are none any more."""
+    """Error for NaN or infinity."""
     return TrainingError(
         f"step {step} (epoch {epoch}): {what}. Lower the learning rate, clip gradients "
         "(clip: 2.0), use bf16 instead of fp16, or look for damaged features with "
