@@ -238,6 +238,14 @@ def test_a_short_comparison_calls_nobody_ahead(copied: Path) -> None:
     assert not any(word in line for line in told[1:] for word in ("lead", "behind", "ahead", "p <"))
 
 
+def test_objectives_for_which_there_was_no_time_are_named(copied: Path) -> None:
+    choice = Choice.read(copied)
+    assert choice is not None
+    less = dataclasses.replace(choice, left_out=("siglip", "triplet"), for_all=7.2)
+    told = answer_of(less, Study.open(copied)).text
+    assert "No time for siglip and triplet (--minutes 8)." in told
+
+
 def test_an_objective_whose_trials_all_diverged_is_named(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

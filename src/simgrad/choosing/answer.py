@@ -224,8 +224,16 @@ def _about(choice: Choice, found: Standing | None = None) -> str:
         tried = f" {size.trials} settings of each were tried{luck}."
     return (
         f"This is about {choice.model} ({seen}captions: {texts_of(choice.model)}), trained for "
-        f"{size.epochs} of {size.full_epochs} epochs.{tried}"
+        f"{size.epochs} of {size.full_epochs} epochs.{tried}{_left_out(choice)}"
     )
+
+
+def _left_out(choice: Choice) -> str:
+    """Which objectives there was no time for."""
+    if not choice.left_out or choice.alone:
+        return ""
+    all_of_them = f" (--minutes {_whole(choice.for_all)})" if choice.for_all else ""
+    return f" No time for {listed(choice.left_out, 'and')}{all_of_them}."
 
 
 def _more(choice: Choice, study: Study, found: Standing) -> str:
