@@ -21,8 +21,13 @@ def hidden(text: str) -> list[int]:
 
 
 def test_no_import_of_ours_inside_a_function() -> None:
-    found = {str(f): lines for f in SOURCE.rglob("*.py") if (lines := hidden(f.read_text("utf-8")))}
-    assert found == {}
+    found = {
+        str(f.relative_to(SOURCE)): lines
+        for f in SOURCE.rglob("*.py")
+        if (lines := hidden(f.read_text("utf-8")))
+    }
+    # The command itself imports its own room, and says what to install where that fails.
+    assert set(found) <= {"cli/__init__.py"}
 
 
 def test_the_search_finds_them() -> None:

@@ -37,7 +37,7 @@ class FeatureWork:
         return all(told.get(k) == v for k, v in asdict(self).items() if k != "limit")
 
     def replaces(self, told: dict[str, Any]) -> bool:
-        """Whether a file with this record may be replaced: a trial, or made before the data changed."""
+        """Whether a file with this record may go: a trial, or made before the data changed."""
         same = (told.get("settings"), told.get("data")) == (self.settings, self.data)
         return same or told.get("limit") is not None
 
