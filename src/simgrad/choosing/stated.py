@@ -16,9 +16,11 @@ from simgrad.evaluation.standing import SURE
 # at 500 validation images. Measured on two cores of a shared server (the probe of `choose`).
 _ON_CPU = {"light": Pace(1 / 120, 0.07, 8.0), "vse++": Pace(1 / 0.6, 4.5, 30.0)}
 _NARROW = Pace(1 / 11, 0.5, 9.0)  # vse++(dimension=256, word_dimension=128)
-# The same for one of sixteen processes on one NVIDIA H200 (results/flickr8k/study/runs.csv).
-_ON_GPU = {"vse++": Pace(1 / 83, 0.1, 10.0), "light": Pace(1 / 83, 0.1, 10.0)}
-# Pictures a second through efficientnet-lite0: of each core, and of a GPU.
+# The same for one of sixteen processes on one NVIDIA H200 (runs.csv of results/flickr8k/study and
+# results/light/first, evaluations included).
+_ON_GPU = {"vse++": Pace(1 / 83, 0.1, 10.0), "light": Pace(1 / 505, 0.1, 10.0)}
+# Pictures a second through efficientnet-lite0: of each core (between 8 and 33 were seen, by load),
+# and of a GPU (a guess).
 _PICTURES, _PICTURES_ON_GPU = 15.0, 500.0
 SOURCE = "results/flickr8k"
 # Standard deviations of rsum in SOURCE/study, of one objective: between searches (beside the study

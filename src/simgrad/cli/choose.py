@@ -48,7 +48,7 @@ def choose(
         minutes: about how long it may take, computing features included
         objectives: two or more objectives to compare, the last are left out first; by default
             nt-xent, two cells of goal, triplet-sh and siglip, as many as the time allows
-        model: the model to train; by default vse++, or a narrow vse++ on a machine without a GPU
+        model: the model to train; by default vse++, or light on a machine without a GPU
         features: a folder written by `simgrad features`; by default features of pictures are
             computed into the output folder
         epochs: how long you will train in the end; by default a pilot finds when validation stops
