@@ -22,7 +22,7 @@ _SPLITS = frozenset({"train", "val", "test", "testall"})
 _SMALL = 1 << 30
 _SAMPLE = 512
 _MADE = 32  # pictures made on the fly cannot be damaged files
-# Images: of 1,000 photos of Flickr8k no objective was told apart, of 2,000 two of four were.
+# Images: of 1,000 to 4,000 photos of Flickr8k no objective was told apart, with three seeds.
 _FEW = 1500
 # Of 100 images a recall has a standard error of 5 points: more than objectives differ by.
 _FEW_ASKED = 100
