@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from simgrad.runs.judging import evaluate_judgments
-from simgrad.runs.systems import open_system
 
+import simgrad
 from simgrad.core.files import atomic_write, lock
 from simgrad.data import Split
 from simgrad.data.judgments import read_judgments
 from simgrad.evaluation.judgments import APPROVED
+from simgrad.retriever.judging import evaluate_judgments
 from simgrad.runs.run import BEST
 from simgrad.studies.study import Study
 from simgrad.training import Run
@@ -89,10 +89,8 @@ def judge(job: tuple[str, str, Run], data: Path) -> dict[str, object] | None:
     if not (run.path / BEST).is_dir():
         print(f"{run.path}: left out, it has no weights", file=sys.stderr)
         return None
-    system = open_system(str(run.path), stored=False)
+    system = simgrad.open(run.path).similarities()
     scores, split = system.scores, system.split
-    assert scores is not None
-    assert split is not None
     found: dict[str, object] = {"study": study, "label": label}
     found |= {"objective": str(run.recipe.objective), "seed": run.recipe.seed}
     found |= {"rsum": f"{run.test['rsum']:.6g}", "commit": run.info["git"] or ""}
