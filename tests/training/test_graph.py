@@ -15,7 +15,7 @@ from simgrad.objectives import declare, objectives
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
-from simgrad.training.graph import Captured, _Layout, padded_length
+from simgrad.training.graph import BatchLayout, Captured, padded_length
 from simgrad.training.rounds import mine_run
 from tests.training.lists import random_lists
 from tests.training.test_step import CAPTIONER, SCAN, VSE, gradients, make
@@ -39,7 +39,7 @@ def own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_row_of_numbers_says_what_the_batch_says(objective: str, scenes: Dataset) -> None:
     split = scenes.split("train")
     draw = draw_of(Recipe(objective=objective, depth=30), split, random_lists(split, 30))
-    layout = _Layout(16, 16, 16 * draw.for_each)
+    layout = BatchLayout(16, 16, 16 * draw.for_each)
     plan = Sampler("pairs", 16, drop_last=True).epoch(split, 0)
     for index, plain in zip(draw.epoch(plan, 0), plan, strict=True):
         row = torch.from_numpy(layout.row(index))
@@ -56,7 +56,9 @@ def test_a_row_of_numbers_says_what_the_batch_says(objective: str, scenes: Datas
 
 def test_a_row_of_a_batch_without_draws(scenes: Dataset) -> None:
     index = Sampler("pairs", 16).epoch(scenes.split("train"), 0)[0]
-    parts = torch.split(torch.from_numpy(_Layout(16, 16, 0).row(index)), _Layout(16, 16, 0).parts())
+    parts = torch.split(
+        torch.from_numpy(BatchLayout(16, 16, 0).row(index)), BatchLayout(16, 16, 0).parts()
+    )
     assert [len(part) for part in parts] == [16, 16, 16, 16, 0]
     assert np.array_equal(parts[0][: len(index.images)], index.images)
     assert np.array_equal(parts[1], index.captions)
@@ -74,11 +76,11 @@ def test_a_row_of_numbers_gives_the_gradient_of_the_batch(
     recipe = Recipe(objective=objective, depth=20, batch=32, positives=positives)
     step, source = make(model, recipe)
     plan = Sampler("pairs", 32).epoch(source.split, 0)[:1]
-    layout, index, drawn = _Layout(32, 32, 0), plan[0], None
+    layout, index, drawn = BatchLayout(32, 32, 0), plan[0], None
     assert len(index.images) < 32
     if step.objectives[objective].needs_offline:
         draw = draw_of(recipe, source.split, random_lists(source.split, 30))
-        layout, index = _Layout(32, 32, 32 * draw.for_each), draw.epoch(plan, 0)[0]
+        layout, index = BatchLayout(32, 32, 32 * draw.for_each), draw.epoch(plan, 0)[0]
     row = torch.from_numpy(layout.row(index))
     image, caption, position, present, places = torch.split(row, layout.parts())
     if layout.drawn:

@@ -26,6 +26,7 @@ from simgrad.models.encoded import Encoded, tokens_of, vectors_of
 from simgrad.models.inputs import ImageKind, Inputs, Scale, TokenizerNeeds
 from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.layers import Tower
+from simgrad.models.networks.many import ManyVse
 from simgrad.models.published.onnx import write_onnx
 
 __all__ = [
@@ -107,6 +108,11 @@ class ModelConfig:
     @property
     def trains_backbone(self) -> bool:
         """Whether it trains an image network of its own, which may then be frozen for a while."""
+        return False
+
+    @property
+    def groups(self) -> bool:
+        """Whether several such models can be trained as one, see `RetrievalModel.together`."""
         return False
 
     @property
@@ -234,6 +240,10 @@ class RetrievalModel(nn.Module):
     def can_capture(self) -> bool:
         """Whether its steps ask the host nothing, so that a GPU can replay them."""
         return True
+
+    def together(self, *, half: bool) -> ManyVse | None:
+        """The encoders of several models like this one at once, where there are such."""
+        return None
 
     def can_augment(self) -> bool:
         """Whether its pictures may be varied while training."""

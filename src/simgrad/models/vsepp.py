@@ -15,6 +15,7 @@ from simgrad.core.spec import setting
 from simgrad.models.base import Encoded, Inputs, ModelConfig, models, vectors_of
 from simgrad.models.networks.backbones import Backbone, here
 from simgrad.models.networks.layers import Tower, l2norm, xavier_linear
+from simgrad.models.networks.many import ManyVse
 from simgrad.models.networks.text import TextModel, TextSettings
 
 # Order similarities compare every dimension of every pair: this many numbers at a time.
@@ -87,6 +88,13 @@ class VsePlusPlus(VectorSettings):
     def trains_backbone(self) -> bool:
         return self.finetune
 
+    @property
+    def groups(self) -> bool:
+        """One linear layer and one GRU, compared by cosine; a subclass may do anything."""
+        plain = type(self) is VsePlusPlus and self.text == "gru" and self.gru_layers == 1
+        plain = plain and not self.finetune and not self.absolute
+        return plain and self.measure == "cosine" and self.image_norm
+
     def without_downloads(self) -> "VsePlusPlus":
         kept = super().without_downloads()
         if not self.finetune or here(self.backbone, self.weights):
@@ -121,6 +129,12 @@ class VseModel(VectorModel):
         elif self.config.feature_norm:
             images = l2norm(images)
         return Encoded(self.image_vectors(self.fc(images)))
+
+    def together(self, *, half: bool) -> ManyVse | None:
+        if type(self) is not VseModel or not self.config.groups:
+            return None
+        norm = self.tower is not None or self.config.feature_norm
+        return ManyVse(half=half, feature_norm=norm)
 
     def image_network(self) -> Tower | None:
         return self.tower

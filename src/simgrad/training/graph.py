@@ -7,9 +7,9 @@ numbers. Batches of another size, and the first few, run as plain steps with the
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,10 +43,16 @@ def own_stream(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    torch.cuda.synchronize(device)  # what was prepared on the default stream is there
+    wait_for_all(device)  # what was prepared on the default stream is there
     with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
         yield
         torch.cuda.current_stream(device).synchronize()
+
+
+def wait_for_all(device: torch.device) -> None:
+    """Until a GPU has done all that was begun: not while a thread beside this one captures."""
+    with capturing:
+        torch.cuda.synchronize(device)
 
 
 def give_back() -> None:
@@ -68,11 +74,11 @@ class _Graph:
     """One shape's graph, and where it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
-    row: Tensor  # laid out as `_Layout` says
+    row: Tensor  # laid out as `BatchLayout` says
     value: Tensor
 
 
-class _Layout(NamedTuple):
+class BatchLayout(NamedTuple):
     """The parts of a row of numbers that tells a captured step what to work on."""
 
     images: int  # of a full batch, repeated ones included
@@ -120,9 +126,58 @@ def _captions(recipe: Recipe) -> int:
     return recipe.batch * (recipe.captions_per_image if recipe.sampler == "images" else 1)
 
 
-def _padded(recipe: Recipe) -> bool:
+def padded(recipe: Recipe) -> bool:
     """Images that are not there are told apart: only where captions are drawn at random."""
     return recipe.sampler == "pairs" and recipe.positives == "images"
+
+
+def can_repeat(
+    model: RetrievalModel, source: Source, recipe: Recipe, objectives: Iterable[Objective]
+) -> bool:
+    """Whether a run's steps always do the same work, on other rows."""
+    return (
+        recipe.graphs
+        and source.resident
+        and model.can_capture()
+        and recipe.micro_batch is None
+        and recipe.found_pairs is None  # a batch may hold any number of them
+        and recipe.precision != "fp16"
+        and _captions(recipe) <= _LARGEST
+        # These would count the padding.
+        and not (padded(recipe) and model.has_batch_norms())
+        and not (padded(recipe) and not all(each.copes_with_gaps() for each in objectives))
+        and distributed.size() == 1  # processes tell each other how long their captions are
+    )
+
+
+def captured_work(pool: Any, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """Work as a graph, and what it returns when that is replayed."""
+    graph = torch.cuda.CUDAGraph()
+    with capturing, _uncollected():
+        torch.cuda.synchronize()
+        # Each thread has its own handle, and none can be made in a capture.
+        torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            made = work()
+        except BaseException:
+            with suppress(RuntimeError):  # what went wrong first is what is raised
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    return graph, made
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage is collected: a graph of an earlier run, destroyed now, would end the capture."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class BatchRow(NamedTuple):
@@ -141,10 +196,10 @@ class Captured:
     ) -> None:
         self.update, self.source, self.recipe = update, source, recipe
         captions = _captions(recipe)
-        self.layout = _Layout(recipe.batch, captions, drawn_for_each * captions)
+        self.layout = BatchLayout(recipe.batch, captions, drawn_for_each * captions)
         self.longest = source.longest(np.arange(source.split.num_captions))
         self.graphs: dict[tuple[int, str], _Graph] = {}
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pool: Any = None
         self.done = 0
 
     @staticmethod
@@ -156,20 +211,7 @@ class Captured:
         objectives: Iterable[Objective],
     ) -> bool:
         """Whether a run's steps can be captured."""
-        return (
-            recipe.graphs
-            and device.type == "cuda"
-            and source.resident
-            and model.can_capture()
-            and recipe.micro_batch is None
-            and recipe.found_pairs is None  # a batch may hold any number of them
-            and recipe.precision != "fp16"
-            and _captions(recipe) <= _LARGEST
-            # These would count the padding.
-            and not (_padded(recipe) and model.has_batch_norms())
-            and not (_padded(recipe) and not all(each.copes_with_gaps() for each in objectives))
-            and distributed.size() == 1  # processes tell each other how long their captions are
-        )
+        return device.type == "cuda" and can_repeat(model, source, recipe, objectives)
 
     def rows(self, plan: list[IndexBatch], start: int) -> Iterator[BatchRow]:
         """An epoch's batches from the `start`-th on: sent to the device at once, as numbers."""
@@ -211,19 +253,15 @@ class Captured:
         if self.layout.drawn:
             each = self.layout.drawn // self.layout.captions
             drawn = Drawn(self.layout.images, self.layout.captions, places.view(4, -1), each)
-        padded = _padded(self.recipe)
         nothing = IndexBatch(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
-        graph = torch.cuda.CUDAGraph()
-        with capturing:
-            torch.cuda.synchronize()
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                features, tokens, lengths = self.source.gather(image, caption, length)
-                batch = Batch(features, tokens, lengths, position, nothing)
-                there = present.bool() if padded else None
-                value = self.update(batch, objective, there, drawn)
-            finally:
-                graph.capture_end()
+
+        def step() -> Tensor:
+            there = present.bool() if padded(self.recipe) else None
+            batch = Batch(*self.source.gather(image, caption, length), position, nothing)
+            return self.update(batch, objective, there, drawn)
+
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        graph, value = captured_work(self.pool, step)
         return _Graph(graph, static, value)
 
 

@@ -30,7 +30,7 @@ from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.runs.tested import what_is_tested
-from simgrad.training import distributed, state
+from simgrad.training import distributed, grouped, state
 from simgrad.training.checkpoints import Checkpoints
 from simgrad.training.display import Display
 from simgrad.training.graph import Captures
@@ -103,6 +103,7 @@ class Training:
                     self._checkpoint()
                     self._describe("stopped")
                     return
+        grouped.leave()
         self._finish()
 
     def _say_what_is_foreign(self) -> None:
@@ -147,7 +148,9 @@ class Training:
         self.model.train()
         source = self.sources[begin.train_backbone]
         # Fetch: read ahead, or, where steps are captured, as rows of numbers that lie on the GPU.
-        captured = self.captures.of(source, trained=begin.train_backbone, drawn=drawn)
+        captured = grouped.member_of(self.step, source, drawn) or self.captures.of(
+            source, trained=begin.train_backbone, drawn=drawn
+        )
         take: Callable[[Any, str], Tensor] = captured or self.step.update
         # Of several processes each reads its share, and cuts pictures by chances of its own.
         seed = recipe.seed * 100_003 + epoch + 1_000_003 * distributed.rank()

@@ -12,7 +12,7 @@ from simgrad.retriever.prepare import prepare
 from simgrad.runs import run
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, Run
-from simgrad.training import distributed, state
+from simgrad.training import distributed, grouped, state
 from simgrad.training.graph import give_back, own_stream
 from simgrad.training.loggers import Log
 from simgrad.training.loop import Training
@@ -75,7 +75,10 @@ def _go_on(
         if told is not None and retriever.device.type == "cpu":
             training.display.say(told)
         with politely(), own_stream(retriever.device), closing(training.records):
-            training.go(asked_to_stop)
+            try:
+                training.go(asked_to_stop)
+            finally:
+                grouped.leave()  # others wait for its steps no more
 
 
 def _about_threads(recipe: Recipe, begun: Run) -> str | None:

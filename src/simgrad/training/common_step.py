@@ -1,0 +1,282 @@
+"""One step of several runs: encode together, weigh each alone, update together.
+
+Each of the three is work that is done a few times, then captured, on a GPU, and replayed.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from simgrad.data.batches import Source
+from simgrad.models.networks.many import ManyVse
+from simgrad.objectives import Positives
+from simgrad.objectives.engine.embeddings import weigh_several
+from simgrad.training.graph import BatchLayout, captured_work, padded, wait_for_all
+from simgrad.training.stacked import Stack
+from simgrad.training.step import Step
+
+_PLAIN = 2  # times that work is done before it is captured
+
+
+@dataclass
+class Recording:
+    """Where captured work keeps what it makes, and whether any is captured."""
+
+    wanted: bool
+    pool: Any = None
+
+    def __post_init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle() if self.wanted else None
+
+
+@dataclass
+class Repeated:
+    """Work that is done a few times, then captured, then replayed."""
+
+    work: Callable[[], Any]
+    captures: Recording
+    done: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
+    made: Any = None  # what the work returns
+
+    def __call__(self) -> Any:
+        if self.graph is None:
+            self.done += 1
+            if self.captures.wanted and self.done > _PLAIN:
+                self._capture()
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.made = self.work()
+        return self.made
+
+    def _capture(self) -> None:
+        """Nothing is computed by a capture: where it fails, the work is done plainly instead."""
+        try:
+            self.graph, self.made = captured_work(self.captures.pool, self.work)
+        except RuntimeError as error:
+            # Nor is any other: what follows on work that is not replayed must not be replayed.
+            self.captures.wanted = False
+            warnings.warn(
+                f"steps of runs that train together could not be captured ({str(error)[:200]}); "
+                "they are taken plainly, more slowly.",
+                stacklevel=2,
+            )
+
+
+class Taker(Protocol):
+    """A run that takes part."""
+
+    run: Step
+    source: Source
+    layout: BatchLayout
+    place: int | None  # in the stack
+    now: tuple[Tensor, int, str] | None  # the step it has come to: rows, longest, objective
+    value: Tensor | None  # its loss
+    error: BaseException | None
+    parts: dict[str, Repeated]  # by objective
+    captures: Recording | None
+    stream: Any
+
+
+class CommonStep:
+    """The stack of a group, and the parts of its step."""
+
+    def __init__(self, like: Taker, places: int, capture: bool, fused: bool | None) -> None:
+        self.places, self.source, self.layout = places, like.source, like.layout
+        self.device = like.source.device
+        self.gpu = self.device.type == "cuda"
+        self.captures = Recording(self.gpu and capture)
+        self.stack = Stack(like.run, places, fused)
+        self.half, self.model, self.fused = (
+            like.run.recipe.precision == "bf16",
+            like.run.model,
+            fused,
+        )
+        self.rows = torch.zeros(
+            places, sum(like.layout.parts()), dtype=torch.int64, device=self.device
+        )
+        # Where a caption's only positive is its pair, it brings its image: none is looked up later.
+        self.pairs = like.run.recipe.other_captions_are_negatives
+        captions, dimension = like.layout.captions, like.run.model.config.dimension  # type: ignore[attr-defined]
+        # What is encoded, and the gradient that comes back: images, captions.
+        images = captions if self.pairs else like.layout.images
+        shapes = [(places, n, dimension) for n in (images, captions)]
+        self.vectors = [torch.zeros(shape, device=self.device) for shape in shapes]
+        self.above = [torch.zeros_like(each) for each in self.vectors]
+        self.parts: dict[int, tuple[Repeated, Repeated]] = {}  # by length
+        self.weighings: dict[tuple[int | None, ...], tuple[str, Repeated]] = {}  # by places
+        self.apart: set[str] = set()  # objectives that cannot be weighed for several at once
+        self.weighed = Recording(self.captures.wanted)
+        self.stream = torch.cuda.Stream(self.device) if self.gpu else None  # type: ignore[no-untyped-call]
+        if self.gpu:
+            wait_for_all(self.device)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """On the group's stream, when all that was begun on any is done, and until it is done."""
+        if self.stream is None:
+            yield
+            return
+        wait_for_all(self.device)
+        with torch.cuda.stream(self.stream):
+            yield
+        self.stream.synchronize()
+
+    def take(self, member: Taker, place: int) -> None:
+        with self.alone():
+            self.stack.bind(place, member.run)
+            self.weighings.clear()
+        member.place, member.parts = place, {}
+
+    def release(self, member: Taker) -> None:
+        with self.alone():
+            self.stack.release(member.run)
+            self.weighings.clear()
+        member.place, member.parts = None, {}
+
+    def step(self, members: Sequence[Taker]) -> None:
+        length = 1
+        with torch.cuda.stream(self.stream) if self.stream else nullcontext():
+            for member in members:
+                assert member.now is not None
+                assert member.place is not None
+                self._after(member.stream)
+                self.rows[member.place].copy_(member.now[0])
+                self.stack.set_rate(member.place, member.run)
+                length = max(length, member.now[1])
+            encode, update = self._parts(length)
+            encode()
+            encoded = self.stream.record_event() if self.stream else None
+            for some in self._alike(members):
+                if len(some) > 1 and self._weigh_together(some):
+                    continue
+                for member in some:
+                    with torch.cuda.stream(member.stream) if member.stream else nullcontext():
+                        if member.stream is not None and encoded is not None:
+                            member.stream.wait_event(encoded)
+                        self._weigh(member)
+                    self._after(member.stream)
+            update()
+            done = self.stream.record_event() if self.stream else None
+            for member in members:
+                if member.stream is not None and done is not None:
+                    member.stream.wait_event(done)
+
+    def _after(self, stream: Any) -> None:
+        """The group's work waits for what a member has begun."""
+        if self.stream is not None:
+            self.stream.wait_event(stream.record_event())
+
+    def _parts(self, length: int) -> tuple[Repeated, Repeated]:
+        if length not in self.parts:
+            many = self.model.together(half=self.half)
+            assert many is not None
+            many.fused = self.fused
+            self.parts[length] = (
+                Repeated(lambda: self._encode(many, length), self.captures),
+                Repeated(lambda: self._update(many), self.captures),
+            )
+        return self.parts[length]
+
+    @torch.no_grad()
+    def _encode(self, many: ManyVse, length: int) -> ManyVse:
+        image, caption, position = torch.split(self.rows, self.layout.parts(), dim=1)[:3]
+        if self.pairs:
+            image = image.gather(1, position)
+        features, tokens, lengths = self.source.gather(image.flatten(), caption.flatten(), length)
+        given = (x.view(self.places, -1, *x.shape[1:]) for x in (features, tokens, lengths))
+        for vectors, found in zip(
+            self.vectors, many.forward(self.stack.weights, *given), strict=True
+        ):
+            vectors.copy_(found)
+        return many
+
+    @torch.no_grad()
+    def _update(self, many: ManyVse) -> None:
+        self.stack.update(many.backward(*self.above))
+
+    def _alike(self, members: Sequence[Taker]) -> list[list[Taker]]:
+        """Members that one call can weigh: of the same objective, that learns nothing."""
+        sets: dict[Hashable, list[Taker]] = {}
+        for number, member in enumerate(members):
+            assert member.now is not None
+            rule = member.run.objectives[member.now[2]]
+            alone = not self.pairs or member.now[2] in self.apart or any(rule.parameters())
+            key = number if alone else (member.now[2], type(rule), rule.mean, rule.settings())
+            sets.setdefault(key, []).append(member)
+        return list(sets.values())
+
+    def _weigh_together(self, members: list[Taker]) -> bool:
+        """Whether it could be done: an objective of one's own may ask for single numbers."""
+        assert members[0].now is not None
+        places, name = tuple(member.place for member in members), members[0].now[2]
+        if places not in self.weighings or self.weighings[places][0] != name:
+            index = torch.tensor(places, device=self.device)
+            work = partial(self._weighed, members, index, name)
+            self.weighings[places] = name, Repeated(work, self.weighed)
+        try:
+            values = self.weighings[places][1]()
+        except Exception:
+            self.apart.add(name)  # each alone finds what is wrong, if anything is
+            return False
+        for member, value in zip(members, values.unbind(), strict=True):
+            member.value = value
+        return True
+
+    @torch.no_grad()
+    def _weighed(self, members: list[Taker], index: Tensor, name: str) -> Tensor:
+        """(members,) their losses; what goes back to their vectors is written."""
+        given = (each.index_select(0, index) for each in self.vectors)
+        values, *found = weigh_several(members[0].run.objectives[name], *given)
+        factors = torch.stack([member.run.optimizer.loss_factor for member in members])
+        for above, gradient in zip(self.above, found, strict=True):
+            above.index_copy_(0, index, gradient * factors[:, None, None])
+        return values
+
+    def _weigh(self, member: Taker) -> None:
+        """The member's objective, and what it learns."""
+        assert member.now is not None
+        name = member.now[2]
+        if name not in member.parts:
+            member.captures = member.captures or Recording(self.captures.wanted)
+            member.parts[name] = Repeated(Weighing(self, member, name), member.captures)
+        try:
+            member.value = member.parts[name]()
+        except Exception as error:  # one broken objective must not take the others with it
+            member.error = error
+
+
+@dataclass
+class Weighing:
+    """From a member's vectors to the gradient of its loss."""
+
+    made: CommonStep
+    member: Taker
+    objective: str
+
+    def __call__(self) -> Tensor:
+        made, run, place = self.made, self.member.run, self.member.place
+        images, captions = (each[place].detach().requires_grad_() for each in made.vectors)
+        _, _, position, present, _ = torch.split(made.rows[place], made.layout.parts())
+        positives: Tensor | Positives | None = None if made.pairs else position
+        if padded(run.recipe):
+            positives = Positives.of_captions(position, len(images), present.bool())
+        run.optimizer.clear()
+        with torch.autocast(made.device.type, enabled=False):
+            loss = run.objectives[self.objective](images, captions, positives)
+        run.optimizer.scaled(loss).backward()  # type: ignore[no-untyped-call]
+        for above, leaf in zip(made.above, (images, captions), strict=True):
+            if leaf.grad is None:
+                above[place].zero_()
+            else:
+                above[place].copy_(leaf.grad)
+        if any(p.requires_grad for p in run.learned.parameters()):
+            run.optimizer.update()  # the model's own parameters have no gradient here
+        return loss.detach()

@@ -1,0 +1,184 @@
+"""Runs of one process that take their steps together: one batched computation for all models.
+
+A study trains many models of one shape. Each run works in a thread of its own, by the loop that it
+would have alone, with its own seed, batches, settings, records and checkpoints. Only a step is
+common: a run that has come to one waits until all others have, and then
+1. all models encode their batches (grouped products, see models/networks/many.py);
+2. each run's objective weighs its own similarities, on a stream of its own;
+3. all weights are updated (stacked.py).
+A run that ends or fails leaves, and the others go on; a batch of another size is an ordinary step
+of that run alone. What a run computes depends on which others are there by rounding alone.
+"""
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simgrad.data.batches import Source
+from simgrad.data.sampling import IndexBatch
+from simgrad.training.common_step import CommonStep, Recording, Repeated
+from simgrad.training.graph import Captured, can_repeat, padded, padded_length
+from simgrad.training.stacked import trained
+from simgrad.training.step import Step
+
+_EMPTY = 64  # steps after which places that nobody has taken are given up
+_here = threading.local()
+_KNOWN = (  # warnings that tell nobody anything here
+    "RNN module weights are not part",  # evaluated alone, a GRU copies its weights from the stack
+    "There is a performance drop because",  # some operations of an objective are not batched
+)
+
+
+@contextmanager
+def together(group: "RunGroup") -> Iterator[None]:
+    """Runs of this thread take their steps with the others of the group, where they can."""
+    _here.group, _here.member = group, None
+    try:
+        yield
+    finally:
+        leave()
+        _here.group = None
+
+
+def leave() -> None:
+    """This thread's run takes no more steps: the others need not wait for it."""
+    member = getattr(_here, "member", None)
+    if member is not None:
+        _here.member = None
+        member.group.leave(member)
+
+
+def member_of(step: Step, source: Source, drawn: int) -> "GroupedRun | None":
+    """This thread's run as one of a group; None where there is no group, or it does not fit in."""
+    group: RunGroup | None = getattr(_here, "group", None)
+    if group is None:
+        return None
+    if _here.member is not None and _here.member.run is not step:
+        leave()  # a run before this one
+    if _here.member is None and groups(step, source, drawn):
+        member = GroupedRun(group, step, source)
+        if group.join(member):
+            _here.member = member
+    found: GroupedRun | None = _here.member
+    return found
+
+
+def groups(step: Step, source: Source, drawn: int) -> bool:
+    """Whether a run's steps can be taken together with others like it."""
+    return (
+        not drawn
+        and len(source.image_shape) == 1
+        and step.model.together(half=False) is not None
+        and can_repeat(step.model, source, step.recipe, step.objectives.values())
+    )
+
+
+class GroupedRun(Captured):
+    """One run of a group: its steps are taken as captured ones are."""
+
+    def __init__(self, group: "RunGroup", run: Step, source: Source) -> None:
+        super().__init__(run.update, source, run.recipe)
+        self.group, self.run, self.done = group, run, 10  # no plain steps before
+        self.place: int | None = None  # in the group's stack
+        self.now: tuple[Tensor, int, str] | None = None  # the step it has come to
+        self.value: Tensor | None = None
+        self.error: BaseException | None = None
+        self.parts: dict[str, Repeated] = {}  # by objective
+        self.captures: Recording | None = None
+        gpu = source.device.type == "cuda"
+        self.stream = torch.cuda.current_stream(source.device) if gpu else None
+
+    def kind(self) -> tuple[Any, ...]:
+        """What all members of a group have in common."""
+        recipe, model = self.recipe, self.run.model
+        shapes = tuple(p.shape for _, p in trained(model))
+        common = recipe.precision, padded(recipe), recipe.other_captions_are_negatives
+        return id(self.source), self.layout, str(model.config), shapes, *common
+
+    def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
+        length = padded_length(self.source.longest(index.captions), self.longest)
+        return self.group.step(self, (row, length, objective))
+
+
+@dataclass
+class RunGroup:
+    """Up to `places` runs at a time; more where more come."""
+
+    places: int
+    capture: bool = True  # on a GPU
+    fused: bool | None = None  # by kernels; None: where they run
+    members: list[GroupedRun] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for message in _KNOWN:
+            warnings.filterwarnings("ignore", message=message)
+        self.changed = threading.Condition()
+        self.made: CommonStep | None = None
+        self.empty = 0  # steps with free places
+        self.kind: tuple[Any, ...] = ()
+
+    def join(self, member: GroupedRun) -> bool:
+        """Whether there are no others, or all are alike."""
+        with self.changed:
+            if self.members and self.members[0].kind() != member.kind():
+                return False
+            self.members.append(member)
+            return True
+
+    def leave(self, member: GroupedRun) -> None:
+        with self.changed:
+            self.members.remove(member)
+            if self.made is not None and member.place is not None:
+                self.made.release(member)
+            self._go()
+
+    def step(self, member: GroupedRun, now: tuple[Tensor, int, str]) -> Tensor:
+        """One step of this member, when all have come to one; its loss."""
+        with self.changed:
+            member.now, member.error = now, None
+            self._go()
+            self.changed.wait_for(lambda: member.now is None)
+        if member.error is not None:
+            raise member.error
+        assert member.value is not None
+        return member.value
+
+    def _go(self) -> None:
+        """Take the step, if all are here."""
+        if not self.members or any(member.now is None for member in self.members):
+            return
+        try:
+            self._make().step(self.members)
+        except BaseException as error:
+            self.made = None
+            for member in self.members:
+                member.error, member.place = error, None
+        for member in self.members:
+            member.now = None
+        self.changed.notify_all()
+
+    def _make(self) -> "CommonStep":
+        """Places for all members."""
+        count, made = len(self.members), self.made
+        kind = self.members[0].kind()
+        free = 0 if made is None else made.places - count
+        self.empty = self.empty + 1 if free > 0 else 0
+        if made is None or self.kind != kind or free < 0 or self.empty > _EMPTY:
+            places = count if made is not None and self.kind == kind else max(count, self.places)
+            for member in self.members:
+                member.place, member.parts = None, {}
+            self.made, self.empty = None, 0
+            self.kind = kind
+            made = self.made = CommonStep(self.members[0], places, self.capture, self.fused)
+        taken = {member.place for member in self.members}
+        left = [place for place in range(made.places) if place not in taken]
+        for member in self.members:
+            if member.place is None:
+                made.take(member, left.pop(0))
+        return made
