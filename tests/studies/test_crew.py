@@ -54,7 +54,7 @@ def test_a_crew_that_is_told_to_stop_tells_its_workers(tmp_path: Path) -> None:
     study = Study.create(plan(recipe=fields), tmp_path / "study")
     logs = [str(tmp_path / f"{number}.txt") for number in range(2)]
     command = [sys.executable, "-m", "simgrad.studies.crew", str(study.path)]
-    command.append(json.dumps([(log, {}) for log in logs]))
+    command += [json.dumps([(log, {}) for log in logs]), "1"]
     crew = subprocess.Popen(
         command, stdin=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )

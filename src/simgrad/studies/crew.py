@@ -4,9 +4,10 @@ Sixteen workers that each import torch, read the data and split the captions int
 with that for twenty seconds. One process does it, touches no GPU, and forks the others, which share
 its memory. Linux alone forks safely; elsewhere workers are started one by one.
 
-    python -m simgrad.studies.crew STUDY WORKERS
+    python -m simgrad.studies.crew STUDY WORKERS RUNS
 
-WORKERS is JSON: for each worker the file for its output, and what it adds to the environment.
+WORKERS is JSON: for each worker the file for its output, and what it adds to the environment. RUNS:
+how many each trains at a time.
 """
 
 import gc
@@ -25,7 +26,7 @@ from simgrad.core.extras import import_extras
 from simgrad.models import models
 from simgrad.retriever.prepare import read_ahead
 from simgrad.studies.study import Study
-from simgrad.studies.worker import attend, work
+from simgrad.studies.worker import attend, work_together
 
 CAN_FORK = sys.platform == "linux"
 
@@ -48,7 +49,7 @@ def read_for(study: Study) -> dict[Any, Any]:
 def main() -> None:
     """Entry point of the process that forks the workers, and waits for them."""
     import_extras()
-    path, workers = sys.argv[1], json.loads(sys.argv[2])
+    path, workers, count = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
     cores = torch.get_num_threads()
     torch.set_num_threads(1)  # threads that compute would not be there after a fork
     study = Study.open(path)
@@ -75,7 +76,7 @@ def main() -> None:
             os.environ.update(environment)
             torch.set_num_threads(cores)
             attend()
-            failed = work(study, shared=shared, number=number)
+            failed = work_together(study, count, shared, number)
             _end(bool(failed))
         children.append(child)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the workers too

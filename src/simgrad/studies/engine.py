@@ -18,6 +18,7 @@ from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import free, pinned, settle
+from simgrad.models import models
 from simgrad.runs.environment import COMMAND, command
 from simgrad.runs.run import Run
 from simgrad.studies.crew import CAN_FORK
@@ -26,8 +27,11 @@ from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.space import printed
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import TRIALS, Tuning, validation_of
-from simgrad.studies.worker import work
+from simgrad.studies.worker import work_together
 from simgrad.training.schedule import total_epochs
+
+# Runs on one GPU, where they can be trained together: processes, and runs of each at a time.
+_GROUPS, _TOGETHER = 4, 8
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Crew:
     processes: int
     cores: int  # for each process: its runs compute with so many threads
     gpus: int
+    together: int = 1  # runs of a process that are trained at a time
 
 
 def crew_here(study: Study, processes: int | None) -> Crew:
@@ -59,6 +64,11 @@ def crew_for(
     if any(tuning.record is None for tuning in study.tunings):
         left = study.plan.trainings
     each = study.plan.base.threads or pinned()
+    if gpus and processes is None and _grouped(study):
+        # As many at a time as make all turns alike: nobody waits for a last one.
+        turns = -(-left // (_GROUPS * _TOGETHER * gpus))
+        processes = max(1, min(left, cores, _GROUPS * gpus))
+        return Crew(processes, max(1, cores // processes), gpus, -(-left // (turns * processes)))
     if gpus:
         # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.
         processes = processes or max(1, min(left, cores, 16 * gpus))
@@ -71,6 +81,16 @@ def require_search(study: Study) -> None:
     """A search that learns from its trials needs Optuna; others do not."""
     if any(tuning.tune.search == "tpe" for tuning in study.tunings):
         optuna_or_say()
+
+
+def _grouped(study: Study) -> bool:
+    """Whether the runs of a study can take their steps together."""
+    recipes = [recipe for _, _, recipe in study.plan.runs()]
+    plain = all(
+        r.graphs and not (r.micro_batch or r.found_pairs or r.candidates) and r.precision != "fp16"
+        for r in recipes
+    )
+    return plain and all(models.parse(model).groups for model in {r.model for r in recipes})
 
 
 def run_local(study: Study, processes: int | None = None, quiet: bool = False) -> None:
@@ -108,9 +128,9 @@ def _start(study: Study, crew: Crew, service: dict[str, str]) -> list[subprocess
         for number in range(crew.processes)
     ]
     if CAN_FORK and crew.processes > 1:
-        words = ["simgrad.studies.crew", str(study.path), json.dumps(own)]
+        words = ["simgrad.studies.crew", str(study.path), json.dumps(own), str(crew.together)]
         return [_popen(words, str(logs / f"workers-{os.getpid()}.txt"), environment)]
-    words = ["simgrad.studies.worker", str(study.path), "attended"]
+    words = ["simgrad.studies.worker", str(study.path), "attended", str(crew.together)]
     return [_popen(words, log, {**environment, **more}) for log, more in own]
 
 
@@ -166,7 +186,7 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
         os.chdir(here)  # paths of a recipe begin there
         for file in files:
             import_file(Path(file))
-        return work(Study.open(path))
+        return work_together(Study.open(path), crew.together)
 
     files = [file["path"] for file in imported()]
     given = str(study.path.resolve()), files, command(), os.getcwd()

@@ -61,6 +61,7 @@ class Trials:
             left += tuning.to_repeat(trials)
             if any(folder.name not in self.given_up for folder, _ in left):
                 return True
+            tuning.conclude()  # others may have finished the last of it since we looked
         return False
 
     def _take(self) -> Callable[[Log | None], None] | None:

@@ -4,10 +4,10 @@ Several workers, started by one command or by many, on one machine or on several
 disk, take turns by locking run folders; a lock dies with its holder, so nothing is lost or done
 twice.
 
-    python -m simgrad.studies.worker STUDY [attended]
+    python -m simgrad.studies.worker STUDY [attended] [RUNS]
 
-`attended`: stop, as for a signal, when standard input ends; that is, when the command that started
-the worker is gone, however it ended.
+RUNS: how many at a time. `attended`: stop, as for a signal, when standard input ends; that is, when
+the command that started the worker is gone, however it ended.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ from simgrad.runs.run import LAST, LOCK, Run, write_info
 from simgrad.studies.study import Study
 from simgrad.studies.trials import Trials
 from simgrad.training.graph import give_back
+from simgrad.training.grouped import RunGroup, together
 from simgrad.training.rounds import train
 from simgrad.training.schedule import total_epochs
 from simgrad.training.state import remembered
@@ -52,6 +53,33 @@ def work(
     with politely():
         failed = _search(study, shared, log)
         return failed if stop_asked() else failed + _train_all(study, shared, log, number)
+
+
+def work_together(
+    study: Study, count: int, shared: dict[Any, Any] | None = None, number: int = 0
+) -> int:
+    """The same with so many runs at a time, in threads: they take their steps together."""
+    if count == 1:
+        return work(study, shared=shared, number=number)
+    group, read, failed = RunGroup(count), {} if shared is None else shared, []
+
+    def one(place: int) -> None:
+        try:
+            with together(group):
+                own = Study.open(study.path)
+                failed.append(work(own, shared=read, number=number * count + place))
+        except Exception:
+            say(traceback.format_exc(), stderr=True)
+            failed.append(1)
+
+    threads = [threading.Thread(target=one, args=(place,)) for place in range(count)]
+    with politely():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)  # signals are heard between
+    return sum(failed)
 
 
 def _search(study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None) -> int:
@@ -206,9 +234,11 @@ def main() -> None:
     """Entry point of a worker process."""
 
     import_extras()
-    if "attended" in sys.argv[2:]:
+    options = sys.argv[2:]
+    if "attended" in options:
         attend()
-    sys.exit(1 if work(Study.open(sys.argv[1])) else 0)
+    count = next((int(option) for option in options if option.isdigit()), 1)
+    sys.exit(1 if work_together(Study.open(sys.argv[1]), count) else 0)
 
 
 if __name__ == "__main__":
