@@ -28,18 +28,20 @@ class Numbers:
         return self.array[np.asarray(indices) % _DISTINCT]
 
 
-def captions(count: int, seed: int = 0) -> list[str]:
+def captions(count: int, seed: int = 0, words: list[str] = _WORDS) -> list[str]:
     """As long as people's: 8 to 16 words."""
     random = np.random.default_rng(seed)
-    return [" ".join(random.choice(_WORDS, random.integers(8, 17))) for _ in range(count)]
+    return [" ".join(random.choice(words, random.integers(8, 17))) for _ in range(count)]
 
 
-def split(images: int, shape: tuple[int, ...]) -> Split:
+def split(images: int, shape: tuple[int, ...], words: list[str] = _WORDS) -> Split:
     """Five captions an image."""
     owner = np.repeat(np.arange(images), 5)
     names = [str(k) for k in range(images)]
     features = Numbers(images, shape)
-    return Split("numbers", "train", captions(5 * images), owner, names, features=features)
+    return Split(
+        "numbers", "train", captions(5 * images, words=words), owner, names, features=features
+    )
 
 
 def write_precomputed(folder: Path, sizes: dict[str, int], width: int) -> None:
