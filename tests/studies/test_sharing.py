@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from simgrad.choosing import probe
 from simgrad.runs.recipe import Recipe
-from simgrad.studies import probe
 from simgrad.studies.sharing import shared_gpu
 
 

@@ -45,9 +45,7 @@ class MultiSimilarity(Family):
 
     alpha: float = setting(2.0, "steepness on positives", search=Range(0.5, 10), above=0)
     beta: float = setting(50.0, "steepness on negatives", search=Range(5, 80), above=0)
-    lambda_: float = setting(
-        0.5, "similarity that parts positives from negatives", search=Range(0.2, 0.7, log=False)
-    )
+    lambda_: float = setting(0.5, "similarity that parts positives from negatives")
 
     def affine(self) -> tuple[Tensor | None, Tensor | None]:
         return constant(self.beta), None

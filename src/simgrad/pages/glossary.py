@@ -59,7 +59,8 @@ MEANINGS = {
     "plateau": "the beginning of a training in which all similarities stay nearly equal",
     "collapse": "all vectors become equal, so that nothing can be ranked",
     "GradCache": "a batch larger than memory is encoded in pieces, with its exact gradient",
-    "not told apart": "the data and seeds of a study do not show a difference",
+    "not told apart": "the data and seeds of a study do not show a difference; *open* says the "
+    "same of a rival of the leader",
     "trial": "one setting that a search tries; it is judged on validation and never tested",
     "layout": "how a data set is stored in files; simgrad recognises those in common use",
     "scenes": "drawn scenes with captions that come with simgrad, for trials without a download",

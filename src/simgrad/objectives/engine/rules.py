@@ -42,6 +42,8 @@ def weigh_direction(
     own = seen[side.query, side.candidate]
     values, weights, outer = apply_rule(objective, seen, side, own, own, outside)
     scale = affine[0]
+    if isinstance(factor, Tensor):
+        factor = factor.to(S.dtype)
     weights = weights * (factor if scale is None else factor * scale.detach().to(S.dtype))
     outer = None if outer is None else outer * factor
     return Direction(values.sum() * factor, values, weights, outer)
