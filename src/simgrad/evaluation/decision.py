@@ -39,7 +39,7 @@ def decision(standing: Standing) -> Decision | None:
         freedom = max(1.0, min(1e5, pairs * (error**2 / max(runs, 1e-12)) ** 2))
         spare = _one_sided(1 - POWER, freedom)
         apart = largest_t_quantile(SURE, math.comb(standing.compared, 2), freedom)
-        equal = _one_sided(SURE, freedom)
+        equal = largest_t_quantile(2 * SURE, math.comb(standing.compared, 2), freedom)
         return (
             abs(rival.behind) >= (apart + spare) * error
             or standing.margin - abs(rival.behind) >= (equal + spare) * error

@@ -4,7 +4,8 @@ Every table, answer and page takes it from here, and its words too. Of each riva
 of four words is said:
 
 - behind: told apart from the leader, at 5 %.
-- equivalent: the difference is below a margin that matters, at 5 % (two one-sided tests).
+- equivalent: the difference is below a margin that matters, at 5 % (two one-sided tests, corrected
+  for all pairs as well: the 90 % intervals of all pairs together lie within the margin).
 - open: neither. Then `decision` says what would decide.
 - failed: it has no run that trained, so there is nothing to compare.
 
@@ -89,7 +90,7 @@ class Rival:
     low: float  # of an interval that holds for all rivals together
     high: float
     p: float  # of no difference, corrected for the choice of the leader
-    p_equivalent: float  # of a difference of the margin or more
+    p_equivalent: float  # of a difference of the margin or more, corrected for all pairs
     beaten: float  # P(one run of the leader beats one run of this)
     word: Word
     error: float = 0.0  # standard error of `behind`
@@ -247,12 +248,13 @@ def _rival(
 ) -> Rival:
     gap, sure, variance = every.between(label, leader)
     error, freedom = float(sure.error[0]), float(sure.freedom[0])
-    reach, p = 0.0, float(gap == 0)
+    reach, p, equal = 0.0, float(gap == 0), float(abs(gap) >= margin)
     if error > 0:
-        reach = largest_t_quantile(SURE, math.comb(count, 2), freedom) * error
-        p = largest_t_tail(gap / error, math.comb(count, 2), freedom)
+        pairs, within = math.comb(count, 2), (margin - abs(gap)) / error
+        reach = largest_t_quantile(SURE, pairs, freedom) * error
+        p = largest_t_tail(gap / error, pairs, freedom)
+        equal = largest_t_tail(within, pairs, freedom) / 2 if within > 0 else 1.0
     p = max(p, sure.least_p)
-    equal = float(sure.p(np.array([gap]), beyond=margin)[0])
     word: Word = "equivalent" if equal < SURE else "behind" if p < SURE else "open"
     if short and word == "behind":
         word = "open"
