@@ -106,8 +106,14 @@ def _beside(material: Material, standing: GroupStanding) -> list[Block]:
     found = standing.standing
     if found is None:
         return []
-    words = " ".join([wording.basis(found), wording.outlook(found, decision(found))]).strip()
-    return [Paragraph([words]), _standing_table(material, standing, found)]
+    lines = [wording.basis(found)]
+    if any(system.tuned for system in standing.systems) and not found.replicates:
+        lines.append("How much another search of settings would change is not counted.")
+    lines.append(wording.outlook(found, decision(found)))
+    return [
+        Paragraph([" ".join(line for line in lines if line)]),
+        _standing_table(material, standing, found),
+    ]
 
 
 def _standing_table(material: Material, group: GroupStanding, found: Standing) -> Table:
