@@ -6,6 +6,7 @@ was written (cut off, overwritten, a flipped bit), counts as not there, and is m
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, open_array, read_json, sha256, write_json
+from simgrad.core.files import atomic_path, lock, open_array, read_json, sha256, write_json
 from simgrad.core.hashes import content_hash
 
 
@@ -95,3 +96,28 @@ def read_array(path: Path, told: dict[str, Any]) -> npt.NDArray[Any]:
     if [list(array.shape), str(array.dtype)] != [told.get("shape"), told.get("dtype")]:
         raise Damaged(f"{path}: it has another shape than was written.")
     return array
+
+
+def kept_array(
+    path: Path, made_from: dict[str, str], compute: Callable[[], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """An array that is computed once and kept, if there is a place to keep it."""
+
+    def ready() -> npt.NDArray[Any] | None:
+        try:
+            return read_array(path, read_kept(path.with_suffix(".json"), made_from))
+        except (InputError, OSError, ValueError):
+            return None  # none yet, or damaged
+
+    known = ready()
+    if known is not None:
+        return known
+    try:
+        with lock(path.with_suffix(".lock"), what=str(path)):
+            known = ready()
+            if known is None:
+                known = compute()
+                write_kept(path.with_suffix(".json"), write_array(path, known), made_from)
+            return known
+    except OSError:  # no place to keep it
+        return compute()

@@ -5,7 +5,6 @@ the 8,000 photos of Flickr8k one pair has a likeness of 1.0, the next 0.66, and 
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ import numpy.typing as npt
 
 from simgrad.core.cache import cache_folder
 from simgrad.core.cores import cores
-from simgrad.core.derived import read_array, read_kept, write_array, write_kept
+from simgrad.core.derived import kept_array
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock, sha256
+from simgrad.core.files import sha256
 from simgrad.data.base import Rows, Split
 from simgrad.data.likeness import perceptual_hash, thumbprint
 
@@ -62,25 +61,7 @@ def _kept_signs(split: Split) -> Signs:
         "names": sha256(*(f"\0{name}" for name in split.image_names)),
     }
     path = cache_folder() / "likeness" / f"{sha256(*made_from.values())[:32]}.npy"
-    known = _ready(path, made_from)
-    if known is not None:
-        return known
-    try:
-        with lock(path.with_suffix(".lock"), what=str(path)):
-            known = _ready(path, made_from)
-            if known is None:
-                known = _signs(split)
-                write_kept(path.with_suffix(".json"), write_array(path, known), made_from)
-            return known
-    except OSError:  # no place to keep them
-        return _signs(split)
-
-
-def _ready(path: Path, made_from: dict[str, str]) -> Signs | None:
-    try:
-        return read_array(path, read_kept(path.with_suffix(".json"), made_from))
-    except (InputError, OSError, ValueError):
-        return None  # none yet, or damaged
+    return kept_array(path, made_from, lambda: _signs(split))
 
 
 def _signs(split: Split) -> Signs:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.core.derived import read_array, read_kept, write_array, write_kept
+from simgrad.core.derived import kept_array
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock
 from simgrad.data.base import Split
 from simgrad.data.likeness import SIDE, thumbprint
 
@@ -42,25 +41,7 @@ def find(picture: "Image", split: Split, place: Path, fingerprint: str) -> int |
 def _thumbprints(split: Split, place: Path, fingerprint: str) -> Array:
     path = place / f"thumbprints-{split.name}-{fingerprint[:16]}.npy"
     made_from = {"data": fingerprint, "split": split.name}
-    known = _ready(path, made_from)
-    if known is not None:
-        return known
-    try:
-        with lock(path.with_suffix(".lock"), what=str(path)):
-            known = _ready(path, made_from)
-            if known is None:
-                known = _compute(split)
-                write_kept(path.with_suffix(".json"), write_array(path, known), made_from)
-            return known
-    except OSError:  # no place to keep them
-        return _compute(split)
-
-
-def _ready(path: Path, made_from: dict[str, str]) -> Array | None:
-    try:
-        return read_array(path, read_kept(path.with_suffix(".json"), made_from))
-    except (InputError, OSError, ValueError):
-        return None  # none yet, or damaged
+    return kept_array(path, made_from, lambda: _compute(split))
 
 
 def _compute(split: Split) -> Array:
