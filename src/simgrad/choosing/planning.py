@@ -40,8 +40,8 @@ OBJECTIVES = (
     "nt-xent", "goal(triplet=cir, pair=sig-ms)", "triplet-sh", "siglip",
     "goal(triplet=con, pair=sig)",
 )  # fmt: skip
-# The model, if nobody names one. Without a GPU it is `light`, which retrieves as well as VSE++ on
-# Flickr8k but does not order objectives alike (results/light): answers speak of it alone.
+# The model, if nobody names one. Without a GPU it is `light`: with the leading objective no
+# difference from VSE++ shows on Flickr8k, but it orders objectives differently (results/light).
 ON_GPU, WITHOUT_GPU = "vse++", "light"
 NETWORK = "efficientnet-lite0"  # what computes features of pictures
 _GRID = 7  # cells a side, for models that look at regions

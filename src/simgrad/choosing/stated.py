@@ -24,7 +24,8 @@ _ON_GPU = {"vse++": Pace(1 / 83, 0.1, 10.0), "light": Pace(1 / 505, 0.1, 10.0)}
 _PICTURES, _PICTURES_ON_GPU = 15.0, 500.0
 SOURCE = "results/flickr8k"
 # Standard deviations of rsum in SOURCE/study, of one objective: between searches (beside the study
-# before it), between seeds. Of a pair and one test image: of both together, and of its seeds.
+# before it), between seeds. Of a pair and one test image: of both together, and of its seeds. By
+# hand from the kept ranks: no command makes them.
 _SEARCH, _SEED, _IMAGE, _IMAGE_AND_SEED = 2.8, 1.2, 40.0, 107.0
 
 
