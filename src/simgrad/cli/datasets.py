@@ -9,7 +9,7 @@ import numpy as np
 import tyro
 
 from simgrad.cli.tree import describe_tree, print_tree
-from simgrad.core.console import console, print_table, say
+from simgrad.core.console import console, print_table, say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Declaration, Parameter, print_value
 from simgrad.core.text import counted
@@ -146,6 +146,8 @@ def summary(dataset: Dataset, found: Findings) -> dict[str, Any]:
         "pictures": _sizes(found),
         "repeated_captions": found.repeated,
         "shared_captions": found.shared,
+        "copies": found.copies.groups,
+        "copies_across_splits": found.copies.across,
         "problems": [
             {"file": p.file, "place": p.place, "what": p.what, "split": p.split}
             for p in found.problems
@@ -220,7 +222,7 @@ def _print(dataset: Dataset, found: Findings, everything: bool, path: str, fixed
         shown += f"width {low}-{high}, height {short}-{tall}"
         out.print(f"pictures    {shown} ({sizes['looked_at']:,} looked at)")
     for note in (*dataset.notes, *found.notes):
-        out.print(f"note        {note}")
+        say_wrapped(f"note        {note}")
     repeated = ", ".join(f"{n:,} in {split}" for split, n in found.repeated.items() if n)
     if repeated:
         out.print(f"note        captions that repeat another of their image: {repeated}")

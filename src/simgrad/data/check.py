@@ -13,6 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.text import counted
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Dataset, Split
+from simgrad.data.copies import Copies, find_copies
 from simgrad.data.log import DataProblem
 from simgrad.data.picture_files import FilePictures
 from simgrad.data.pictures import size_of
@@ -39,10 +40,11 @@ class Findings:
     # By split: captions that repeat another of their image; that stand on more than one image.
     repeated: dict[str, int] = field(default_factory=dict)
     shared: dict[str, int] = field(default_factory=dict)
+    copies: Copies = field(default_factory=Copies)  # pictures that stand here twice
 
 
 def check(dataset: Dataset, *, thorough: bool = False) -> Findings:
-    """Look at every caption, every picture's head and end, and the features.
+    """Look at every caption, every picture's head and end, and the features; compare pictures.
 
     `thorough` decodes every picture and reads every feature.
     """
@@ -63,6 +65,10 @@ def check(dataset: Dataset, *, thorough: bool = False) -> Findings:
                 )
         _check_pictures(split, found, thorough, _SAMPLE if dataset.identity is None else _MADE)
         _check_features(split, found, thorough)
+    unreadable = frozenset(p.image for p in found.problems if p.kind and p.image)
+    found.copies = find_copies(dataset, unreadable, thorough)
+    found.problems += [*found.copies.broken, *found.copies.problems()]
+    found.notes += found.copies.notes()
     found.problems.sort(key=lambda problem: not problem.missing)
     return found
 
@@ -165,7 +171,15 @@ def _check_pictures(split: Split, found: Findings, thorough: bool, sample: int) 
             what = str(error).removeprefix(file).lstrip(":, ")
             gone = path is not None and not path.exists()
             found.problems.append(
-                DataProblem(file, "", what, split.name, image=name, skippable=True, missing=gone)
+                DataProblem(
+                    file,
+                    "",
+                    what,
+                    split.name,
+                    image=name,
+                    skippable=True,
+                    kind="missing" if gone else "broken",
+                )
             )
             continue
         found.sizes[size] = found.sizes.get(size, 0) + 1

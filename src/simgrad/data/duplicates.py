@@ -5,32 +5,39 @@ the 8,000 photos of Flickr8k one pair has a likeness of 1.0, the next 0.66, and 
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.cache import cache_folder
+from simgrad.core.console import track
 from simgrad.core.cores import cores
 from simgrad.core.derived import kept_array
 from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
-from simgrad.data.base import Rows, Split
-from simgrad.data.likeness import perceptual_hash, thumbprint
+from simgrad.data.base import Pictures, Rows, Split
+from simgrad.data.cutting import open_picture
+from simgrad.data.likeness import SIDE, perceptual_hash, thumbprint
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 ALIKE = 0.9
+_FLAT = 0.02  # of the cells brighter than a neighbour: one colour, which is like any other
 _BLOCK = 1024  # pictures that are compared with all others at a time
-Signs = npt.NDArray[np.int8]  # (images, 264) -1 or 1; 0 of a picture that cannot be read
+Signs = npt.NDArray[np.int8]  # (images, 264) -1 or 1; 0: cannot be read, or one colour
 
 
 def units_of(split: Split) -> Rows:
     """(images,) a number for each image, the same for images that are near-duplicates.
 
-    Without pictures each image is a unit of its own. A damaged picture is like no other.
+    Without pictures each image is a unit of its own. A damaged picture is like no
+    other, and so is one of a single colour.
     """
     if split.pictures is None or not split.num_images:
         return np.arange(split.num_images)
-    return connected(_kept_signs(split))
+    return connected(signs_of(split))
 
 
 def connected(signs: Signs) -> Rows:
@@ -53,7 +60,7 @@ def connected(signs: Signs) -> Rows:
     return units
 
 
-def _kept_signs(split: Split) -> Signs:
+def signs_of(split: Split) -> Signs:
     """Computed once for the same pictures, and kept in the cache folder."""
     assert split.pictures is not None
     made_from = {
@@ -70,12 +77,23 @@ def _signs(split: Split) -> Signs:
 
     def one(row: int) -> Signs | None:
         try:
-            bright = perceptual_hash(thumbprint(pictures.picture(row)))
+            bright = perceptual_hash(thumbprint(_small(pictures, row)))
         except InputError:
+            return None
+        if bright.mean() < _FLAT:
             return None
         return np.where(bright, 1, -1).astype(np.int8)
 
     with ThreadPoolExecutor(cores()) as pool:
-        found = list(pool.map(one, range(split.num_images)))
+        rows = range(split.num_images)
+        found = list(track(pool.map(one, rows), "pictures that look alike", len(rows)))
     length = next((len(signs) for signs in found if signs is not None), 1)
     return np.stack([np.zeros(length, dtype=np.int8) if one is None else one for one in found])
+
+
+def _small(pictures: Pictures, row: int) -> "Image":
+    """A picture that is large enough for a thumbprint: of a large photo not all is decoded."""
+    path = pictures.path(row)
+    if path is None:
+        return pictures.picture(row)
+    return open_picture(path, str(path), least=8 * SIDE)

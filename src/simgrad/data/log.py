@@ -8,7 +8,7 @@ a list, and a log made from that list lets exactly those records be left out.
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -35,7 +35,12 @@ class DataProblem:
     caption: int | None = None  # leave this caption row of the split out
     text: str | None = None  # how that caption begins, to know it again
     skippable: bool = False
-    missing: bool = False  # a picture that is not there: what people look for first
+    kind: Literal["", "missing", "broken", "copy"] = ""  # of a picture: what is wrong with it
+
+    @property
+    def missing(self) -> bool:
+        """A picture that is not there: what people look for first."""
+        return self.kind == "missing"
 
     def __str__(self) -> str:
         where = f"{self.file}, {self.place}" if self.place else self.file
@@ -126,6 +131,7 @@ class Log:
                 "image": problem.image,
                 "caption": problem.caption,
                 "text": problem.text,
+                "kind": problem.kind,
             }
             for problem in problems
             if problem.skippable

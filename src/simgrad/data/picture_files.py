@@ -1,6 +1,7 @@
 """Pictures in files: found by their names, opened one at a time; errors name the file."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from simgrad.core.errors import InputError
 from simgrad.core.hashes import contents_hash
+from simgrad.core.text import did_you_mean
 from simgrad.data.pictures import SUFFIXES, decode
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ _FOLDERS = (
 )
 
 _MOST_FILES = 2_000_000
+_MOST_GUESSES = 100
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,12 @@ class FilePictures:
         found = self._index.like(self.files[row])
         if len(found) > 1:
             return f"there is no such picture, but {found[0]} and {found[1]}: which is meant?"
-        return "there is no such picture"
+        near = self._index.near(self.files[row])
+        return (
+            f"there is no such picture; did you mean {near}?"
+            if near
+            else "there is no such picture"
+        )
 
     @cached_property
     def _index(self) -> "Index":
@@ -83,6 +91,8 @@ class Index:
 
     def __init__(self, root: Path) -> None:
         self._by_name: dict[str, list[Path]] = {}
+        self._by_numbers: dict[tuple[str, ...], dict[str, str]] = {}
+        self._guesses = _MOST_GUESSES
         seen = 0
         for folder, _, files in os.walk(root):
             seen += len(files)
@@ -94,6 +104,7 @@ class Index:
                     path = Path(folder, file)
                     self._by_name.setdefault(file.lower(), []).append(path)
                     self._by_name.setdefault(stem, []).append(path)
+                    self._by_numbers.setdefault(_numbers(stem), {})[_letters(stem)] = file
 
     def like(self, name: str) -> list[Path]:
         """The pictures that a name may mean: those that end as it does, or are called as it is."""
@@ -105,6 +116,26 @@ class Index:
             if nearer:
                 return sorted(nearer)
         return sorted(found)
+
+    def near(self, name: str) -> str:
+        """A picture with the same numbers and nearly the same letters: 0059.jpg for 00059.jpg.
+
+        Other numbers are another picture. After many guesses it is no slip but another folder.
+        """
+        self._guesses -= 1
+        stem = Path(name.replace("\\", "/")).stem.lower()
+        candidates = self._by_numbers.get(_numbers(stem), {}) if self._guesses >= 0 else {}
+        letters = _letters(stem)
+        found = letters if letters in candidates else did_you_mean(letters, candidates, 0.85)
+        return candidates.get(found, "")
+
+
+def _numbers(stem: str) -> tuple[str, ...]:
+    return tuple(number.lstrip("0") for number in re.findall(r"\d+", stem))
+
+
+def _letters(stem: str) -> str:
+    return re.sub(r"[\W\d_]+", " ", stem).strip()
 
 
 def find_root(folder: Path, files: Sequence[str]) -> Path | None:
