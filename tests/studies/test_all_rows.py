@@ -124,8 +124,9 @@ def test_every_row(
     assert work(study) == 0
     conclude(study, "cpu")
     steps = rounds = 0
+    groups = study.groups
     for row in study.plan.rows:
-        runs = study.groups[row.label]
+        runs = groups[row.label]
         assert runs, row.label
         for run in () if row.ensemble else runs:
             train = tree.dataset(run.recipe.data).splits["train"]

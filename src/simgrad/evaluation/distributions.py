@@ -74,6 +74,8 @@ def _solved(tail_of: Callable[[float], float], tail: float, most: float | None =
         low, high = high, 2 * high
     for _ in range(100):
         middle = (low + high) / 2
+        if middle in (low, high):  # no number is between them
+            break
         low, high = (middle, high) if tail_of(middle) > tail else (low, middle)
     return (low + high) / 2
 

@@ -266,7 +266,7 @@ class Study:
 
     def members(self, row: Row) -> list[list[Run]]:
         """The runs of each ensemble: one for each seed, fewer where a row is named twice."""
-        runs = {other.label: self.runs_of(other) for other in self.plan.rows if not other.ensemble}
+        runs = {o.label: self.runs_of(o) for o in self.plan.rows if o.label in row.ensemble}
         times = Counter(row.ensemble)
         found = []
         for number in range(row.ensembles(len(self.plan.seeds))):
