@@ -83,7 +83,7 @@ class Ours:
         now = Moment(1.0, 1.0, self.recipe.objective, False)
         for batch in batches:
             self.step.optimizer.set_rates(now)
-            yield take(batch, now.objective)
+            yield take(batch, self.step.objectives[now.objective])
 
     def seconds(self, count: int) -> float:
         """Of a step; a first pass loads kernels and captures shapes."""

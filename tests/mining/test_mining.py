@@ -13,11 +13,11 @@ import simgrad
 from simgrad.core.errors import InputError
 from simgrad.data import candidates, open_dataset
 from simgrad.data.candidates import Candidates
-from simgrad.data.sampling import IndexBatch
+from simgrad.data.sampling import Drawn, IndexBatch
 from simgrad.data.vocabulary import Vocabulary
 from simgrad.mining import product as mining_product
 from simgrad.mining import rescoring
-from simgrad.mining.drawing import Draw, Drawn
+from simgrad.mining.drawing import Draw
 from simgrad.mining.filters import Filters
 from simgrad.mining.product import largest
 from simgrad.mining.rescoring import score_again

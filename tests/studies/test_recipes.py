@@ -113,7 +113,11 @@ def takes_steps(recipe: Recipe) -> None:
     for epoch in (0, 1):
         now = moment(recipe, epoch, 5, 9)
         step.optimizer.set_rates(now)
-        losses.append(float(step.update(prepared.sources["train"].fetch(index), now.objective)))
+        losses.append(
+            float(
+                step.update(prepared.sources["train"].fetch(index), step.objectives[now.objective])
+            )
+        )
     assert all(math.isfinite(loss) for loss in losses)
     after = list(prepared.model.parameters())
     moved = sum(not torch.equal(a, b) for a, b in zip(before, after, strict=True))

@@ -62,7 +62,7 @@ def steps(rank: int, world: int, folder: str) -> None:
             if step.objectives[name].needs_offline:
                 lists = random_lists(source.split, 10)
                 plan = draw_of(step.recipe, source.split, lists).epoch(plan, 0)
-            value = step.update(source.fetch(own_share(plan[0])), name)
+            value = step.update(source.fetch(own_share(plan[0])), step.objectives[name])
             found[f"{name}/{batch}/value"] = value.reshape(1)
             parameters = [*step.model.named_parameters(), *step.learned.named_parameters()]
             found |= {f"{name}/{batch}/{k}": p.grad for k, p in parameters if p.grad is not None}

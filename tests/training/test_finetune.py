@@ -141,11 +141,11 @@ def test_a_locked_tower_is_run_once_and_gives_the_same(clip: Path, side: str) ->
     else:
         assert batch.tokens.is_floating_point()
     step = Step(prepared.model, locked, torch.device("cpu"))
-    step.gradient(batch, locked.objective)
+    step.gradient(batch, step.objectives[locked.objective])
     given = _gradients(prepared.model)
     open_model = prepare(recipe(clip, batch=16))
     other = Step(open_model.model, recipe(clip, batch=16), torch.device("cpu"))
-    other.gradient(open_model.sources["train"].fetch(index), locked.objective)
+    other.gradient(open_model.sources["train"].fetch(index), other.objectives[locked.objective])
     whole = _gradients(open_model.model)
     assert given
     assert all((given[name] - whole[name]).abs().max() < 1e-5 for name in given)
@@ -182,7 +182,9 @@ def test_pieces_of_a_batch_give_its_gradient(clip: Path) -> None:
         cut = recipe(clip, ", train_image=lora=2, train_text=last=1", micro_batch=micro)
         prepared = prepare(cut)
         step = Step(prepared.model, cut, torch.device("cpu"))
-        step.gradient(prepared.sources["train"].fetch(_plans(prepared)[0]), cut.objective)
+        step.gradient(
+            prepared.sources["train"].fetch(_plans(prepared)[0]), step.objectives[cut.objective]
+        )
         found.append(_gradients(prepared.model))
     assert found[0].keys() == found[1].keys()
     assert all((found[0][n] - found[1][n]).abs().max() < 1e-5 for n in found[0])

@@ -10,7 +10,7 @@ import torch
 
 from simgrad.data import Dataset, IndexBatch, Sampler
 from simgrad.data.batches import Batch
-from simgrad.mining.drawing import Drawn, own_size
+from simgrad.data.sampling import Drawn, own_size
 from simgrad.objectives import declare, objectives
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
@@ -87,12 +87,12 @@ def test_a_row_of_numbers_gives_the_gradient_of_the_batch(
         drawn = Drawn(32, 32, places.view(4, -1), layout.drawn // 32)
     features = source.gather(image, caption, source.longest(index.captions) + 2)
     nothing = IndexBatch(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
-    batch = Batch(*features, position, nothing)
     there = present.bool() if positives == "images" else None
-    value = step.gradient(batch, objective, there, drawn)
+    rule = step.objectives[objective]
+    value = step.gradient(Batch(*features, position, nothing, there, drawn), rule)
     found = gradients(step)
     step.model.zero_grad()
-    torch.testing.assert_close(value, step.gradient(source.fetch(index), objective))
+    torch.testing.assert_close(value, step.gradient(source.fetch(index), rule))
     for name, wanted in gradients(step).items():
         assert (found[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6, name
 

@@ -85,11 +85,17 @@ def test_the_gradients_and_weights_are_those_of_plain_steps(positives: str) -> N
         for plain, member, plan in zip(alone, members, plans, strict=True):
             index = plan[turn]
             row = torch.from_numpy(member.layout.row(index))
-            member.now = row, source[0].longest(index.captions), plain.recipe.objective
+            member.now = (
+                row,
+                source[0].longest(index.captions),
+                member.run.objectives[plain.recipe.objective],
+            )
         with group.changed:
             group._go()
         for plain, member, plan in zip(alone, members, plans, strict=True):
-            loss = plain.update(source[0].fetch(plan[turn]), plain.recipe.objective)
+            loss = plain.update(
+                source[0].fetch(plan[turn]), plain.objectives[plain.recipe.objective]
+            )
             assert member.error is None
             assert member.value is not None
             assert torch.allclose(loss, member.value, rtol=1e-4)
@@ -211,7 +217,7 @@ def test_an_error_of_one_objective_is_its_own(
     plain: Callable[..., Any] = common_step.Weighing.__call__
 
     def broken(self: Any) -> Any:
-        if self.objective == "triplet":
+        if self.objective.name == "triplet":
             raise ValueError("broken")
         return plain(self)
 
@@ -298,11 +304,13 @@ def test_the_kernel_of_adam_is_the_plain_one() -> None:
 def test_weights_go_to_a_place_and_come_back() -> None:
     step, source = make(VSE, Recipe(batch=32, objective="siglip"))
     plan = Sampler("pairs", 32).epoch(source.split, 0)
-    step.update(source.fetch(plan[0]), "siglip")
+    step.update(source.fetch(plan[0]), step.objectives["siglip"])
     before = [p.detach().clone() for p in step.model.parameters()]
     stack = Stack(step, 2)
     stack.bind(1, step)
-    step.update(source.fetch(plan[1]), "siglip")  # a batch of another size: a plain step
+    step.update(
+        source.fetch(plan[1]), step.objectives["siglip"]
+    )  # a batch of another size: a plain step
     stack.release(step)
     assert all(count == 2 for count in stack.counts[:, 1])
     for was, p, place in zip(before, step.model.parameters(), stack.weights.values(), strict=True):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.log import HOW_TO_SKIP
-from simgrad.data.sampling import IndexBatch, Sampler, in_order, index_batch
+from simgrad.data.sampling import Drawn, IndexBatch, Sampler, in_order, index_batch
 from simgrad.data.vocabulary import Tokenizer
 
 if TYPE_CHECKING:
@@ -50,15 +50,41 @@ class Batch:
     lengths: Tensor  # (m,)
     image_of_caption: Tensor  # (m,) position in `images`
     index: IndexBatch
+    present: Tensor | None = None  # (n,) which images are there, where the batch was padded
+    drawn: Drawn | None = None  # what stands behind the batch proper, drawn from outside it
 
     def to(self, device: str | torch.device) -> "Batch":
         """The same batch on another device."""
-        return replace(
-            self,
-            images=self.images.to(device, non_blocking=True),
-            tokens=self.tokens.to(device, non_blocking=True),
-            lengths=self.lengths.to(device, non_blocking=True),
-            image_of_caption=self.image_of_caption.to(device, non_blocking=True),
+        return self._changed(lambda part: part.to(device, non_blocking=True))
+
+    def pinned(self) -> "Batch":
+        """In page-locked memory, so that the copy to a GPU overlaps with its work."""
+        return self._changed(Tensor.pin_memory) if torch.cuda.is_available() else self
+
+    def proper(self) -> "Batch":
+        """Without what was drawn from outside."""
+        if self.drawn is None:
+            return self
+        n, m = self.drawn.own_images, self.drawn.own_captions
+        return Batch(
+            self.images[:n],
+            self.tokens[:m],
+            self.lengths[:m],
+            self.image_of_caption[:m],
+            self.index,
+            self.present,
+        )
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        present, drawn = self.present, self.drawn
+        return Batch(
+            change(self.images),
+            change(self.tokens),
+            change(self.lengths),
+            change(self.image_of_caption),
+            self.index,
+            None if present is None else change(present),
+            None if drawn is None else drawn._replace(places=change(drawn.places)),
         )
 
 
@@ -156,14 +182,16 @@ class Source:
         length = self.length or self._tokens.longest(index.captions)
         tokens, lengths = self._tokens.gather(captions, length)
         if self._features is not None:
-            return Batch(self._features[images], tokens, lengths, position, index)
+            drawn = Drawn.of(index, self.device)
+            return Batch(self._features[images], tokens, lengths, position, index, drawn=drawn)
         if self.transform is not None:
             values = self._pixels(index.images, generator)
         else:
             assert self.split.features is not None
             values = torch.from_numpy(self.split.features.rows(index.images))
-        batch = Batch(values, tokens, lengths, position, index)
-        return batch if self.device.type == "cpu" else _pinned(batch).to(self.device)
+        drawn = Drawn.of(index, torch.device("cpu"))
+        batch = Batch(values, tokens, lengths, position, index, drawn=drawn)
+        return batch if self.device.type == "cpu" else batch.pinned().to(self.device)
 
     def _pixels(self, rows: Rows, generator: torch.Generator | None) -> Tensor:
         assert self.transform is not None
@@ -301,19 +329,7 @@ def _arrived(batch: Batch, sent: torch.cuda.Event) -> Batch:
     its memory is not given away before that is done."""
     here = torch.cuda.current_stream(batch.images.device)
     here.wait_event(sent)
-    for part in (batch.images, batch.tokens, batch.lengths, batch.image_of_caption):
+    drawn = () if batch.drawn is None else (batch.drawn.places,)
+    for part in (batch.images, batch.tokens, batch.lengths, batch.image_of_caption, *drawn):
         part.record_stream(here)
     return batch
-
-
-def _pinned(batch: Batch) -> Batch:
-    """Page-locked memory, so that the copy to a GPU overlaps with its work."""
-    if not torch.cuda.is_available():
-        return batch
-    return replace(
-        batch,
-        images=batch.images.pin_memory(),
-        tokens=batch.tokens.pin_memory(),
-        lengths=batch.lengths.pin_memory(),
-        image_of_caption=batch.image_of_caption.pin_memory(),
-    )

@@ -8,64 +8,12 @@ A list that filters have shortened ends in -1: its first entry stands in. Where 
 it, or Î has no caption, any other image of the training set does.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import numpy as np
-import torch
-from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.candidates import Candidates, Lists
-from simgrad.data.sampling import IndexBatch
-
-
-@dataclass(frozen=True)
-class OfflineIndex(IndexBatch):
-    """A batch followed by what was drawn for it; places are positions in `images`, `captions`."""
-
-    own_images: int = 0
-    own_captions: int = 0
-    for_each: int = 2  # images, and captions, drawn for a pair; with 1 it is its own partner
-    mined_caption: Rows | None = None  # (own_captions,) T̂
-    mined_image: Rows | None = None  # Î
-    partner_image: Rows | None = None  # Ĩ
-    partner_caption: Rows | None = None  # T̃
-
-    def places(self) -> dict[str, Rows]:
-        """Where the drawn items stand."""
-        found = {
-            "caption": self.mined_caption,
-            "image": self.mined_image,
-            "partner_image": self.partner_image,
-            "partner_caption": self.partner_caption,
-        }
-        return {k: v for k, v in found.items() if v is not None}
-
-
-def own_size(index: IndexBatch) -> tuple[int, int]:
-    """How many images and captions belong to the batch proper."""
-    if isinstance(index, OfflineIndex):
-        return index.own_images, index.own_captions
-    return len(index.images), len(index.captions)
-
-
-class Drawn(NamedTuple):
-    """What a step needs to know of the draws: sizes on the host, places on the device."""
-
-    own_images: int
-    own_captions: int
-    places: Tensor  # (4, own_captions): of T̂, Î, Ĩ and T̃
-    images_each: int  # drawn for a pair: Î, and Ĩ where it is not the same
-
-    @staticmethod
-    def of(index: IndexBatch, device: torch.device) -> "Drawn | None":
-        """None where nothing was drawn."""
-        if not isinstance(index, OfflineIndex):
-            return None
-        places = np.stack(list(index.places().values()))
-        return Drawn(*own_size(index), torch.from_numpy(places).to(device), index.for_each)
+from simgrad.data.sampling import IndexBatch, OfflineIndex
 
 
 class Draw:

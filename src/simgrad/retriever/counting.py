@@ -16,8 +16,7 @@ from simgrad.core.errors import InputError
 from simgrad.data.base import Split
 from simgrad.data.benchmarks import benchmark_of
 from simgrad.data.judgments import CROWD, EXPERT, read_judgments
-from simgrad.data.sampling import IndexBatch, Sampler
-from simgrad.mining.drawing import Drawn
+from simgrad.data.sampling import Drawn, IndexBatch, Sampler
 from simgrad.objectives import Objective, Offline
 from simgrad.objectives import objective as read
 from simgrad.retriever.encoding import encode_source

@@ -13,8 +13,7 @@ from simgrad.core.files import sha256
 from simgrad.data.base import Rows, Split
 from simgrad.data.candidates import Candidates, Lists
 from simgrad.data.found import read_found, rows_of
-from simgrad.data.sampling import IndexBatch
-from simgrad.mining.drawing import own_size
+from simgrad.data.sampling import IndexBatch, own_size
 from simgrad.mining.mine import Mask, without
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe

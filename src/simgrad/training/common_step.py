@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simgrad.data.batches import Source
 from simgrad.models.networks.many import ManyVse
-from simgrad.objectives import Positives
+from simgrad.objectives import Objective, Positives
 from simgrad.objectives.engine.embeddings import weigh_several
 from simgrad.training.graph import BatchLayout, captured_work, padded, wait_for_all
 from simgrad.training.stacked import Stack
@@ -76,11 +76,12 @@ class Taker(Protocol):
     run: Step
     source: Source
     layout: BatchLayout
+    names: dict[Objective, str]  # of its objectives, as its recipe has them
     place: int | None  # in the stack
-    now: tuple[Tensor, int, str] | None  # the step it has come to: rows, longest, objective
+    now: tuple[Tensor, int, Objective] | None  # the step it has come to: rows, longest, objective
     value: Tensor | None  # its loss
     error: BaseException | None
-    parts: dict[str, Repeated]  # by objective
+    parts: dict[Objective, Repeated]
     captures: Recording | None
     stream: Any
 
@@ -111,7 +112,7 @@ class CommonStep:
         self.vectors = [torch.zeros(shape, device=self.device) for shape in shapes]
         self.above = [torch.zeros_like(each) for each in self.vectors]
         self.parts: dict[int, tuple[Repeated, Repeated]] = {}  # by length
-        self.weighings: dict[tuple[int | None, ...], tuple[str, Repeated]] = {}  # by places
+        self.weighings: dict[tuple[int | None, ...], tuple[Objective, Repeated]] = {}  # by places
         self.apart: set[str] = set()  # objectives that cannot be weighed for several at once
         self.weighed = Recording(self.captures.wanted)
         self.stream = torch.cuda.Stream(self.device) if self.gpu else None  # type: ignore[no-untyped-call]
@@ -207,34 +208,35 @@ class CommonStep:
         sets: dict[Hashable, list[Taker]] = {}
         for number, member in enumerate(members):
             assert member.now is not None
-            rule = member.run.objectives[member.now[2]]
-            alone = not self.pairs or member.now[2] in self.apart or any(rule.parameters())
-            key = number if alone else (member.now[2], type(rule), rule.mean, rule.settings())
+            rule = member.now[2]
+            name = member.names[rule]
+            alone = not self.pairs or name in self.apart or any(rule.parameters())
+            key = number if alone else (name, type(rule), rule.mean, rule.settings())
             sets.setdefault(key, []).append(member)
         return list(sets.values())
 
     def _weigh_together(self, members: list[Taker]) -> bool:
         """Whether it could be done: an objective of one's own may ask for single numbers."""
         assert members[0].now is not None
-        places, name = tuple(member.place for member in members), members[0].now[2]
-        if places not in self.weighings or self.weighings[places][0] != name:
+        places, rule = tuple(member.place for member in members), members[0].now[2]
+        if places not in self.weighings or self.weighings[places][0] is not rule:
             index = torch.tensor(places, device=self.device)
-            work = partial(self._weighed, members, index, name)
-            self.weighings[places] = name, Repeated(work, self.weighed)
+            work = partial(self._weighed, members, index, rule)
+            self.weighings[places] = rule, Repeated(work, self.weighed)
         try:
             values = self.weighings[places][1]()
         except Exception:
-            self.apart.add(name)  # each alone finds what is wrong, if anything is
+            self.apart.add(members[0].names[rule])  # each alone finds what is wrong, if anything is
             return False
         for member, value in zip(members, values.unbind(), strict=True):
             member.value = value
         return True
 
     @torch.no_grad()
-    def _weighed(self, members: list[Taker], index: Tensor, name: str) -> Tensor:
+    def _weighed(self, members: list[Taker], index: Tensor, rule: Objective) -> Tensor:
         """(members,) their losses; what goes back to their vectors is written."""
         given = (each.index_select(0, index) for each in self.vectors)
-        values, *found = weigh_several(members[0].run.objectives[name], *given)
+        values, *found = weigh_several(rule, *given)
         factors = torch.stack([member.run.optimizer.loss_factor for member in members])
         for above, gradient in zip(self.above, found, strict=True):
             above.index_copy_(0, index, gradient * factors[:, None, None])
@@ -243,12 +245,12 @@ class CommonStep:
     def _weigh(self, member: Taker) -> None:
         """The member's objective, and what it learns."""
         assert member.now is not None
-        name = member.now[2]
-        if name not in member.parts:
+        rule = member.now[2]
+        if rule not in member.parts:
             member.captures = member.captures or Recording(self.captures.wanted)
-            member.parts[name] = Repeated(Weighing(self, member, name), member.captures)
+            member.parts[rule] = Repeated(Weighing(self, member, rule), member.captures)
         try:
-            member.value = member.parts[name]()
+            member.value = member.parts[rule]()
         except Exception as error:  # one broken objective must not take the others with it
             member.error = error
 
@@ -259,7 +261,7 @@ class Weighing:
 
     made: CommonStep
     member: Taker
-    objective: str
+    objective: Objective
 
     def __call__(self) -> Tensor:
         made, run, place = self.made, self.member.run, self.member.place
@@ -270,7 +272,7 @@ class Weighing:
             positives = Positives.of_captions(position, len(images), present.bool())
         run.optimizer.clear()
         with torch.autocast(made.device.type, enabled=False):
-            loss = run.objectives[self.objective](images, captions, positives)
+            loss = self.objective(images, captions, positives)
         run.optimizer.scaled(loss).backward()  # type: ignore[no-untyped-call]
         for above, leaf in zip(made.above, (images, captions), strict=True):
             if leaf.grad is None:

@@ -18,15 +18,13 @@ from torch import Tensor
 from simgrad.core.gpu import capturing
 from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
-from simgrad.data.sampling import IndexBatch
-from simgrad.mining.drawing import Drawn, OfflineIndex, own_size
+from simgrad.data.sampling import Drawn, IndexBatch, OfflineIndex, own_size
 from simgrad.models.base import RetrievalModel
 from simgrad.objectives import Objective
 from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed
 
-# A step: batch, objective, which images of a padded batch are there, where drawn items stand.
-Update = Callable[[Batch, str, Tensor | None, Drawn | None], Tensor]
+Update = Callable[[Batch, Objective], Tensor]  # a step; its loss
 # Captions are padded to a multiple of this, so that a few captured shapes serve all batches.
 _LENGTHS = 4
 # Captions of a batch that is captured. A larger one keeps a GPU busy by itself, and what suits it,
@@ -198,7 +196,7 @@ class Captured:
         captions = _captions(recipe)
         self.layout = BatchLayout(recipe.batch, captions, drawn_for_each * captions)
         self.longest = source.longest(np.arange(source.split.num_captions))
-        self.graphs: dict[tuple[int, str], _Graph] = {}
+        self.graphs: dict[tuple[int, Objective], _Graph] = {}
         self.pool: Any = None
         self.done = 0
 
@@ -222,14 +220,14 @@ class Captured:
         for place in range(start, len(plan)):
             yield BatchRow(plan[place], table[place], full[place])
 
-    def __call__(self, batch: BatchRow, objective: str) -> Tensor:
+    def __call__(self, batch: BatchRow, objective: Objective) -> Tensor:
         """One step at the rates set before; the loss, still on the device."""
         self.done += 1
         if not batch.full or self.done <= _PLAIN:
-            return self.update(self.source.fetch(batch.rows), objective, None, None)
+            return self.update(self.source.fetch(batch.rows), objective)
         return self._replay(batch.numbers, batch.rows, objective)
 
-    def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
+    def _replay(self, row: Tensor, index: IndexBatch, objective: Objective) -> Tensor:
         length = padded_length(self.source.longest(index.captions), self.longest)
         if not self.graphs:
             give_back()  # what the plain steps held
@@ -240,13 +238,13 @@ class Captured:
         graph.graph.replay()
         return graph.value
 
-    def _graph(self, row: Tensor, length: int, objective: str) -> _Graph:
+    def _graph(self, row: Tensor, length: int, objective: Objective) -> _Graph:
         key = (length, objective)
         if key not in self.graphs:
             self.graphs[key] = self._capture(row, length, objective)
         return self.graphs[key]
 
-    def _capture(self, row: Tensor, length: int, objective: str) -> _Graph:
+    def _capture(self, row: Tensor, length: int, objective: Objective) -> _Graph:
         static = row.clone()
         image, caption, position, present, places = torch.split(static, self.layout.parts())
         drawn = None
@@ -257,8 +255,8 @@ class Captured:
 
         def step() -> Tensor:
             there = present.bool() if padded(self.recipe) else None
-            batch = Batch(*self.source.gather(image, caption, length), position, nothing)
-            return self.update(batch, objective, there, drawn)
+            features = self.source.gather(image, caption, length)
+            return self.update(Batch(*features, position, nothing, there, drawn), objective)
 
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         graph, value = captured_work(self.pool, step)

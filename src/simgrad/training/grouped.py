@@ -22,6 +22,7 @@ from torch import Tensor
 
 from simgrad.data.batches import Source
 from simgrad.data.sampling import IndexBatch
+from simgrad.objectives import Objective
 from simgrad.training.common_step import CommonStep, Recording, Repeated
 from simgrad.training.graph import Captured, can_repeat, padded, padded_length
 from simgrad.training.stacked import trained
@@ -85,11 +86,12 @@ class GroupedRun(Captured):
     def __init__(self, group: "RunGroup", run: Step, source: Source) -> None:
         super().__init__(run.update, source, run.recipe)
         self.group, self.run, self.done = group, run, 10  # no plain steps before
+        self.names = {rule: name for name, rule in run.objectives.items()}
         self.place: int | None = None  # in the group's stack
-        self.now: tuple[Tensor, int, str] | None = None  # the step it has come to
+        self.now: tuple[Tensor, int, Objective] | None = None  # the step it has come to
         self.value: Tensor | None = None
         self.error: BaseException | None = None
-        self.parts: dict[str, Repeated] = {}  # by objective
+        self.parts: dict[Objective, Repeated] = {}
         self.captures: Recording | None = None
         gpu = source.device.type == "cuda"
         self.stream = torch.cuda.current_stream(source.device) if gpu else None
@@ -101,7 +103,7 @@ class GroupedRun(Captured):
         common = recipe.precision, padded(recipe), recipe.other_captions_are_negatives
         return id(self.source), self.layout, str(model.config), shapes, *common
 
-    def _replay(self, row: Tensor, index: IndexBatch, objective: str) -> Tensor:
+    def _replay(self, row: Tensor, index: IndexBatch, objective: Objective) -> Tensor:
         length = padded_length(self.source.longest(index.captions), self.longest)
         return self.group.step(self, (row, length, objective))
 
@@ -138,7 +140,7 @@ class RunGroup:
                 self.made.release(member)
             self._go()
 
-    def step(self, member: GroupedRun, now: tuple[Tensor, int, str]) -> Tensor:
+    def step(self, member: GroupedRun, now: tuple[Tensor, int, Objective]) -> Tensor:
         """One step of this member, when all have come to one; its loss."""
         with self.changed:
             member.now, member.error = now, None

@@ -118,8 +118,8 @@ class Training:
     def _evaluate_first(self) -> None:
         """What a pretrained model can do before the first step."""
         plan = self._batches_of(0)
-        first = moment(self.recipe, 0, 0, len(plan)).objective
-        if not self.step.objectives[first].needs_offline:
+        first = self.step.objectives[moment(self.recipe, 0, 0, len(plan)).objective]
+        if not first.needs_offline:
             self.model.eval()
             with torch.no_grad():
                 batch = self.sources[True].fetch(own_share(plan[0]))
@@ -151,7 +151,7 @@ class Training:
         captured = grouped.member_of(self.step, source, drawn) or self.captures.of(
             source, trained=begin.train_backbone, drawn=drawn
         )
-        take: Callable[[Any, str], Tensor] = captured or self.step.update
+        take: Callable[[Any, Objective], Tensor] = captured or self.step.update
         # Of several processes each reads its share, and cuts pictures by chances of its own.
         seed = recipe.seed * 100_003 + epoch + 1_000_003 * distributed.rank()
         shares = [own_share(index) for index in plan]
@@ -163,7 +163,8 @@ class Training:
         for place, batch in enumerate(batches, at.place):
             now = moment(recipe, epoch, place, steps)
             self.step.optimizer.set_rates(now)
-            loss = take(batch, now.objective)  # encode, weigh, backward, update
+            chosen = self.step.objectives[now.objective]
+            loss = take(batch, chosen)  # encode, weigh, backward, update
             self.kept.total += loss
             at.losses, at.step, at.place = at.losses + 1, at.step + 1, place + 1
             self.display.step(epoch, (place + 1) / steps, loss, len(plan[place].captions))
@@ -172,7 +173,7 @@ class Training:
                 self._require_finite_loss(loss, plan[place])
             if recipe.attention_every and at.step % recipe.attention_every == 0:
                 with self.display.aside():
-                    self._note_attention(plan[0], now.objective)
+                    self._note_attention(plan[0], chosen)
             last = at.place == steps
             end = last and epoch + 1 == total_epochs(recipe)
             every = recipe.evaluate_every
@@ -269,9 +270,9 @@ class Training:
         self.kept.triplets[part_of_run(self.recipe, self.progress.epoch)] = triplets
         return attention
 
-    def _note_attention(self, index: IndexBatch, objective: str) -> None:
+    def _note_attention(self, index: IndexBatch, chosen: Objective) -> None:
         self.model.eval()
-        told = self._observe(index, self.step.objectives[objective])
+        told = self._observe(index, chosen)
         self.model.train()
         self.records.attention({"step": self.progress.step, "attention": told})
 

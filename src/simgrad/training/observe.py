@@ -7,7 +7,6 @@ from torch import Tensor
 
 from simgrad.analysis import attention
 from simgrad.data.batches import Batch
-from simgrad.mining.drawing import own_size
 from simgrad.models import Encoded, RetrievalModel
 from simgrad.objectives import Objective, Positives
 
@@ -22,12 +21,12 @@ def observe(
 
     `pairs`: an image's other captions are negatives, as the run's recipe says.
     """
-    n, m = own_size(batch.index)  # behind them stands what was drawn from outside
-    images = model.encode_images(batch.images[:n])
-    captions = model.encode_captions(batch.tokens[:m], batch.lengths[:m])
-    owner = batch.image_of_caption[:m]
+    batch = batch.proper()
+    images = model.encode_images(batch.images)
+    captions = model.encode_captions(batch.tokens, batch.lengths)
+    owner = batch.image_of_caption
     if pairs:  # every caption brings its image along
-        images, owner = images.select(owner), torch.arange(m, device=owner.device)
+        images, owner = images.select(owner), torch.arange(len(owner), device=owner.device)
     S = model.similarities(images, captions).float()  # (images, captions)
     spread_of_weight: dict[str, Any] = {}
     if not objective.needs_offline:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from simgrad.data.sampling import IndexBatch
-from simgrad.mining.drawing import OfflineIndex, appended, own_size
+from simgrad.data.sampling import IndexBatch, OfflineIndex, own_size
+from simgrad.mining.drawing import appended
 from simgrad.training import distributed
 
 

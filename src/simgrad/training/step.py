@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from simgrad.data.batches import Batch
-from simgrad.mining.drawing import Drawn
 from simgrad.models import RetrievalModel
-from simgrad.objectives import Objective, objective
+from simgrad.objectives import Objective
+from simgrad.objectives import objective as read
 from simgrad.runs.found_pairs import FoundPairs
 from simgrad.runs.recipe import Recipe
 from simgrad.training.encoder import Encoder
@@ -27,7 +27,7 @@ class Step:
     ) -> None:
         self.model, self.recipe, self.device, self.found = model, recipe, device, found
         specs = [recipe.objective] + ([recipe.first_objective] if recipe.first_objective else [])
-        self.objectives: dict[str, Objective] = {s: objective(s).to(device) for s in specs}
+        self.objectives: dict[str, Objective] = {s: read(s).to(device) for s in specs}
         for each in self.objectives.values():
             each.replays = False  # steps are captured as a whole, where it helps
             if recipe.reduction != "published":
@@ -37,47 +37,23 @@ class Step:
         self.optimizer = Optimizer(model, self.learned, recipe, device)
         self.encoder = Encoder(model, recipe.micro_batch, self.optimizer.autocast)
 
-    def update(
-        self,
-        batch: Batch,
-        objective: str,
-        present: Tensor | None = None,
-        drawn: Drawn | None = None,
-    ) -> Tensor:
-        """One update at the rates set before; the loss. Nothing here waits for the device.
-
-        `present` marks the images that are really there, where the batch was padded; `drawn` says
-        where what was drawn from outside the batch stands, where `batch.index` does not.
-        """
+    def update(self, batch: Batch, objective: Objective) -> Tensor:
+        """One update at the rates set before; the loss. Nothing here waits for the device."""
         self.optimizer.clear()
-        loss = self.gradient(batch, objective, present, drawn)
+        loss = self.gradient(batch, objective)
         self.optimizer.update()
         return loss
 
-    def gradient(
-        self,
-        batch: Batch,
-        objective: str,
-        present: Tensor | None = None,
-        drawn: Drawn | None = None,
-    ) -> Tensor:
+    def gradient(self, batch: Batch, objective: Objective) -> Tensor:
         """Fill the parameters' gradients; the loss."""
-        pairs = self.recipe.other_captions_are_negatives
-        drawn = drawn or Drawn.of(batch.index, self.device)
-        if pairs and self.model.mixes_images():
-            batch, drawn = each_with_its_image(batch, drawn)
-        loss = self.loss(batch, objective, present, drawn)
+        if self.recipe.other_captions_are_negatives and self.model.mixes_images():
+            batch = each_with_its_image(batch)
+        loss = self.loss(batch, objective)
         # Backward: W to the encoders' weights.
         self.encoder.backward(self.optimizer.scaled(loss))
         return loss.detach()
 
-    def loss(
-        self,
-        batch: Batch,
-        objective: str,
-        present: Tensor | None = None,
-        drawn: Drawn | None = None,
-    ) -> Tensor:
+    def loss(self, batch: Batch, objective: Objective) -> Tensor:
         """The loss of a batch, ready to be sent back."""
         found = None
         if self.found is not None:  # of all processes' batch
@@ -89,13 +65,11 @@ class Step:
         with torch.autocast(self.device.type, enabled=False):
             return weigh(
                 self.model,
-                self.objectives[objective],
+                objective,
                 images,
                 captions,
                 batch,
                 pairs=self.recipe.other_captions_are_negatives,
-                present=present,
-                drawn=drawn,
                 found=found,
                 autocast=self.optimizer.autocast,
             )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simgrad.data.batches import Batch
-from simgrad.mining.drawing import Drawn
+from simgrad.data.sampling import Drawn
 from simgrad.models.base import Encoded, RetrievalModel, vectors_of
 from simgrad.objectives import Objective, Offline, Positives
 from simgrad.objectives.across_processes import Distributed
@@ -29,34 +29,29 @@ def weigh(
     batch: Batch,
     *,
     pairs: bool,
-    present: Tensor | None = None,
-    drawn: Drawn | None = None,
     found: Known | None = None,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> Tensor:
     """The objective's loss of an encoded batch, and what the model adds to it.
 
-    `pairs`: an image's other captions are negatives. `present` marks the images that are really
-    there, where the batch was padded. `drawn` says where what was drawn from outside the batch
-    stands: behind the batch proper. `found` are pairs of the batch that nobody had marked.
+    `pairs`: an image's other captions are negatives. `found` are pairs of the batch that nobody
+    had marked.
     """
     offline: Offline | None = None
+    drawn, batch = batch.drawn, batch.proper()
     if drawn is not None:
-        own = slice(0, drawn.own_images), slice(0, drawn.own_captions)
-        owner = batch.image_of_caption[own[1]]
         if objective.needs_offline:
+            owner = batch.image_of_caption
             offline = offline_similarities(model, images, captions, owner, drawn.places)
-        images, captions = images.select(own[0]), captions.select(own[1])
-        batch = Batch(
-            batch.images[own[0]], batch.tokens[own[1]], batch.lengths[own[1]], owner, batch.index
-        )
+        images = images.select(slice(0, drawn.own_images))
+        captions = captions.select(slice(0, drawn.own_captions))
     with autocast():
         auxiliary = _auxiliary(model, images, captions, batch)
     positives: Tensor | Positives | None = batch.image_of_caption
     if pairs:
         images, positives = images.select(batch.image_of_caption), None
-    elif present is not None:
-        positives = Positives.of_captions(batch.image_of_caption, len(images), present)
+    elif batch.present is not None:
+        positives = Positives.of_captions(batch.image_of_caption, len(images), batch.present)
     ignore: Tensor | None = None
     if found is not None:  # in the batch of all processes
         count = len(images)
@@ -199,11 +194,12 @@ def loss_of_few(
 # images. So for a model that mixes images, each caption brings its image: no more and no less.
 
 
-def each_with_its_image(batch: Batch, drawn: Drawn | None) -> tuple[Batch, Drawn | None]:
+def each_with_its_image(batch: Batch) -> Batch:
     """The image of every caption of the batch; behind them those that were drawn for each."""
+    drawn = batch.drawn
     if drawn is None:
         own = batch.image_of_caption
-        return _taken(batch, own, len(own)), None
+        return _taken(batch, own, len(own), None)
     own, count = batch.image_of_caption[: drawn.own_captions], drawn.own_captions
     caption, image, partner_image, partner_caption = drawn.places
     rows, mined = [own, image], torch.arange(count, 2 * count, device=own.device)
@@ -211,9 +207,10 @@ def each_with_its_image(batch: Batch, drawn: Drawn | None) -> tuple[Batch, Drawn
     if drawn.images_each > 1:
         rows, partner = [*rows, partner_image], mined + count
     places = torch.stack([caption, mined, partner, partner_caption])
-    return _taken(batch, torch.cat(rows), count), drawn._replace(own_images=count, places=places)
+    drawn = drawn._replace(own_images=count, places=places)
+    return _taken(batch, torch.cat(rows), count, drawn)
 
 
-def _taken(batch: Batch, rows: Tensor, own: int) -> Batch:
+def _taken(batch: Batch, rows: Tensor, own: int, drawn: Drawn | None) -> Batch:
     place = torch.arange(own, device=rows.device)
-    return replace(batch, images=batch.images[rows], image_of_caption=place)
+    return replace(batch, images=batch.images[rows], image_of_caption=place, drawn=drawn)
