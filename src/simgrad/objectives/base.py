@@ -192,7 +192,7 @@ class Objective(nn.Module):
     def start_at(self, scale: float, bias: float) -> bool:
         """Begin with the scale and bias that a model was pretrained with; whether it did.
 
-        Those do that learn theirs, unless their start value was chosen.
+        Only objectives with a learned scale do, unless the recipe chose where it starts.
         """
         return False
 
