@@ -90,7 +90,6 @@ class Lab:
         for path in paths:
             self._add(Path(path))
         self._datasets: Cache[Dataset] = Cache(8)
-        self._fingerprints: Cache[str] = Cache(64)
         self._searchers: Cache[Searcher] = Cache(8)
         self._pictures: Cache[bytes] = Cache(4000)
 
