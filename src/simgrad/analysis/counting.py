@@ -30,6 +30,7 @@ from simgrad.core.devices import widened
 from simgrad.objectives import Objective, Offline, Positives, Weights
 from simgrad.objectives import objective as read
 from simgrad.objectives.engine.tensors import at_least_float32
+from simgrad.objectives.explaining import contributions
 from simgrad.objectives.positives import Side
 
 DIRECTIONS = ("i2t", "t2i")
@@ -188,31 +189,23 @@ def _general(
     known: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """The figures that need nothing but the weights."""
-    push = W.masked_fill(side.mask(), 0).abs_()
-    largest = push.amax(1, keepdim=True)
-    relative = push / largest.clamp(min=torch.finfo(push.dtype).tiny)  # no square underflows
-    total = relative.sum(1)
-    pushing = total > 0
-    number = pushing.sum()  # 0: the means over these queries are 0/0
+    each = contributions(W, side, epsilon)
+    number = each.pushing.sum()  # 0: the means over these queries are 0/0
 
     def mean(values: Tensor) -> Tensor:
-        return torch.where(pushing, values, 0.0).sum() / number
+        return torch.where(each.pushing, values, 0.0).sum() / number
 
-    safe = total.clamp(min=1)  # at least the largest itself
-    strength = W.abs().sum(1)
-    present = side.present  # rows that only fill the batch up are no queries
-    queries: Tensor | int = side.queries if present is None else present.sum()
-    zero, faint = strength == 0, strength <= epsilon * strength.sum() / queries
-    if present is not None:
-        zero, faint = zero & present, faint & present
+    asking, strength = each.asking, each.strength  # what is nobody's is no query
+    queries = asking.sum()
     figures = {
-        "contributing": mean((relative > epsilon).sum(1).to(push.dtype)),
-        "effective": mean(safe * safe / relative.square().sum(1).clamp(min=1)),
-        "hardest_share": mean(1 / safe),
-        "zero_share": zero.sum() / queries,
-        "faint_share": faint.sum() / queries,
+        "contributing": mean(each.contributing),
+        "effective": mean(each.effective),
+        "hardest_share": mean(each.hardest),
+        "zero_share": ((strength == 0) & asking).sum() / queries,
+        "faint_share": ((strength <= epsilon * strength.sum() / queries) & asking).sum() / queries,
     }
     if truth is not None:
+        push = W.masked_fill(side.mask(), 0).abs_()
         judged = push if known is None else push * known
         # 0/0 where nothing is judged: such a batch says nothing.
         figures["false_share"] = (judged * truth).sum() / judged.sum()

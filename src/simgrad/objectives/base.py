@@ -40,6 +40,7 @@ from simgrad.objectives.engine.tensors import (
     without_autocast,
 )
 from simgrad.objectives.engine.work import Given
+from simgrad.objectives.explaining import explain
 from simgrad.objectives.offline_similarities import Offline, join_offline, split_offline
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Positives, pairs_within
@@ -385,6 +386,30 @@ class Objective(nn.Module):
         check_similarities(similarities)
         given = Given(positives, offline, ignore, weights)
         return self._weighed(similarities, given, self.affine())
+
+    def explain(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        positives: "Tensor | Positives | None" = None,
+        offline: Offline | None = None,
+        *,
+        ignore: Tensor | None = None,
+        weights: Tensor | None = None,
+        block: int | None = None,
+    ) -> str:
+        """What it attends to in a batch (COCOS), in one line for a log; as for a call.
+
+        By direction: the effective number of negatives, (sum w)² / sum w², and the share of the
+        push on the one pushed hardest, means over the queries that push; and how many queries have
+        no gradient. `simgrad.cocos` has them as numbers.
+
+        Examples:
+            >>> vectors = torch.eye(4)[[0, 0, 1, 2]]
+            >>> print(simgrad.objective("triplet", direction="i2t").explain(vectors, vectors))
+            triplet(direction=i2t) i2t: 1.0 effective negatives, 100% on the hardest, 2 of 4 queries silent
+        """  # noqa: E501  # one line
+        return explain(self, images, texts, Given(positives, offline, ignore, weights, block))
 
     def _weighed(
         self,

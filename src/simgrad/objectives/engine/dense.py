@@ -91,7 +91,7 @@ def _direction(
     """The values, the weights outside, and the sum of all weights."""
     values, total = [own.new_zeros(0)], own.new_zeros(())
     outer = []
-    for start, stop in _blocks(work, side):
+    for start, stop in blocks(work, side):
         some, pairs = side.rows(start, stop), side.pairs_of(start, stop)
         S = work.similarities(queries.own[start:stop], candidates.every)
         mined = None if outside is None else outside[pairs]
@@ -111,7 +111,8 @@ def _direction(
     return torch.cat(values), torch.cat(outer) if outer else None, total
 
 
-def _blocks(work: Work, side: Side) -> list[tuple[int, int]]:
+def blocks(work: Work, side: Side) -> list[tuple[int, int]]:
+    """Which queries are weighed at a time."""
     size = work.block or _BLOCK.get(work.vectors.device.type, 2**21)
     many = size // max(1, side.candidates) if work.rule.separable else side.queries
     many = max(1, many)
