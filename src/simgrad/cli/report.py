@@ -20,6 +20,8 @@ def report(
     format: Format = "html",
     batches: int = 4,
     pictures: bool = True,
+    examples: tuple[str, ...] = (),
+    photos: str | None = None,
     device: str = "auto",
 ) -> None:
     """Write one self-contained file: which objective won, how sure, and why.
@@ -33,9 +35,16 @@ def report(
         batches: number of training batches on which to count what contributes to the gradient, for
             each setting; 0 skips this
         pictures: show retrieved examples; needs the data and a checkpoint
+        examples: the one or two settings whose finds are shown, by their labels, e.g. "VSRN
+            adap-off-quin" "VSRN online"; by default the best and what it is compared with
+        photos: a data set with the pictures, for a study of features alone (regions), e.g.
+            DATA/coco; pictures are found by their captions
         device: auto, cpu, cuda, cuda:N or mps
     """
-    path = write_report(targets, output, format, batches=batches, pictures=pictures, device=device)
+    path = write_report(
+        targets, output, format, batches=batches, pictures=pictures, examples=examples,
+        photos=photos, device=device,
+    )  # fmt: skip
     size = path.stat().st_size
     shown = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} KB"
     say(f"{path} ({shown})")

@@ -8,11 +8,13 @@ from typing import Literal
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
+from simgrad.data.lending import PictureLender
+from simgrad.data.opening import open_dataset
 from simgrad.pages.blocks import Section
 from simgrad.report.cocos import cocos
 from simgrad.report.comparison import comparison
 from simgrad.report.crossranks import crossed
-from simgrad.report.examples import examples
+from simgrad.report.examples import examples as show
 from simgrad.report.false_negatives import false_negatives
 from simgrad.report.finetuned import finetuned
 from simgrad.report.headline import headline
@@ -32,12 +34,23 @@ NAMES: dict[str, str] = {"html": "report.html", "md": "report.md", "pdf-ready": 
 
 
 def build_report(
-    targets: Sequence[str | Path], *, batches: int = 4, pictures: bool = True, device: str = "auto"
+    targets: Sequence[str | Path],
+    *,
+    batches: int = 4,
+    pictures: bool = True,
+    examples: Sequence[str] = (),
+    photos: str | Path | None = None,
+    device: str = "auto",
 ) -> Report:
-    """The report of studies and runs; `batches` of each system are counted for COCOS, 0: none."""
+    """The report of studies and runs; `batches` of each system are counted for COCOS, 0: none.
+
+    `examples`: the labels of one or two settings whose finds are shown; by default the best and
+    what it is compared with. `photos`: a data set with the pictures of data that have features
+    alone; they are found by their captions.
+    """
     material = collect(targets)
     found = standings(material)
-    album = ShownPictures()
+    album = ShownPictures(None if photos is None else PictureLender(open_dataset(photos)))
     sections: list[Section | None] = [
         comparison(material, found),
         tuning(material),
@@ -47,7 +60,7 @@ def build_report(
         cocos(material, batches, device) if batches else None,
         diagrams(material),
         crossed(material),
-        *(examples(material, found, album, device) if pictures else []),
+        *(show(material, found, album, device, examples) if pictures else []),
         false_negatives(material, album) if pictures else None,
         mined(material, album) if pictures else None,
         provenance(material),
@@ -82,15 +95,19 @@ def write_report(
     *,
     batches: int = 4,
     pictures: bool = True,
+    examples: Sequence[str] = (),
+    photos: str | Path | None = None,
     device: str = "auto",
 ) -> Path:
-    """Write the report of studies and runs; the path of what was written."""
+    """Write the report of studies and runs (see `build_report`); the path of what was written."""
     if format not in NAMES:
         raise InputError(f"a report is {', '.join(NAMES)}, not {format!r:.40}.")
     path = Path(output).expanduser() if output is not None else Path(NAMES[format])
     if path.is_dir() or not path.suffix:  # a folder, there or to be made
         path = path / NAMES[format]
-    report = build_report(targets, batches=batches, pictures=pictures, device=device)
+    report = build_report(
+        targets, batches=batches, pictures=pictures, examples=examples, photos=photos, device=device
+    )
     if format == "md":
         write_markdown(report, path)
         return path

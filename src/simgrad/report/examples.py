@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgrad.core.errors import InputError
+from simgrad.core.text import did_you_mean
 from simgrad.data.base import Dataset, Rows, Split
 from simgrad.evaluation import Ranks
 from simgrad.pages.blocks import (
@@ -44,9 +45,10 @@ def examples(
     standings: list[GroupStanding],
     pictures: ShownPictures,
     device: str = "auto",
+    only: Sequence[str] = (),
 ) -> list[Section]:
-    """Two sections; none where there is no checkpoint to ask."""
-    chosen = _choose(standings)
+    """Two sections; none where there is no checkpoint to ask. `only`: the settings to ask."""
+    chosen = _named(material, only) if only else _choose(standings)
     if not chosen:
         return []
     try:
@@ -80,6 +82,23 @@ def _choose(standings: list[GroupStanding]) -> list[tuple[System, Run]]:
         if known:
             return known[:2]
     return []
+
+
+def _named(material: Material, only: Sequence[str]) -> list[tuple[System, Run]]:
+    """The settings of these labels, each with a run that has a checkpoint."""
+    if len(only) > 2:
+        raise InputError(f"--examples: {len(only)} settings are named; give one or two.")
+    trained = {s.label: s for s in material.systems if s.with_checkpoint is not None}
+    found = []
+    for label in only:
+        if label not in trained:
+            near = did_you_mean(label, list(trained))
+            hint = f"Did you mean '{near}'?" if near else f"There are: {', '.join(trained)}."
+            raise InputError(f"--examples {label[:80]}: no such setting has a checkpoint. {hint}")
+        run = trained[label].with_checkpoint
+        assert run is not None
+        found.append((trained[label], run))
+    return found
 
 
 def _split(dataset: Dataset, run: Run) -> Split:
@@ -202,7 +221,7 @@ class _Writer:
         text = f"The first five among {among} images of the {self.split.name} split. "
         text += "✓ marks what belongs together"
         text += ", ~ what is true all the same. " if self.split.truth else ". "
-        if self.split.pictures is None:
+        if not self.pictures.has(self.split):
             text += "This data has features but no pictures, so images go by their names. "
         elif self.pictures.left_out:
             text += f"{self.pictures.left_out} pictures could not be read or had no room. "

@@ -9,6 +9,7 @@ import torch
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
+from simgrad.data.lending import PictureLender
 from simgrad.data.subset import take
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.pages.blocks import Album
@@ -25,8 +26,9 @@ _ALBUM_BYTES = 4_500_000
 
 @dataclass
 class ShownPictures:
-    """The pictures of a report, each once."""
+    """The pictures of a report, each once; `lender` has those of data without pictures."""
 
+    lender: PictureLender | None = None
     album: Album = field(default_factory=dict)
     size: int = 0
     left_out: int = 0
@@ -39,14 +41,22 @@ class ShownPictures:
             self._keys[place] = self._read(split, row)
         return self._keys[place]
 
+    def has(self, split: Split) -> bool:
+        """Whether a split has pictures, of its own or lent ones."""
+        return split.pictures is not None or self.lender is not None
+
     def _read(self, split: Split, row: int) -> str | None:
-        if split.pictures is None:
+        if not self.has(split):
             return None
         if self.size >= _ALBUM_BYTES:
             self.left_out += 1
             return None
         try:
-            picture = split.pictures.picture(row)
+            if split.pictures is not None:
+                picture = split.pictures.picture(row)
+            else:
+                assert self.lender is not None
+                picture = self.lender.picture(split, row)
         except InputError:  # its name is shown instead
             self.left_out += 1
             return None
