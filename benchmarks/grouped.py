@@ -132,7 +132,7 @@ class Together:
                     yield
         now = Moment(1.0, 1.0, ours.recipe.objective, False)
         member = GroupedRun(self.group, ours.step, self.source)
-        assert self.group.join(member)
+        self.group.join(member)
         try:
             self.joined.wait()
             while True:

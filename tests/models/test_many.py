@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from simgrad.models import Inputs, build
-from simgrad.models.networks.many import ManyVse
+from simgrad.models.networks.many import ManyVse, StepRows
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -30,14 +30,22 @@ def batch(count: int = 3) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("half", [False, True])
-def test_each_has_the_vectors_and_gradients_of_its_own_model(half: bool, fused: bool) -> None:
+@pytest.mark.parametrize("spare", [None, 0, 2])
+def test_each_has_the_vectors_and_gradients_of_its_own_model(
+    half: bool, fused: bool, spare: int | None
+) -> None:
+    """`spare`: captions that a step works on beyond those that are not over; None: all."""
     if fused and not INTERPRETED:
         pytest.skip("needs Triton, and TRITON_INTERPRET=1")
     alone, (images, tokens, lengths) = models(), batch()
     names = [name for name, _ in alone[0].named_parameters()]
     stacked = {n: torch.stack([m.get_parameter(n).detach() for m in alone]) for n in names}
     many = ManyVse(half=half, feature_norm=True, fused=fused)
-    vectors = many.forward(stacked, images, tokens, lengths)
+    rows = None
+    if spare is not None:
+        going_on = (lengths[..., None] > torch.arange(9)).sum(1).amax(0)
+        rows = StepRows.of([min(7, n + spare) for n in going_on.tolist()], lengths.device)
+    vectors = many.forward(stacked, images, tokens, lengths, rows)
     above = [
         torch.randn(each.shape) * scale for each, scale in zip(vectors, (1, 1e-9), strict=True)
     ]

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,8 @@ from simgrad.data import Sampler
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.training import train
-from simgrad.training.grouped import GroupedRun, RunGroup, together
+from simgrad.training.common_step import Wanted, counts_of, usual_counts
+from simgrad.training.grouped import GroupedRun, RunGroup, RunGroups, together
 from simgrad.training.stacked import Stack, adam_by_kernel, adam_plain
 from tests.training.test_step import VSE, make
 
@@ -31,16 +33,16 @@ KINDS: list[dict[str, Any]] = [
 
 
 def side_by_side(
-    recipes: list[Recipe], folders: list[Path], group: RunGroup | None = None, **options: Any
+    recipes: list[Recipe], folders: list[Path], groups: RunGroups | None = None, **options: Any
 ) -> list[Exception | None]:
-    """Train runs in threads of one group; what went wrong with each."""
-    group = group or RunGroup(len(recipes))
+    """Train runs in threads of one process; what went wrong with each."""
+    groups = groups or RunGroups(len(recipes))
     shared: dict[Any, Any] = {}
     problems: list[Exception | None] = [None] * len(recipes)
 
     def one(place: int) -> None:
         try:
-            with together(group):
+            with together(groups):
                 train(recipes[place], folders[place], quiet=True, shared=shared, **options)
         except Exception as error:
             problems[place] = error
@@ -52,6 +54,34 @@ def side_by_side(
         thread.join(120)
     assert not any(thread.is_alive() for thread in threads)
     return problems
+
+
+def test_usual_counts_are_hardly_ever_too_few() -> None:
+    random = np.random.default_rng(0)
+    lengths = np.minimum(4 + random.poisson(7, 6000), 30)
+    usual = usual_counts(lengths, 128)
+    assert len(usual) == lengths.max()
+    assert (np.diff(usual) <= 0).all()
+    assert usual.sum() < 0.75 * 128 * len(usual)  # this is what is gained
+    batches = random.choice(lengths, (5000, 128))
+    slow = [[(batch > t).sum() for t in range(len(usual))] for batch in batches[:3]]
+    assert (counts_of(batches[:3], len(usual)) == slow).all()
+    assert ((counts_of(batches, len(usual)) > usual).any(1)).mean() < 0.001
+
+
+@pytest.mark.parametrize("words", [1, 12])
+def test_a_batch_of_unusual_lengths_is_worked_whole(
+    words: int, small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simgrad.training import common_step
+
+    monkeypatch.setattr(common_step, "usual_counts", lambda lengths, _: 0 * lengths[:30] + words)
+    recipes = [small(seed=k) for k in range(2)]
+    folders = [tmp_path / str(k) for k in range(2)]
+    assert side_by_side(recipes, folders) == [None] * 2
+    alone = train(recipes[1], tmp_path / "alone", quiet=True)
+    for mine, theirs in zip(alone.history, Run(folders[1]).history, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
 
 
 @pytest.fixture
@@ -85,11 +115,8 @@ def test_the_gradients_and_weights_are_those_of_plain_steps(positives: str) -> N
         for plain, member, plan in zip(alone, members, plans, strict=True):
             index = plan[turn]
             row = torch.from_numpy(member.layout.row(index))
-            member.now = (
-                row,
-                source[0].longest(index.captions),
-                member.run.objectives[plain.recipe.objective],
-            )
+            objective = member.run.objectives[plain.recipe.objective]
+            member.now = Wanted(row, source[0].lengths(index.captions), objective)
         with group.changed:
             group._go()
         for plain, member, plan in zip(alone, members, plans, strict=True):
@@ -195,15 +222,32 @@ def test_a_run_that_does_not_fit_in_trains_as_before(
     assert all(Run(folder).finished for folder in folders)
 
 
+def test_each_kind_of_run_has_a_group(small: Any, tmp_path: Path, counted: list[int]) -> None:
+    groups = RunGroups(4)
+    recipes = [small(batch=batch, epochs=3, seed=batch + k) for k in range(2) for batch in (16, 32)]
+    folders = [tmp_path / str(k) for k in range(4)]
+    assert side_by_side(recipes, folders, groups) == [None] * 4
+    assert max(counted) == 2
+    assert len(groups.made) == 2
+    assert not any(group.members for group in groups.made)
+    assert side_by_side(recipes[:1], [tmp_path / "later"], groups) == [None]
+    assert len(groups.made) == 2  # one that is empty is taken again
+    for recipe, folder in zip(recipes, folders, strict=True):
+        alone = train(recipe, tmp_path / f"alone{recipe.seed}", quiet=True)
+        for mine, theirs in zip(alone.history, Run(folder).history, strict=True):
+            assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
+
+
 def test_places_are_taken_again_and_given_up(
     small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from simgrad.training import grouped
 
     monkeypatch.setattr(grouped, "_EMPTY", 5)
-    group = RunGroup(2)
+    groups = RunGroups(2)
     recipes = [small(epochs=1 + 3 * (k == 1), seed=k) for k in range(3)]
-    assert side_by_side(recipes, [tmp_path / str(k) for k in range(3)], group) == [None] * 3
+    assert side_by_side(recipes, [tmp_path / str(k) for k in range(3)], groups) == [None] * 3
+    (group,) = groups.made
     assert group.members == []
     assert group.made is not None
     assert group.made.places == 1  # the longest run was alone at its end
@@ -331,8 +375,8 @@ def test_on_a_gpu_a_group_trains_as_each_alone(
 ) -> None:
     recipes = [small(epochs=4, device="cuda", precision=precision, **kind) for kind in KINDS]
     folders = [tmp_path / f"together{k}" for k in range(len(recipes))]
-    group = RunGroup(len(recipes), capture=capture)
-    assert side_by_side(recipes, folders, group) == [None] * len(recipes)
+    groups = RunGroups(len(recipes), capture=capture)
+    assert side_by_side(recipes, folders, groups) == [None] * len(recipes)
     assert max(counted) == len(recipes)
     for number, (recipe, folder) in enumerate(zip(recipes, folders, strict=True)):
         alone = train(recipe, tmp_path / f"alone{number}", quiet=True)

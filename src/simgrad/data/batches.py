@@ -160,7 +160,11 @@ class Source:
 
     def longest(self, captions: Rows) -> int:
         """Tokens of the longest of these captions; known without asking the device."""
-        return self._tokens.longest(captions)
+        return int(self.lengths(captions).max(initial=1))
+
+    def lengths(self, captions: Rows) -> Rows:
+        """Tokens of each of these captions; known without asking the device."""
+        return self._tokens.sizes(captions)
 
     def gather(
         self, images: Tensor, captions: Tensor, length: int
@@ -179,7 +183,7 @@ class Source:
         generator: torch.Generator | None,
     ) -> Batch:
         # The length is known on the host, so no device synchronisation is needed.
-        length = self.length or self._tokens.longest(index.captions)
+        length = self.length or self.longest(index.captions)
         tokens, lengths = self._tokens.gather(captions, length)
         if self._features is not None:
             drawn = Drawn.of(index, self.device)
@@ -292,8 +296,9 @@ class Tokens:
             setattr(moved, name, getattr(self, name).to(device))
         return moved
 
-    def longest(self, rows: Rows) -> int:
-        return int(self._sizes[rows].max(initial=1))
+    def sizes(self, rows: Rows) -> Rows:
+        found: Rows = self._sizes[rows]
+        return found
 
     def gather(self, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """(m, length) tokens padded with 0 and (m,) lengths; longer captions are cut."""
@@ -317,8 +322,8 @@ class _Vectors:
         moved._vectors = self._vectors.to(device)
         return moved
 
-    def longest(self, rows: Rows) -> int:
-        return 1
+    def sizes(self, rows: Rows) -> Rows:
+        return np.ones_like(rows)
 
     def gather(self, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
         return self._vectors[rows], torch.ones_like(rows)

@@ -31,8 +31,16 @@ class Trials:
     """The trials of all rows of a study, as one process sees them."""
 
     def __init__(
-        self, tunings: list[Tuning], train: Train, meanwhile: Callable[[], bool] = lambda: False
+        self,
+        tunings: list[Tuning],
+        train: Train,
+        meanwhile: Callable[[], bool] = lambda: False,
+        first: int = 0,
     ) -> None:
+        """`first`: which replicate is searched first; the others follow in turn."""
+        by_replicate = [list(some) for _, some in groupby(tunings, key=lambda t: t.tune.seed)]
+        first %= max(1, len(by_replicate))
+        self.replicates = by_replicate[first:] + by_replicate[:first]
         self.tunings, self.train = tunings, train
         self.meanwhile = meanwhile  # something else to do while others finish; whether it was done
         # Runs, by their folders' names: a trial's, or a finalist's with another seed.
@@ -66,7 +74,7 @@ class Trials:
 
     def _take(self) -> Callable[[Log | None], None] | None:
         """Something to do, of the first replicate that has something."""
-        for _, tunings in groupby(self.tunings, key=lambda tuning: tuning.tune.seed):
+        for tunings in self.replicates:
             job = self._take_of(tunings)
             if job is not None:
                 return job

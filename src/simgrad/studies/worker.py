@@ -28,7 +28,7 @@ from simgrad.runs.run import LAST, LOCK, Run, write_info
 from simgrad.studies.study import Study
 from simgrad.studies.trials import Trials
 from simgrad.training.graph import give_back
-from simgrad.training.grouped import RunGroup, together
+from simgrad.training.grouped import RunGroups, together
 from simgrad.training.rounds import train
 from simgrad.training.schedule import total_epochs
 from simgrad.training.state import remembered
@@ -43,31 +43,36 @@ def work(
     log: Callable[[str], None] | None = None,
     shared: dict[Any, Any] | None = None,
     number: int = 0,
+    replicate: int = 0,
 ) -> int:
     """Train what is left of a study; how many runs failed. Of a tuned one the trials come first.
 
     `shared`: what was read before, for all runs. `number`: of workers that begin together, which
-    one this is; each begins with another run.
+    one this is; each begins with another run. `replicate`: of those of a tuned study, which one is
+    searched first.
     """
     shared = {} if shared is None else shared
     with politely():
-        failed = _search(study, shared, log)
+        failed = _search(study, shared, log, replicate)
         return failed if stop_asked() else failed + _train_all(study, shared, log, number)
 
 
 def work_together(
     study: Study, count: int, shared: dict[Any, Any] | None = None, number: int = 0
 ) -> int:
-    """The same with so many runs at a time, in threads: they take their steps together."""
+    """The same with so many runs at a time, in threads: they take their steps together.
+
+    Only runs on the same data can: each process begins with another replicate.
+    """
     if count == 1:
         return work(study, shared=shared, number=number)
-    group, read, failed = RunGroup(count), {} if shared is None else shared, []
+    groups, read, failed = RunGroups(count), {} if shared is None else shared, []
 
     def one(place: int) -> None:
         try:
-            with together(group):
-                own = Study.open(study.path)
-                failed.append(work(own, shared=read, number=number * count + place))
+            with together(groups):
+                own, first = Study.open(study.path), number * count + place
+                failed.append(work(own, shared=read, number=first, replicate=number))
         except Exception:
             say(traceback.format_exc(), stderr=True)
             failed.append(1)
@@ -82,7 +87,9 @@ def work_together(
     return sum(failed)
 
 
-def _search(study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None) -> int:
+def _search(
+    study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None, replicate: int
+) -> int:
     """Try settings until every row has one; how many rows have none."""
     if not study.tunings:
         return 0
@@ -97,7 +104,7 @@ def _search(study: Study, shared: dict[Any, Any], log: Callable[[str], None] | N
                 return one(path, recipe) is None
         return False
 
-    trials = Trials(study.tunings, one, ready)
+    trials = Trials(study.tunings, one, ready, replicate)
     trials.work(log)
     return sum(tuning.record is None for tuning in study.tunings)
 

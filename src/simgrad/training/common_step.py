@@ -8,20 +8,23 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.data.base import Rows
 from simgrad.data.batches import Source
-from simgrad.models.networks.many import ManyVse
+from simgrad.models.networks.many import ManyVse, StepRows
 from simgrad.objectives import Objective, Positives
 from simgrad.objectives.engine.embeddings import weigh_several
-from simgrad.training.graph import BatchLayout, captured_work, padded, wait_for_all
+from simgrad.training.graph import BatchLayout, captured_work, padded, padded_length, wait_for_all
 from simgrad.training.stacked import Stack
 from simgrad.training.step import Step
 
 _PLAIN = 2  # times that work is done before it is captured
+_ROWS = 16  # captions: products of other numbers of rows take as long
 
 
 @dataclass
@@ -70,6 +73,14 @@ class Repeated:
             )
 
 
+class Wanted(NamedTuple):
+    """A step that a run has come to."""
+
+    numbers: Tensor  # of its batch, see `BatchLayout`
+    lengths: Rows  # of its captions, in tokens
+    objective: Objective
+
+
 class Taker(Protocol):
     """A run that takes part."""
 
@@ -78,12 +89,31 @@ class Taker(Protocol):
     layout: BatchLayout
     names: dict[Objective, str]  # of its objectives, as its recipe has them
     place: int | None  # in the stack
-    now: tuple[Tensor, int, Objective] | None  # the step it has come to: rows, longest, objective
+    now: Wanted | None  # the step it has come to
     value: Tensor | None  # its loss
     error: BaseException | None
     parts: dict[Objective, Repeated]
     captures: Recording | None
     stream: Any
+
+
+def counts_of(lengths: Rows, steps: int) -> Rows:
+    """(..., steps) how many captions (..., captions) have a t-th token."""
+    found: Rows = (lengths[..., None] > np.arange(steps)).sum(-2)
+    return found
+
+
+def usual_counts(lengths: Rows, captions: int) -> Rows:
+    """(longest,) how many captions of a batch have a t-th token, at most, with hardly an exception.
+
+    Five standard deviations above what is expected of captions drawn from these lengths; a batch
+    with more is worked as if all were long.
+    """
+    share = counts_of(lengths, max(1, int(lengths.max(initial=1)))) / max(1, len(lengths))
+    most = captions * share + 5 * np.sqrt(captions * share * (1 - share)) + 1
+    rounded = np.ceil(most / _ROWS) * _ROWS
+    found: Rows = np.minimum(rounded, captions).astype(np.int64)
+    return found
 
 
 class CommonStep:
@@ -111,7 +141,10 @@ class CommonStep:
         shapes = [(places, n, dimension) for n in (images, captions)]
         self.vectors = [torch.zeros(shape, device=self.device) for shape in shapes]
         self.above = [torch.zeros_like(each) for each in self.vectors]
-        self.parts: dict[int, tuple[Repeated, Repeated]] = {}  # by length
+        every = like.source.lengths(np.arange(like.source.split.num_captions))
+        self.usual = usual_counts(every, captions)
+        # By length, and whether captions are as many as usual at each step.
+        self.parts: dict[tuple[int, bool], tuple[Repeated, Repeated]] = {}
         self.weighings: dict[tuple[int | None, ...], tuple[Objective, Repeated]] = {}  # by places
         self.apart: set[str] = set()  # objectives that cannot be weighed for several at once
         self.weighed = Recording(self.captures.wanted)
@@ -143,16 +176,16 @@ class CommonStep:
         member.place, member.parts = None, {}
 
     def step(self, members: Sequence[Taker]) -> None:
-        length = 1
+        lengths = []
         with torch.cuda.stream(self.stream) if self.stream else nullcontext():
             for member in members:
                 assert member.now is not None
                 assert member.place is not None
                 self._after(member.stream)
-                self.rows[member.place].copy_(member.now[0])
+                self.rows[member.place].copy_(member.now.numbers)
                 self.stack.set_rate(member.place, member.run)
-                length = max(length, member.now[1])
-            encode, update = self._parts(length)
+                lengths.append(member.now.lengths)
+            encode, update = self._parts(np.stack(lengths))
             encode()
             encoded = self.stream.record_event() if self.stream else None
             for some in self._alike(members):
@@ -175,28 +208,33 @@ class CommonStep:
         if self.stream is not None:
             self.stream.wait_event(stream.record_event())
 
-    def _parts(self, length: int) -> tuple[Repeated, Repeated]:
-        if length not in self.parts:
+    def _parts(self, lengths: Rows) -> tuple[Repeated, Repeated]:
+        """For captions (members, captions) of these lengths."""
+        longest = padded_length(int(lengths.max(initial=1)), len(self.usual))
+        counts = self.usual[:longest]
+        usual = bool((counts_of(lengths, longest) <= counts).all())
+        if (longest, usual) not in self.parts:
             many = self.model.together(half=self.half)
             assert many is not None
             many.fused = self.fused
-            self.parts[length] = (
-                Repeated(lambda: self._encode(many, length), self.captures),
+            some = counts.tolist() if usual else [lengths.shape[1]] * longest
+            rows = StepRows.of(some, self.device)
+            self.parts[longest, usual] = (
+                Repeated(lambda: self._encode(many, rows), self.captures),
                 Repeated(lambda: self._update(many), self.captures),
             )
-        return self.parts[length]
+        return self.parts[longest, usual]
 
     @torch.no_grad()
-    def _encode(self, many: ManyVse, length: int) -> ManyVse:
+    def _encode(self, many: ManyVse, rows: StepRows) -> ManyVse:
         image, caption, position = torch.split(self.rows, self.layout.parts(), dim=1)[:3]
         if self.pairs:
             image = image.gather(1, position)
-        features, tokens, lengths = self.source.gather(image.flatten(), caption.flatten(), length)
-        given = (x.view(self.places, -1, *x.shape[1:]) for x in (features, tokens, lengths))
-        for vectors, found in zip(
-            self.vectors, many.forward(self.stack.weights, *given), strict=True
-        ):
-            vectors.copy_(found)
+        found = self.source.gather(image.flatten(), caption.flatten(), len(rows.counts))
+        images, tokens, lengths = (x.view(self.places, -1, *x.shape[1:]) for x in found)
+        encoded = many.forward(self.stack.weights, images, tokens, lengths, rows)
+        for vectors, new in zip(self.vectors, encoded, strict=True):
+            vectors.copy_(new)
         return many
 
     @torch.no_grad()
@@ -208,7 +246,7 @@ class CommonStep:
         sets: dict[Hashable, list[Taker]] = {}
         for number, member in enumerate(members):
             assert member.now is not None
-            rule = member.now[2]
+            rule = member.now.objective
             name = member.names[rule]
             alone = not self.pairs or name in self.apart or any(rule.parameters())
             key = number if alone else (name, type(rule), rule.mean, rule.settings())
@@ -218,7 +256,7 @@ class CommonStep:
     def _weigh_together(self, members: list[Taker]) -> bool:
         """Whether it could be done: an objective of one's own may ask for single numbers."""
         assert members[0].now is not None
-        places, rule = tuple(member.place for member in members), members[0].now[2]
+        places, rule = tuple(member.place for member in members), members[0].now.objective
         if places not in self.weighings or self.weighings[places][0] is not rule:
             index = torch.tensor(places, device=self.device)
             work = partial(self._weighed, members, index, rule)
@@ -245,7 +283,7 @@ class CommonStep:
     def _weigh(self, member: Taker) -> None:
         """The member's objective, and what it learns."""
         assert member.now is not None
-        rule = member.now[2]
+        rule = member.now.objective
         if rule not in member.parts:
             member.captures = member.captures or Recording(self.captures.wanted)
             member.parts[rule] = Repeated(Weighing(self, member, rule), member.captures)

@@ -23,8 +23,8 @@ from torch import Tensor
 from simgrad.data.batches import Source
 from simgrad.data.sampling import IndexBatch
 from simgrad.objectives import Objective
-from simgrad.training.common_step import CommonStep, Recording, Repeated
-from simgrad.training.graph import Captured, can_repeat, padded, padded_length
+from simgrad.training.common_step import CommonStep, Recording, Repeated, Wanted
+from simgrad.training.graph import Captured, can_repeat, padded
 from simgrad.training.stacked import trained
 from simgrad.training.step import Step
 
@@ -37,14 +37,14 @@ _KNOWN = (  # warnings that tell nobody anything here
 
 
 @contextmanager
-def together(group: "RunGroup") -> Iterator[None]:
-    """Runs of this thread take their steps with the others of the group, where they can."""
-    _here.group, _here.member = group, None
+def together(groups: "RunGroups") -> Iterator[None]:
+    """Runs of this thread take their steps with others of their kind, where they can."""
+    _here.groups, _here.member = groups, None
     try:
         yield
     finally:
         leave()
-        _here.group = None
+        _here.groups = None
 
 
 def leave() -> None:
@@ -57,20 +57,18 @@ def leave() -> None:
 
 def member_of(step: Step, source: Source, drawn: int) -> "GroupedRun | None":
     """This thread's run as one of a group; None where there is no group, or it does not fit in."""
-    group: RunGroup | None = getattr(_here, "group", None)
-    if group is None:
+    groups: RunGroups | None = getattr(_here, "groups", None)
+    if groups is None:
         return None
     if _here.member is not None and _here.member.run is not step:
         leave()  # a run before this one
-    if _here.member is None and groups(step, source, drawn):
-        member = GroupedRun(group, step, source)
-        if group.join(member):
-            _here.member = member
+    if _here.member is None and can_group(step, source, drawn):
+        _here.member = groups.join(step, source)
     found: GroupedRun | None = _here.member
     return found
 
 
-def groups(step: Step, source: Source, drawn: int) -> bool:
+def can_group(step: Step, source: Source, drawn: int) -> bool:
     """Whether a run's steps can be taken together with others like it."""
     return (
         not drawn
@@ -88,7 +86,7 @@ class GroupedRun(Captured):
         self.group, self.run, self.done = group, run, 10  # no plain steps before
         self.names = {rule: name for name, rule in run.objectives.items()}
         self.place: int | None = None  # in the group's stack
-        self.now: tuple[Tensor, int, Objective] | None = None  # the step it has come to
+        self.now: Wanted | None = None  # the step it has come to
         self.value: Tensor | None = None
         self.error: BaseException | None = None
         self.parts: dict[Objective, Repeated] = {}
@@ -104,8 +102,7 @@ class GroupedRun(Captured):
         return id(self.source), self.layout, str(model.config), shapes, *common
 
     def _replay(self, row: Tensor, index: IndexBatch, objective: Objective) -> Tensor:
-        length = padded_length(self.source.longest(index.captions), self.longest)
-        return self.group.step(self, (row, length, objective))
+        return self.group.step(self, Wanted(row, self.source.lengths(index.captions), objective))
 
 
 @dataclass
@@ -125,13 +122,10 @@ class RunGroup:
         self.empty = 0  # steps with free places
         self.kind: tuple[Any, ...] = ()
 
-    def join(self, member: GroupedRun) -> bool:
-        """Whether there are no others, or all are alike."""
+    def join(self, member: GroupedRun) -> None:
+        """Where there are others, they are of its kind."""
         with self.changed:
-            if self.members and self.members[0].kind() != member.kind():
-                return False
             self.members.append(member)
-            return True
 
     def leave(self, member: GroupedRun) -> None:
         with self.changed:
@@ -140,7 +134,7 @@ class RunGroup:
                 self.made.release(member)
             self._go()
 
-    def step(self, member: GroupedRun, now: tuple[Tensor, int, Objective]) -> Tensor:
+    def step(self, member: GroupedRun, now: Wanted) -> Tensor:
         """One step of this member, when all have come to one; its loss."""
         with self.changed:
             member.now, member.error = now, None
@@ -184,3 +178,27 @@ class RunGroup:
             if member.place is None:
                 made.take(member, left.pop(0))
         return made
+
+
+class RunGroups:
+    """The groups of a process, one for each kind of run; each has up to `places` runs at a time."""
+
+    def __init__(self, places: int, **options: Any) -> None:
+        self.made, self.lock = [RunGroup(places, **options)], threading.Lock()
+
+    def join(self, step: Step, source: Source) -> GroupedRun:
+        """A run as a member of the group of its kind: one that is there, or was, or a new one."""
+        with self.lock:
+            first = self.made[0]
+            member = GroupedRun(first, step, source)
+            kind = member.kind()
+            # A run may leave meanwhile, but none joins.
+            now = [(group, list(group.members)) for group in self.made]
+            alike = [group for group, runs in now if runs and runs[0].kind() == kind]
+            empty = [group for group, runs in now if not runs]
+            empty.sort(key=lambda group: group.kind != kind)
+            if not (alike or empty):
+                self.made.append(RunGroup(first.places, first.capture, first.fused))
+            member.group = (alike or empty or self.made[-1:])[0]
+            member.group.join(member)
+            return member

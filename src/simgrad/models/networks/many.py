@@ -6,6 +6,8 @@ steps instead of a sum of one for each. In half precision the layers run in what
 linear layers in bfloat16, GRUs in float16 with gradients near one (see recurrent.py).
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -54,9 +56,17 @@ class ManyVse:
         self.fused = fused  # by Triton's kernels; None: where they run
 
     def forward(
-        self, weights: Weights, images: Tensor, tokens: Tensor, lengths: Tensor
+        self,
+        weights: Weights,
+        images: Tensor,
+        tokens: Tensor,
+        lengths: Tensor,
+        rows: "StepRows | None" = None,
     ) -> tuple[Tensor, Tensor]:
-        """(g, n, features), (g, m, L), (g, m) -> (g, n, d) and (g, m, d), all of unit length."""
+        """(g, n, features), (g, m, L), (g, m) -> (g, n, d) and (g, m, d), all of unit length.
+
+        `rows`: what a step of the GRU works on; None: all captions.
+        """
         x = UnitVectors.of(images).vectors if self.feature_norm else images
         kind = torch.bfloat16 if self.half else images.dtype
         weight, bias = (weights[name].to(kind) for name in IMAGE)
@@ -64,7 +74,7 @@ class ManyVse:
         self.image = UnitVectors.of(torch.baddbmm(bias[:, None], x, weight.transpose(1, 2)))
         self.images = x
         self.text = Gru(weights, self.half, self._fuses(images.device))
-        self.caption = UnitVectors.of(self.text.forward(weights[WORDS], tokens, lengths))
+        self.caption = UnitVectors.of(self.text.forward(weights[WORDS], tokens, lengths, rows))
         return self.image.vectors, self.caption.vectors
 
     def backward(self, images: Tensor, captions: Tensor) -> dict[str, Gradient]:
@@ -82,6 +92,29 @@ class ManyVse:
         return device.type == "cuda" and installed() and capable(device)
 
 
+class StepRows(NamedTuple):
+    """What the steps of a GRU work on: one row for each caption whose word is read.
+
+    Captions come in order of their length, the longest first, so that a step works on the first
+    few alone. A row that is there although its caption has ended changes nothing.
+    """
+
+    counts: tuple[int, ...]  # of the captions that the t-th step works on; they fall
+    parts: tuple[slice, ...]  # the rows of each step
+    caption: Tensor  # (rows,) by length
+    step: Tensor  # (rows,)
+
+    @staticmethod
+    def of(counts: Sequence[int], device: torch.device) -> "StepRows":
+        ends = list(accumulate(counts))
+        parts = tuple(slice(end - count, end) for end, count in zip(ends, counts, strict=True))
+        caption = [k for count in counts for k in range(count)]
+        step = [t for t, count in enumerate(counts) for _ in range(count)]
+        return StepRows(
+            tuple(counts), parts, *(torch.tensor(x, device=device) for x in (caption, step))
+        )
+
+
 class Gru:
     """Word vectors and a GRU of one layer: the state after each caption's last word."""
 
@@ -94,55 +127,63 @@ class Gru:
         self.w_state = weights[GRU[1]].to(self.kind)  # (g, 3 hidden, hidden)
         self.biases = weights[GRU[2]], weights[GRU[3]]  # (g, 3 hidden)
 
-    def forward(self, words: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def forward(
+        self, words: Tensor, tokens: Tensor, lengths: Tensor, rows: "StepRows | None" = None
+    ) -> Tensor:
         """(g, words, d), (g, m, L), (g, m) -> (g, m, hidden)"""
         g, m, steps = tokens.shape
         hidden = self.w_state.shape[2]
+        self.rows = rows = rows or StepRows.of((m,) * steps, tokens.device)
+        self.lengths, self.order = lengths.sort(dim=1, descending=True, stable=True)
+        place = self.order[:, rows.caption] * steps + rows.step
         first = torch.arange(g, device=tokens.device).mul_(words.shape[1])
-        self.index = (tokens + first[:, None, None]).transpose(1, 2)  # (g, L, m)
-        self.words, self.lengths = words.shape, lengths
+        self.index, self.words = tokens.flatten(1).gather(1, place) + first[:, None], words.shape
         x = words.flatten(0, 1)[self.index].to(self.kind)
-        self.x = torch.nn.functional.pad(x, (0, self.w_input.shape[2] - self.inputs)).flatten(1, 2)
-        inputs = torch.bmm(self.x, self.w_input.transpose(1, 2)).view(g, steps, m, 3 * hidden)
-        self.states = inputs.new_empty(g, steps + 1, m, hidden)
-        self.states[:, 0] = 0
-        self.gates = inputs.new_empty(g, steps, m, 4 * hidden)  # reset, update, new, state's part
+        self.x = torch.nn.functional.pad(x, (0, self.w_input.shape[2] - self.inputs))
+        inputs = torch.bmm(self.x, self.w_input.transpose(1, 2))  # (g, rows, 3 hidden)
+        self.states = inputs.new_empty(g, inputs.shape[1], hidden)  # before each step
+        self.states[:, rows.parts[0]] = 0
+        self.gates = inputs.new_empty(g, inputs.shape[1], 4 * hidden)  # reset, update, new, state's
+        last = self.biases[0].new_zeros(g, m, hidden)
         cell = cell_by_kernel if self.fused else cell_plain
-        for t in range(steps):
-            states = torch.bmm(self.states[:, t], self.w_state.transpose(1, 2))
-            cell(inputs[:, t], states, *self.biases, self.states[:, t], self.states[:, t + 1],
-                 self.gates[:, t])  # fmt: skip
-        last = lengths[:, None, :, None].expand(-1, 1, -1, hidden)
-        return self.states.gather(1, last).squeeze(1)
+        for t, here in enumerate(rows.parts):
+            states = torch.bmm(self.states[:, here], self.w_state.transpose(1, 2))
+            after = self.states[:, rows.parts[t + 1]] if t + 1 < steps else self.states[:, :0]
+            cell(t, self.lengths, inputs[:, here], states, *self.biases, self.states[:, here],
+                 after, last, self.gates[:, here])  # fmt: skip
+        return torch.empty_like(last).scatter_(1, self._everywhere(hidden), last)
+
+    def _everywhere(self, width: int) -> Tensor:
+        """(g, m, width) the captions in order of their length."""
+        return self.order[:, :, None].expand(-1, -1, width)
 
     def backward(self, above: Tensor) -> dict[str, Gradient]:
         """Of the states after the last words, (g, m, hidden)."""
-        g, steps, m, hidden = *self.gates.shape[:3], self.states.shape[3]
+        above = above.gather(1, self._everywhere(above.shape[2]))
         size: Tensor | None = None
         if self.half:  # by its largest entry, rounded to a power of two
             size = above.abs().amax((1, 2)).clamp_min_(1e-30).log2_().floor_().exp2_()
             above = above / size[:, None, None]
-        of_inputs = self.gates.new_empty(g, steps, m, 3 * hidden)
+        g, rows, hidden = self.states.shape
+        of_inputs = self.gates.new_empty(g, rows, 3 * hidden)
         of_states = torch.empty_like(of_inputs)
         kept = torch.zeros_like(above)  # of the state before, what does not go through a product
-        back = self.gates.new_zeros(g, m, hidden)
+        back = self.gates.new_zeros(g, 0, hidden)
         cell = cell_back_by_kernel if self.fused else cell_back_plain
-        for t in range(steps - 1, -1, -1):
-            cell(t, self.lengths, above, kept, back, self.states[:, t], self.gates[:, t],
-                 of_inputs[:, t], of_states[:, t])  # fmt: skip
+        for t, here in reversed(list(enumerate(self.rows.parts))):
+            cell(t, self.lengths, above, kept, back, self.states[:, here], self.gates[:, here],
+                 of_inputs[:, here], of_states[:, here])  # fmt: skip
             if t:
-                back = torch.bmm(of_states[:, t], self.w_state)
-        inputs, states = of_inputs.flatten(1, 2), of_states.flatten(1, 2)
-        before = self.states[:, :steps].flatten(1, 2)
-        of_words = self._of_words(torch.bmm(inputs, self.w_input), size)
-        products = torch.bmm(inputs.transpose(1, 2), self.x)[:, :, : self.inputs]
+                back = torch.bmm(of_states[:, here], self.w_state)
+        of_words = self._of_words(torch.bmm(of_inputs, self.w_input), size)
+        products = torch.bmm(of_inputs.transpose(1, 2), self.x)[:, :, : self.inputs]
         wide = above.dtype
         return {
             WORDS: Gradient(of_words),
             GRU[0]: Gradient(self._finite(products), size),
-            GRU[1]: Gradient(self._finite(torch.bmm(states.transpose(1, 2), before)), size),
-            GRU[2]: Gradient(inputs.sum(1, dtype=wide), size),
-            GRU[3]: Gradient(states.sum(1, dtype=wide), size),
+            GRU[1]: Gradient(self._finite(torch.bmm(of_states.transpose(1, 2), self.states)), size),
+            GRU[2]: Gradient(of_inputs.sum(1, dtype=wide), size),
+            GRU[3]: Gradient(of_states.sum(1, dtype=wide), size),
         }
 
     def _finite(self, x: Tensor) -> Tensor:
@@ -150,7 +191,7 @@ class Gru:
         return x.nan_to_num() if self.half else x
 
     def _of_words(self, x: Tensor, size: Tensor | None) -> Tensor:
-        """(g, L * m, d) -> (g, words, d)"""
+        """(g, rows, d) -> (g, words, d)"""
         g, words, d = self.words
         if size is not None:
             x = x[:, :, :d].float().nan_to_num_() * size[:, None, None]
@@ -164,20 +205,26 @@ class Gru:
 
 
 def cell_plain(
-    inputs: Tensor,  # (g, m, 3 hidden), the products with the step's words
-    products: Tensor,  # (g, m, 3 hidden), with the state before
+    step: int,
+    lengths: Tensor,  # (g, m)
+    inputs: Tensor,  # (g, rows, 3 hidden), the products with the step's words
+    products: Tensor,  # (g, rows, 3 hidden), with the state before
     b_input: Tensor,  # (g, 3 hidden)
     b_state: Tensor,
-    before: Tensor,  # (g, m, hidden)
-    after: Tensor,  # to be written
-    gates: Tensor,  # (g, m, 4 hidden), to be written: reset, update, new, the state's part of new
+    before: Tensor,  # (g, rows, hidden)
+    after: Tensor,  # (g, at most so many rows, hidden), to be written
+    last: Tensor,  # (g, m, hidden), to be written where the step's word is the last
+    gates: Tensor,  # (g, rows, 4 hidden), to be written: reset, update, new, state's part of new
 ) -> None:
-    wide = b_input.dtype
+    wide, rows = b_input.dtype, inputs.shape[1]
     xr, xz, xn = (inputs.to(wide) + b_input[:, None]).chunk(3, -1)
     hr, hz, hn = (products.to(wide) + b_state[:, None]).chunk(3, -1)
     reset, update = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
     new = torch.tanh(xn + reset * hn)
-    after.copy_(new + update * (before - new))
+    state = (new + update * (before - new)).to(before.dtype)
+    after.copy_(state[:, : after.shape[1]])
+    ends = (lengths[:, :rows] == step + 1)[..., None]
+    last[:, :rows] = torch.where(ends, state.to(wide), last[:, :rows])
     gates.copy_(torch.cat([reset, update, new, hn], -1))
 
 
@@ -186,21 +233,22 @@ def cell_back_plain(
     lengths: Tensor,  # (g, m)
     above: Tensor,  # (g, m, hidden), of the states after the last words
     kept: Tensor,  # (g, m, hidden), what came by no product; changed
-    back: Tensor,  # (g, m, hidden), what came by the product
-    before: Tensor,
+    back: Tensor,  # (g, at most so many rows, hidden), what came by the product
+    before: Tensor,  # (g, rows, hidden)
     gates: Tensor,
-    of_inputs: Tensor,  # (g, m, 3 hidden), to be written
+    of_inputs: Tensor,  # (g, rows, 3 hidden), to be written
     of_products: Tensor,
 ) -> None:
-    wide = above.dtype
+    wide, rows = above.dtype, before.shape[1]
     reset, update, new, hn = gates.to(wide).chunk(4, -1)
-    here = kept + finite(back.to(wide), back.dtype) + above * (lengths == step + 1)[..., None]
+    here = kept[:, :rows] + above[:, :rows] * (lengths[:, :rows] == step + 1)[..., None]
+    here[:, : back.shape[1]] += finite(back.to(wide), back.dtype)
     dz = here * (before.to(wide) - new) * update * (1 - update)
     dn = here * (1 - update) * (1 - new * new)
     dr = dn * hn * reset * (1 - reset)
     of_inputs.copy_(finite(torch.cat([dr, dz, dn], -1), of_inputs.dtype))
     of_products.copy_(finite(torch.cat([dr, dz, dn * reset], -1), of_products.dtype))
-    torch.mul(here, update, out=kept)
+    torch.mul(here, update, out=kept[:, :rows])
 
 
 def finite(x: Tensor, kind: torch.dtype) -> Tensor:
@@ -215,19 +263,22 @@ def _grid(x: Tensor) -> tuple[int, int]:
 
 
 def cell_by_kernel(
+    step: int,
+    lengths: Tensor,
     inputs: Tensor,
     products: Tensor,
     b_input: Tensor,
     b_state: Tensor,
     before: Tensor,
     after: Tensor,
+    last: Tensor,
     gates: Tensor,
 ) -> None:
     module = kernels("simgrad.models.networks.many_kernels")
     module.cell[_grid(before)](
-        inputs, products, b_input, b_state, before, after, gates,
-        before.shape[1], before.shape[2], inputs.stride(0), before.stride(0), gates.stride(0),
-        WIDE=_WIDE,
+        lengths, inputs, products, b_input, b_state, before, after, last, gates,
+        step, before.shape[1], after.shape[1], last.shape[1], before.shape[2],
+        inputs.stride(0), before.stride(0), gates.stride(0), WIDE=_WIDE,
     )  # fmt: skip
 
 
@@ -245,7 +296,7 @@ def cell_back_by_kernel(
     module = kernels("simgrad.models.networks.many_kernels")
     module.cell_back[_grid(before)](
         lengths, above, kept, back, before, gates, of_inputs, of_products,
-        step, before.shape[1], before.shape[2],
+        step, before.shape[1], back.shape[1], above.shape[1], before.shape[2],
         before.stride(0), gates.stride(0), of_inputs.stride(0),
         LARGEST=torch.finfo(of_inputs.dtype).max, WIDE=_WIDE,
     )  # fmt: skip

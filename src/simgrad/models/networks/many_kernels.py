@@ -23,17 +23,24 @@ def _tanh(x):
     return 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
 
 
-# Captions of another length need no kernel of their own.
-@triton.jit(do_not_specialize=["inputs_apart", "states_apart", "gates_apart"])
+# Other numbers of rows, and captions of another length, need no kernels of their own.
+@triton.jit(
+    do_not_specialize=["step", "rows", "after_rows", "inputs_apart", "states_apart", "gates_apart"]
+)
 def cell(
+    lengths,  # (models, captions)
     inputs,  # (models, rows, 3 hidden)
     products,  # (models, rows, 3 hidden), contiguous
     b_input,  # (models, 3 hidden)
     b_state,
     before,  # (models, rows, hidden)
-    after,
+    after,  # (models, after_rows, hidden), as far apart as those of before
+    last,  # (models, captions, hidden) written where a caption ends here
     gates,  # (models, rows, 4 hidden)
+    step,
     rows,
+    after_rows,
+    captions,
     hidden,
     inputs_apart,
     states_apart,
@@ -58,7 +65,13 @@ def cell(
     at = model * states_apart + row * hidden + column
     state = tl.load(before + at, mask=here).to(tl.float32)
     kind = after.dtype.element_ty
-    tl.store(after + at, (new + update * (state - new)).to(kind), mask=here)
+    state = (new + update * (state - new)).to(kind)
+    # A row's number for all columns: a scalar's comparison is no mask for Triton's interpreter.
+    number = row + 0 * column
+    tl.store(after + at, state, mask=here & (number < after_rows))
+    caption = model * captions + row
+    ends = tl.load(lengths + caption + 0 * column, mask=here, other=0) == step + 1
+    tl.store(last + caption * hidden + column, state.to(last.dtype.element_ty), mask=here & ends)
     g = gates + model * gates_apart + row * 4 * hidden + column
     tl.store(g, reset.to(kind), mask=here)
     tl.store(g + hidden, update.to(kind), mask=here)
@@ -66,18 +79,22 @@ def cell(
     tl.store(g + 3 * hidden, hn.to(kind), mask=here)
 
 
-@triton.jit(do_not_specialize=["step", "states_apart", "gates_apart", "inputs_apart"])
+@triton.jit(
+    do_not_specialize=["step", "rows", "back_rows", "states_apart", "gates_apart", "inputs_apart"]
+)
 def cell_back(
-    lengths,  # (models, rows)
-    above,  # (models, rows, hidden) of the states after the last words
-    kept,  # (models, rows, hidden) what came by no product: read, and written
-    back,  # (models, rows, hidden) what came by the product
+    lengths,  # (models, captions)
+    above,  # (models, captions, hidden) of the states after the last words
+    kept,  # (models, captions, hidden) what came by no product: read, and written
+    back,  # (models, back_rows, hidden) what came by the product
     before,  # (models, rows, hidden)
     gates,  # (models, rows, 4 hidden)
     of_inputs,  # (models, rows, 3 hidden)
     of_products,
     step,
     rows,
+    back_rows,
+    captions,
     hidden,
     states_apart,
     gates_apart,
@@ -89,10 +106,13 @@ def cell_back(
     model = model.to(tl.int64)
     column = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     here = column < hidden
-    at = (model * rows + row) * hidden + column
+    caption = model * captions + row
+    at = caption * hidden + column
     # One address for all: a scalar's comparison is no mask for Triton's interpreter.
-    last = tl.load(lengths + model * rows + row + 0 * column, mask=here, other=0) == step + 1
-    product = tl.load(back + at, mask=here, other=0.0).to(tl.float32)
+    last = tl.load(lengths + caption + 0 * column, mask=here, other=0) == step + 1
+    going_on = here & (row + 0 * column < back_rows)
+    came = back + (model * back_rows + row) * hidden + column
+    product = tl.load(came, mask=going_on, other=0.0).to(tl.float32)
     product = tl.minimum(tl.maximum(product, -LARGEST), LARGEST)
     total = tl.load(kept + at, mask=here, other=0.0) + product
     total += tl.load(above + at, mask=here & last, other=0.0)
