@@ -28,20 +28,26 @@ class Numbers:
         return self.array[np.asarray(indices) % _DISTINCT]
 
 
-def captions(count: int, seed: int = 0, words: list[str] = _WORDS) -> list[str]:
-    """As long as people's: 8 to 16 words."""
+def captions(
+    count: int, seed: int = 0, words: list[str] = _WORDS, *, uneven: bool = False
+) -> list[str]:
+    """8 to 16 words each; `uneven`: as long as those of Flickr8k, 11 on average and up to 37."""
     random = np.random.default_rng(seed)
-    return [" ".join(random.choice(words, random.integers(8, 17))) for _ in range(count)]
+    lengths = random.integers(8, 17, count)
+    if uneven:
+        lengths = np.clip(3 + random.gamma(4, 2, count), 3, 37).astype(int)
+    return [" ".join(random.choice(words, length)) for length in lengths]
 
 
-def split(images: int, shape: tuple[int, ...], words: list[str] = _WORDS) -> Split:
+def split(
+    images: int, shape: tuple[int, ...], words: list[str] = _WORDS, *, uneven: bool = False
+) -> Split:
     """Five captions an image."""
     owner = np.repeat(np.arange(images), 5)
     names = [str(k) for k in range(images)]
     features = Numbers(images, shape)
-    return Split(
-        "numbers", "train", captions(5 * images, words=words), owner, names, features=features
-    )
+    told = captions(5 * images, words=words, uneven=uneven)
+    return Split("numbers", "train", told, owner, names, features=features)
 
 
 def write_precomputed(folder: Path, sizes: dict[str, int], width: int) -> None:

@@ -1,5 +1,6 @@
 """New splits: disjoint tests, near-duplicates kept together, everything still paired right."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,11 @@ from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.data.base import Dataset, Split
 from simgrad.data.duplicates import connected, units_of
+from simgrad.data.log import Log
 from simgrad.data.resplit import assigned, read_resplit, with_draw
+from simgrad.models.networks.backbones import backbone
+from simgrad.runs.feature_files import write_features
+from simgrad.runs.features import make_job
 from simgrad.runs.recipe import Recipe
 
 TRAIN, VAL, TEST, LEFT_OUT = range(4)
@@ -126,6 +131,36 @@ def test_copies_of_a_photo_are_one_unit(tmp_path: Path, monkeypatch: pytest.Monk
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(AssertionError):
         units_of(split)
+
+
+def test_features_remember_which_pictures_look_alike(tmp_path: Path) -> None:
+    random, folder = np.random.default_rng(0), tmp_path / "data"
+    (folder / "images").mkdir(parents=True)
+    records = []
+    for number in range(40):
+        pixels = random.integers(0, 255, (12, 12), dtype=np.uint8)
+        picture = Image.fromarray(pixels).resize((96, 96), Image.Resampling.NEAREST)
+        picture.save(folder / "images" / f"{number}.png")
+        split = "train" if number < 30 else "val" if number < 35 else "test"
+        words = {"raw": f"picture {number}", "tokens": ["picture"], "sentid": number}
+        records.append({"filename": f"{number}.png", "split": split, "sentences": [words]})
+    for copy, of in ((9, 3), (36, 5)):
+        shutil.copy(folder / "images" / f"{of}.png", folder / "images" / f"{copy}.png")
+    (folder / "dataset_mine.json").write_text(json.dumps({"images": records}))
+    log, job = Log.read(None), make_job(backbone("efficientnet-lite0", "random"), device="cpu")
+    write_features(open_dataset(folder), log, str(folder), job, tmp_path / "features")
+    draws = [f"new(draw={n}, test=6, val=6)" for n in range(1, 7)]
+    options = {"features": tmp_path / "features"}
+    before = [open_dataset(folder, resplit=draw, **options) for draw in draws]  # type: ignore[arg-type]
+    assert before[0].alike == (
+        (("train", "3.png"), ("train", "9.png")), (("train", "5.png"), ("test", "36.png")),
+    )  # fmt: skip
+    shutil.rmtree(folder / "images")
+    for draw, one in zip(draws, before, strict=True):
+        after = open_dataset(folder, resplit=draw, **options)  # type: ignore[arg-type]
+        for name in ("train", "val", "test"):
+            assert list(after.split(name).image_names) == list(one.split(name).image_names)
+        assert not any("not looked for" in note for note in after.notes)
 
 
 def _never(_: object) -> None:

@@ -232,6 +232,8 @@ class Dataset:
     notes: tuple[str, ...] = ()  # what a reader should know: merged splits, dropped captions
     identity: str | None = None  # for generated data: text that determines every byte of it
     origin: Origin | None = None  # None: put together in Python
+    # Images that look alike, as (split, name); None: nobody has looked.
+    alike: tuple[tuple[tuple[str, str], ...], ...] | None = None
 
     def __repr__(self) -> str:
         splits = "".join(f"\n  {s.name}: {s.summary()}" for s in self.splits.values())

@@ -1,9 +1,9 @@
 """Features that `simgrad features` wrote: features.json and one SPLIT.npy per split.
 
 {"layout": "simgrad-features", "data": ..., "skip": [...], "backbone": ..., "weights_sha256": ...,
-"grid": ..., "splits": {split: {"file": "train.npy", "images": [names], "content": hash,
-"made_from": {...}}}}. Rows are found by the image's name. What was left out with --skip when they
-were computed is left out again when they are used.
+"grid": ..., "alike": [[[split, name], ...], ...], "splits": {split: {"file": "train.npy",
+"images": [names], "content": hash, "made_from": {...}}}}. Rows are found by the image's name. What
+was left out with --skip when they were computed is left out again when they are used.
 """
 
 from dataclasses import replace
@@ -42,7 +42,17 @@ def attach_features(dataset: Dataset, folder: Path) -> Dataset:
     splits = [_attach(split, folder, header["splits"], source) for split in dataset.splits.values()]
     if all(split.features is None for split in splits):
         raise InputError(f"{folder}: has features for none of {', '.join(dataset.splits)}.")
-    return with_splits(dataset, splits)
+    return replace(with_splits(dataset, splits), alike=_alike(header, folder / HEADER))
+
+
+def _alike(header: dict[str, Any], where: Path) -> tuple[tuple[tuple[str, str], ...], ...] | None:
+    told = header.get("alike")
+    if told is None:  # there were no pictures; earlier versions did not look
+        return None
+    try:
+        return tuple(tuple((str(s), str(name)) for s, name in several) for several in told)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: 'alike' is not a list of images, each [split, name].") from None
 
 
 def _attach(split: Split, folder: Path, entries: dict[str, Any], source: str) -> Split:

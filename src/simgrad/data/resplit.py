@@ -8,7 +8,8 @@ pool; all else is trained on. Images of splits that are not in the pool are alwa
 test split that was looked at can be retired that way.
 
 An image goes with all its captions. Near-duplicates are one unit of the draw; where a cut would go
-through one, what is not tested (or else validated on) of it is left out.
+through one, what is not tested (or else validated on) of it is left out. Where the pictures are not
+there, features remember which of them look alike.
 """
 
 from collections.abc import Sequence
@@ -76,8 +77,7 @@ def resplit(dataset: Dataset, told: NewSplit) -> Dataset:
     """The data set with train, val and test drawn anew; other splits are not in it."""
     parts = [dataset.split(name) for name in _NAMES]
     whole = joined(parts)
-    # What is generated has no duplicates, and drawn scenes look alike on a thumbnail.
-    units = np.arange(whole.num_images) if dataset.identity is not None else units_of(whole)
+    units = _units(dataset, parts, whole)
     pool = np.repeat([name in told.sources for name in _NAMES], [p.num_images for p in parts])
     sizes = {"test": told.test or parts[2].num_images, "val": told.val or parts[1].num_images}
     use = assigned(units, pool, **sizes, draw=told.draw, seed=told.seed, where=dataset.name)
@@ -87,11 +87,41 @@ def resplit(dataset: Dataset, told: NewSplit) -> Dataset:
     left_out = int((use == _LEFT_OUT).sum())
     if left_out:
         notes.append(f"{left_out} near-duplicates of val and test images are left out")
-    if dataset.identity is None and whole.pictures is None:
+    if dataset.identity is None and whole.pictures is None and dataset.alike is None:
         notes.append("there are no pictures, so near-duplicates were not looked for")
     identity = dataset.identity and f"{dataset.identity} resplit={told}"
     found = with_splits(dataset, splits)
     return replace(found, identity=identity, notes=(*dataset.notes, *notes))
+
+
+def _units(dataset: Dataset, parts: Sequence[Split], whole: Split) -> Rows:
+    """(images,) near-duplicates have one number: by the pictures, or as features remember them."""
+    if dataset.identity is not None:
+        # What is generated has no duplicates, and drawn scenes look alike on a thumbnail.
+        return np.arange(whole.num_images)
+    if whole.pictures is not None or dataset.alike is None:
+        return units_of(whole)
+    units = np.arange(whole.num_images)
+    place = {
+        key: k for k, key in enumerate((part.name, n) for part in parts for n in part.image_names)
+    }
+    for several in dataset.alike:
+        there = [place[one] for one in several if one in place]
+        units[there] = min(there, default=0)
+    # Numbered as they come, as by the pictures: the same images are drawn.
+    numbered: Rows = np.unique(units, return_inverse=True)[1]
+    return numbered
+
+
+def look_alikes(dataset: Dataset) -> tuple[tuple[tuple[str, str], ...], ...] | None:
+    """Images that look alike, as (split, name); None where there are no pictures to look at."""
+    parts = list(dataset.splits.values())
+    if dataset.identity is not None or any(part.pictures is None for part in parts):
+        return None
+    units = units_of(joined(parts))
+    names = [(part.name, name) for part in parts for name in part.image_names]
+    several = np.flatnonzero(np.bincount(units) > 1)
+    return tuple(tuple(names[row] for row in np.flatnonzero(units == one)) for one in several)
 
 
 def assigned(

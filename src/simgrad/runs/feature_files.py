@@ -14,6 +14,7 @@ from simgrad.data.base import Dataset
 from simgrad.data.feature_folder import HEADER
 from simgrad.data.log import Log
 from simgrad.data.opening import absolute
+from simgrad.data.resplit import look_alikes
 from simgrad.runs.begun import entry, finish
 from simgrad.runs.features import Job, compute
 
@@ -96,6 +97,7 @@ def _header(
         "size": job.backbone.size,
         "dtype": np.dtype(np.float16 if job.half else np.float32).name,
         "fingerprint": dataset.fingerprint(),
+        "alike": look_alikes(dataset) if limit is None else None,
         "splits": {
             name: entry(folder / f"{name}.npy", list(split.image_names[:limit]))
             for name, split in dataset.splits.items()
