@@ -6,9 +6,9 @@
     python benchmarks/grouped.py --profile 1               # and of a captured step alone
 
 Batch 128, 1,280 features, 1,024 wide, 8,000 words, bf16, on made-up data with captions as long as
-those of Flickr8k. Objectives come in turn; each run weighs its own batch, as in a study. Processes share the GPU as a study's
-workers do; 16x1 is what a study does where runs cannot train together. Each run calls for its steps
-as the training loop does. A run that fails ends the benchmark.
+those of Flickr8k. Objectives come in turn; each run weighs its own batch, as in a study. Processes
+share the GPU as a study's workers do; 16x1 is what a study does where runs cannot train together.
+Each run calls for its steps as the training loop does. A run that fails ends the benchmark.
 """
 
 import argparse
