@@ -138,7 +138,7 @@ class Together:
             while True:
                 for batch in member.rows(self.plan, 0):
                     ours.step.optimizer.set_rates(now)
-                    total += member(batch, now.objective)
+                    total += member(batch, ours.step.objectives[now.objective])
                     yield
         finally:
             self.group.leave(member)  # else the others would wait for it

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -382,6 +383,25 @@ def test_on_a_gpu_a_group_trains_as_each_alone(
         alone = train(recipe, tmp_path / f"alone{number}", quiet=True)
         for mine, theirs in zip(alone.history, Run(folder).history, strict=True):
             assert mine["loss"] == pytest.approx(theirs["loss"], rel=near), recipe.objective
+
+
+@pytest.mark.cuda
+@on_a_gpu
+@pytest.mark.parametrize("positives", ["images", "pairs"])
+def test_on_a_gpu_runs_that_come_and_go_are_captured_again(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positives: str
+) -> None:
+    from simgrad.training import grouped
+
+    monkeypatch.setattr(grouped, "_EMPTY", 5)
+    groups, recipes = RunGroups(2), []
+    for k in range(6):
+        kind = {"objective": "nt-xent", "positives": positives, "device": "cuda"}
+        recipes.append(small(epochs=1 + 2 * k, seed=k, **kind))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # what could not be captured
+        problems = side_by_side(recipes, [tmp_path / str(k) for k in range(6)], groups)
+    assert problems == [None] * 6
 
 
 @pytest.mark.cuda

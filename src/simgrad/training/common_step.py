@@ -29,7 +29,10 @@ _ROWS = 16  # captions: products of other numbers of rows take as long
 
 @dataclass
 class Recording:
-    """Where captured work keeps what it makes, and whether any is captured."""
+    """Where captured work keeps what it makes, and whether any is captured.
+
+    It ends with its work: in a pool whose graphs are all gone nothing can be captured any more.
+    """
 
     wanted: bool
     pool: Any = None
@@ -166,14 +169,19 @@ class CommonStep:
     def take(self, member: Taker, place: int) -> None:
         with self.alone():
             self.stack.bind(place, member.run)
-            self.weighings.clear()
-        member.place, member.parts = place, {}
+            self._forget(member)
+        member.place = place
 
     def release(self, member: Taker) -> None:
         with self.alone():
             self.stack.release(member.run)
-            self.weighings.clear()
-        member.place, member.parts = None, {}
+            self._forget(member)
+        member.place = None
+
+    def _forget(self, member: Taker) -> None:
+        """What was captured for another place, or with other members."""
+        member.parts, member.captures = {}, None
+        self.weighings, self.weighed = {}, Recording(self.captures.wanted)
 
     def step(self, members: Sequence[Taker]) -> None:
         lengths = []

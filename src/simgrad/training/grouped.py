@@ -28,7 +28,7 @@ from simgrad.training.graph import Captured, can_repeat, padded
 from simgrad.training.stacked import trained
 from simgrad.training.step import Step
 
-_EMPTY = 64  # steps after which places that nobody has taken are given up
+_EMPTY = 400  # steps after which places that nobody has taken are given up: others come soon
 _here = threading.local()
 _KNOWN = (  # warnings that tell nobody anything here
     "RNN module weights are not part",  # evaluated alone, a GRU copies its weights from the stack
@@ -166,9 +166,10 @@ class RunGroup:
         free = 0 if made is None else made.places - count
         self.empty = self.empty + 1 if free > 0 else 0
         if made is None or self.kind != kind or free < 0 or self.empty > _EMPTY:
-            places = count if made is not None and self.kind == kind else max(count, self.places)
+            given_up = self.empty > _EMPTY and self.kind == kind
+            places = count if given_up else max(count, self.places)
             for member in self.members:
-                member.place, member.parts = None, {}
+                member.place = None
             self.made, self.empty = None, 0
             self.kind = kind
             made = self.made = CommonStep(self.members[0], places, self.capture, self.fused)
