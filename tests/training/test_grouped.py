@@ -399,7 +399,7 @@ def test_on_a_gpu_runs_that_come_and_go_are_captured_again(
         kind = {"objective": "nt-xent", "positives": positives, "device": "cuda"}
         recipes.append(small(epochs=1 + 2 * k, seed=k, **kind))
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # what could not be captured
+        warnings.filterwarnings("error", message="steps of runs")  # that could not be captured
         problems = side_by_side(recipes, [tmp_path / str(k) for k in range(6)], groups)
     assert problems == [None] * 6
 

@@ -47,6 +47,7 @@ class Repeated:
 
     work: Callable[[], Any]
     captures: Recording
+    then: Callable[[], None] = lambda: None  # when it has been captured
     done: int = 0
     graph: torch.cuda.CUDAGraph | None = None
     made: Any = None  # what the work returns
@@ -63,9 +64,15 @@ class Repeated:
         return self.made
 
     def _capture(self) -> None:
-        """Nothing is computed by a capture: where it fails, the work is done plainly instead."""
+        """Nothing is computed by a capture: where it fails, the work is done plainly instead.
+
+        Where memory was short the run fails, to be tried again when others have ended.
+        """
         try:
             self.graph, self.made = captured_work(self.captures.pool, self.work)
+            self.then()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             # Nor is any other: what follows on work that is not replayed must not be replayed.
             self.captures.wanted = False
@@ -155,6 +162,11 @@ class CommonStep:
         if self.gpu:
             wait_for_all(self.device)
 
+    def end(self) -> None:
+        """What was captured gives its memory back: its work refers to this, and this to it."""
+        self.parts.clear()
+        self.weighings.clear()
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """On the group's stream, when all that was begun on any is done, and until it is done."""
@@ -229,12 +241,12 @@ class CommonStep:
             rows = StepRows.of(some, self.device)
             self.parts[longest, usual] = (
                 Repeated(lambda: self._encode(many, rows), self.captures),
-                Repeated(lambda: self._update(many), self.captures),
+                Repeated(lambda: self._update(many), self.captures, then=many.forget),
             )
         return self.parts[longest, usual]
 
     @torch.no_grad()
-    def _encode(self, many: ManyVse, rows: StepRows) -> ManyVse:
+    def _encode(self, many: ManyVse, rows: StepRows) -> None:
         image, caption, position = torch.split(self.rows, self.layout.parts(), dim=1)[:3]
         if self.pairs:
             image = image.gather(1, position)
@@ -243,7 +255,6 @@ class CommonStep:
         encoded = many.forward(self.stack.weights, images, tokens, lengths, rows)
         for vectors, new in zip(self.vectors, encoded, strict=True):
             vectors.copy_(new)
-        return many
 
     @torch.no_grad()
     def _update(self, many: ManyVse) -> None:

@@ -33,6 +33,7 @@ _LARGEST = 4096
 # Plain steps before the first capture: libraries set themselves up, gradients get their memory.
 _PLAIN = 3
 _PLENTY = 0.3  # of a GPU's memory: as long as so much is free, nobody waits for it
+_LITTLE = 0.15  # where less is free, a capture takes back first what is cached
 
 
 @contextmanager
@@ -153,6 +154,9 @@ def captured_work(pool: Any, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGr
     graph = torch.cuda.CUDAGraph()
     with capturing, _uncollected():
         torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        if free < _LITTLE * total:  # a capture cannot take what is cached for other streams
+            torch.cuda.empty_cache()
         # Each thread has its own handle, and none can be made in a capture.
         torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")

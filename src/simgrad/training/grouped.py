@@ -170,6 +170,8 @@ class RunGroup:
             places = count if given_up else max(count, self.places)
             for member in self.members:
                 member.place = None
+            if made is not None:
+                made.end()
             self.made, self.empty = None, 0
             self.kind = kind
             made = self.made = CommonStep(self.members[0], places, self.capture, self.fused)

@@ -86,6 +86,11 @@ class ManyVse:
         }
         return found | self.text.backward(self.caption.backward(captions))
 
+    def forget(self) -> None:
+        """What `backward` needs of `forward`. Captured work does not ask for it: what is captured
+        next may lie in the same memory, since a step's two parts follow each other."""
+        del self.image, self.images, self.caption, self.text
+
     def _fuses(self, device: torch.device) -> bool:
         if self.fused is not None:
             return self.fused
