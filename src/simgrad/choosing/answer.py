@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from simgrad.choosing.choice import Choice, best_run
+from simgrad.choosing.omitting import LIST
 from simgrad.choosing.telling import texts_of
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
@@ -224,8 +225,13 @@ def _about(choice: Choice, found: Standing | None = None) -> str:
         tried = f" {size.trials} settings of each were tried{luck}."
     return (
         f"This is about {choice.model} ({seen}captions: {texts_of(choice.model)}), trained for "
-        f"{size.epochs} of {size.full_epochs} epochs.{tried}{_left_out(choice)}"
+        f"{size.epochs} of {size.full_epochs} epochs.{tried}{_left_out(choice)}{_omitted(choice)}"
     )
+
+
+def _omitted(choice: Choice) -> str:
+    """What of the data was left out."""
+    return f" Left out: {choice.omitted}; all in {LIST}." if choice.omitted else ""
 
 
 def _left_out(choice: Choice) -> str:
