@@ -51,7 +51,8 @@ def test_a_few_lost_pictures_are_left_out_and_named(photos: Path, tmp_path: Path
     looked = look_through(str(photos), None, tmp_path, strict=False)
     assert looked.omitted == f"2 missing and 1 broken pictures ({', '.join(lost)})"
     held = {name for split in looked.dataset.splits.values() for name in split.image_names}
-    assert len(held) == COUNT - 3 and not held & set(lost)
+    assert len(held) == COUNT - 3
+    assert not held & set(lost)
     assert looked.found.problems == []
     assert looked.skip is not None
     again = open_dataset(photos, skip=looked.skip)  # as every run opens it
@@ -72,7 +73,7 @@ def test_many_are_refused_with_the_commands_that_leave_them_out(
 
 def test_strict_refuses_one(photos: Path, tmp_path: Path) -> None:
     spoil(photos, missing=0, broken=1)
-    with pytest.raises(InputError, match="1 broken picture, 0.6 % of 160 .--strict"):
+    with pytest.raises(InputError, match=r"1 broken picture, 0\.6 % of 160 .--strict"):
         look_through(str(photos), None, tmp_path, strict=True)
 
 
@@ -101,7 +102,8 @@ def test_what_was_skipped_before_stays_skipped(photos: Path, tmp_path: Path) -> 
     (lost,) = spoil(photos, missing=1, broken=0)
     looked = look_through(str(photos), str(own), tmp_path, strict=False)
     held = {name for split in looked.dataset.splits.values() for name in split.image_names}
-    assert len(held) == COUNT - 2 and not held & {"0100.jpg", lost}
+    assert len(held) == COUNT - 2
+    assert not held & {"0100.jpg", lost}
 
 
 def test_a_line_that_cannot_be_read_is_left_out_too(photos: Path, tmp_path: Path) -> None:
