@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from simgrad.choosing import choose as choose
     from simgrad.evaluation import compare as compare
     from simgrad.evaluation import evaluate as evaluate
+    from simgrad.evaluation import evaluate_rankings as evaluate_rankings
     from simgrad.evaluation import evaluate_similarities as evaluate_similarities
     from simgrad.lab.notebook import show as show
     from simgrad.mining import mine as mine
@@ -46,6 +47,7 @@ else:
             "distributed": "simgrad.objectives",
             "evaluate": "simgrad.evaluation",
             "evaluate_similarities": "simgrad.evaluation",
+            "evaluate_rankings": "simgrad.evaluation",
             "compare": "simgrad.evaluation",
             "cocos": "simgrad.analysis",
             "choose": "simgrad.choosing",

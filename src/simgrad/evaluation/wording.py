@@ -53,9 +53,10 @@ def basis(standing: Standing) -> str:
     several = f"{fewest} to {most}" if most > fewest else str(fewest)
     unit = "search" if standing.replicates else "seed"
     plural = unit + ("es" if unit == "search" else "s")
-    images = f" and {standing.images:,} test images" if standing.images else ", new images in each"
+    drawn = f"{standing.images:,} {standing.units}"
+    images = f" and {drawn}" if standing.images else ", new images in each"
     if most == 1:
-        over = f"{standing.images:,} test images; what other seeds would find is not known"
+        over = f"{drawn}; what other seeds would find is not known"
     else:
         over = f"{several} {plural} of each{images}"
     told = f"In brackets: 95% intervals of the gap, for all rivals together, over {over}."
