@@ -368,7 +368,7 @@ class Retriever:
         self, split: str = "test", folder: str | Path | None = None, **options: Any
     ) -> Searcher:
         """What searches a split of its data, or the pictures of a folder; made once."""
-        key = (split, None if folder is None else str(folder), options.get("exact"))
+        key = (split, None if folder is None else str(folder), options.get("index"))
         if key not in self._searchers:
             place = None if folder is None else Path(folder)
             self._searchers[key] = Searcher(self, split, place, **options)
