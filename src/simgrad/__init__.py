@@ -3,11 +3,7 @@
 The public surface is small and loads on first use, so that `import simgrad` is quick.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
-
-from simgrad.core.lazy import lazy
-from simgrad.pages.drawers import register
 
 __version__ = "0.2.0"
 
@@ -38,7 +34,12 @@ if TYPE_CHECKING:
     from simgrad.runs.run import Run as Run
     from simgrad.studies.study import Study as Study
     from simgrad.training import train as train
-else:
+else:  # imported here: editors offer what is above, and nothing else
+    from functools import partial
+
+    from simgrad.core.lazy import lazy
+    from simgrad.pages.drawers import register
+
     __getattr__, __dir__, __all__ = lazy(
         __name__,
         {
