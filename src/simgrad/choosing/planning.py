@@ -19,11 +19,10 @@ from simgrad.choosing.pilot import PILOT, full_length
 from simgrad.choosing.probe import Pace, measure
 from simgrad.choosing.sizing import largest, usual_length
 from simgrad.core.console import say, say_wrapped
-from simgrad.core.cores import cores
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.text import counted
-from simgrad.core.threads import pinned
+from simgrad.core.threads import cores, pinned
 from simgrad.data.base import Dataset
 from simgrad.data.check import check, portrait
 from simgrad.data.feature_folder import read_header

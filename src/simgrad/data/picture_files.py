@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simgrad.core.derived import contents_hash
 from simgrad.core.errors import InputError
-from simgrad.core.hashes import contents_hash
 from simgrad.core.text import did_you_mean
 from simgrad.data.pictures import SUFFIXES, decode
 

@@ -11,7 +11,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import held
 from simgrad.core.tables import TableFile
 from simgrad.evaluation import intervals, wording
-from simgrad.evaluation.tables import metrics_table
+from simgrad.evaluation.metrics import metrics_table
 from simgrad.lab import schemas
 from simgrad.lab.lab import Lab
 from simgrad.runs.outcome import outcome_of

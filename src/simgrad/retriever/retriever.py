@@ -29,12 +29,11 @@ from simgrad.mining.evidence import DEPTH
 from simgrad.mining.filters import Filters
 from simgrad.models import Checkpoint, Encoded, RetrievalModel, weights_hash
 from simgrad.retriever import counting, exporting, false_negatives, mining
-from simgrad.retriever.encoding import encode_source
+from simgrad.retriever.encoding import encode_source, source_of
 from simgrad.retriever.fitting import require_fitting
 from simgrad.retriever.pictures import PictureReader, picture_reader
 from simgrad.retriever.search import Searcher, ask
 from simgrad.retriever.similarities import Similarities
-from simgrad.retriever.sources import source_of
 from simgrad.runs.found_pairs import pairs_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run

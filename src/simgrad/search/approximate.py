@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.core.derived import Damaged, read_kept, write_kept
+from simgrad.core.derived import Damaged, content_hash, read_kept, write_kept
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, lock
-from simgrad.core.hashes import content_hash
 from simgrad.core.memory import memory
 from simgrad.search.exact import Exact, Ranked, best, product
 

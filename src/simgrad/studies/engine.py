@@ -14,9 +14,9 @@ from pathlib import Path
 
 from simgrad.core.children import python
 from simgrad.core.console import progress, say
-from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
+from simgrad.core.threads import cores as available
 from simgrad.core.threads import free, pinned, settle
 from simgrad.models import models
 from simgrad.runs.environment import COMMAND, command
@@ -29,7 +29,7 @@ from simgrad.studies.space import printed
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import TRIALS, Tuning, validation_of
 from simgrad.studies.worker import work_together
-from simgrad.training.schedule import total_epochs
+from simgrad.training.optimizing import total_epochs
 
 # Runs on one GPU, where they can be trained together: processes, and runs of each at a time. Of six
 # layouts the fastest on an H200 (benchmarks/grouped.py): 0.32 ms a step of one model, with sixteen

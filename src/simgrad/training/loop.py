@@ -19,11 +19,10 @@ from simgrad.core.errors import InputError, NotFinite
 from simgrad.data.sampling import IndexBatch, Sampler
 from simgrad.evaluation import metric_of
 from simgrad.objectives import Objective
-from simgrad.retriever.encoding import validate
+from simgrad.retriever.encoding import building, validate
 from simgrad.retriever.fitting import foreign_captions
 from simgrad.retriever.forgetting import other_data, score_other
 from simgrad.retriever.retriever import Retriever
-from simgrad.retriever.sources import building
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.found_pairs import known_pairs
@@ -37,8 +36,8 @@ from simgrad.training.display import Display
 from simgrad.training.graph import Captures
 from simgrad.training.loggers import Log
 from simgrad.training.observe import observe, spread
+from simgrad.training.optimizing import moment, part_of_run, total_epochs
 from simgrad.training.records import Records
-from simgrad.training.schedule import moment, part_of_run, total_epochs
 from simgrad.training.shares import own_share
 from simgrad.training.step import Step
 from simgrad.training.trouble import (

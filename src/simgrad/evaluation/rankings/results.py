@@ -9,8 +9,8 @@ import numpy as np
 
 from simgrad.core.tables import Bold, TableFile, html_table, plain_text
 from simgrad.evaluation.crossed import Crossed, sureness
+from simgrad.evaluation.metrics import p_text
 from simgrad.evaluation.standing import SURE, Rival, Standing, stand_crossed
-from simgrad.evaluation.tables import p_text
 from simgrad.evaluation.wording import basis, lead
 
 MARGIN = 1.0  # point: a difference that does not matter
