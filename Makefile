@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 # One thread per test process, and one process more than cores: some tests wait for others.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
-.PHONY: demo test test-long test-slow test-cuda check format bench soak docs setup clean
+.PHONY: demo test test-long test-slow test-cuda test-lowest check format bench soak docs setup clean
 
 # Byte code is kept, in .venv and not beside the sources, also where the environment forbids it:
 # without it each of many processes compiles all that it imports.
@@ -31,6 +31,19 @@ test-slow: .venv/ready-all
 # On a machine with an NVIDIA GPU; elsewhere all of it is skipped.
 test-cuda: .venv/ready-all
 	$(BIN)/python -m pytest -m cuda
+
+# With the lowest versions that pyproject.toml declares; test tools are the newest that go with them.
+test-lowest: .venv-lowest/ready
+	PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(WORKERS) \
+		--dist loadfile -m "not slow and not long"
+
+.venv-lowest/ready: pyproject.toml tools/lowest.py
+	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet packaging
+	.venv-lowest/bin/python tools/lowest.py train serve tune > .venv-lowest/lowest.txt
+	.venv-lowest/bin/python -m pip install --quiet --no-compile -c .venv-lowest/lowest.txt \
+		-e ".[train,serve,tune,test]"
+	touch $@
 
 check: .venv/ready-all
 	$(BIN)/ruff check .
@@ -73,4 +86,4 @@ setup: .venv/ready-all
 	touch $@
 
 clean:
-	rm -rf site .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf site .venv .venv-lowest .pytest_cache .mypy_cache .ruff_cache

@@ -36,7 +36,7 @@ from simgrad.runs.recipe import Recipe
 from simgrad.studies.sharing import shared_gpu
 from simgrad.training.graph import own_stream
 from simgrad.training.grouped import GroupedRun, RunGroup
-from simgrad.training.schedule import Moment
+from simgrad.training.optimizing import Moment
 from training import BATCH, Ours
 
 DEVICE = "cuda"

@@ -37,7 +37,7 @@ from simgrad.models import Inputs, build
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training.graph import Captures, own_stream
-from simgrad.training.schedule import Moment
+from simgrad.training.optimizing import Moment
 from simgrad.training.step import Step
 
 BATCH = 128

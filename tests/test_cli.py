@@ -91,7 +91,7 @@ def test_where_to_write_may_be_called_output(
 def test_a_parser_that_reports_otherwise_still_answers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simgrad.cli.mistakes.on_parse_error", None)  # as older versions have none
+    monkeypatch.setattr("simgrad.cli.options.on_parse_error", None)  # as older versions have none
     code, text = said(["train", "--epoch", "3"], capsys)
     assert code == 2
     assert "--epoch" in text

@@ -174,3 +174,19 @@ def test_the_licence_of_every_dependency_is_listed() -> None:
         if name == "simgrad":  # another of its extras
             continue
         assert f"\n| {name} |" in page, f"{name}: run python tools/licences.py"
+
+
+def test_the_lowest_versions_are_those_declared() -> None:
+    def told(*extras: str) -> list[str]:
+        command = [sys.executable, str(ROOT / "tools" / "lowest.py"), *extras]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert [line.split("==")[0] for line in told()] == ["filelock", "numpy", "torch"]
+    whole = told("all")
+    assert set(told("train")) < set(whole)  # extras of extras
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for line in whole:
+        name, _, version = line.partition("==")
+        groups = [project["dependencies"], *project["optional-dependencies"].values()]
+        declared = {text.lower().replace("_", "-") for group in groups for text in group}
+        assert f"{name}>={version}" in declared, line

@@ -3,11 +3,7 @@
 The public surface is small and loads on first use, so that `import simgrad` is quick.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
-
-from simgrad.core.lazy import lazy
-from simgrad.pages.drawers import register
 
 __version__ = "0.2.0"
 
@@ -25,6 +21,7 @@ if TYPE_CHECKING:
     from simgrad.choosing import choose as choose
     from simgrad.evaluation import compare as compare
     from simgrad.evaluation import evaluate as evaluate
+    from simgrad.evaluation import evaluate_rankings as evaluate_rankings
     from simgrad.evaluation import evaluate_similarities as evaluate_similarities
     from simgrad.lab.notebook import show as show
     from simgrad.mining import mine as mine
@@ -37,7 +34,12 @@ if TYPE_CHECKING:
     from simgrad.runs.run import Run as Run
     from simgrad.studies.study import Study as Study
     from simgrad.training import train as train
-else:
+else:  # imported here: editors offer what is above, and nothing else
+    from functools import partial
+
+    from simgrad.core.lazy import lazy
+    from simgrad.pages.drawers import register
+
     __getattr__, __dir__, __all__ = lazy(
         __name__,
         {
@@ -46,6 +48,7 @@ else:
             "distributed": "simgrad.objectives",
             "evaluate": "simgrad.evaluation",
             "evaluate_similarities": "simgrad.evaluation",
+            "evaluate_rankings": "simgrad.evaluation",
             "compare": "simgrad.evaluation",
             "cocos": "simgrad.analysis",
             "choose": "simgrad.choosing",

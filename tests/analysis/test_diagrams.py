@@ -99,13 +99,22 @@ def test_figures_are_written(tmp_path, run_folder):
     assert b"<svg" in svg.read_bytes()
     curves = pair_weight_diagram(["goal(pair=lin)", "smooth-ap"])
     assert save_figure(curves, tmp_path / "b.png").stat().st_size > 1000
-    only = triplet_diagram(["goal(triplet=con)", "goal(triplet=nca)"], part="triplet")
-    assert [a.get_title() for a in only.axes if a.get_title()] == [
+    only = triplet_diagram(["goal(triplet=con)", "goal(triplet=nca, tau=10)"], part="triplet")
+    titles = [a.get_title() for a in only.axes if a.get_title()]
+    assert [title.split("\n")[0] for title in titles] == [
         r"$T^{\mathrm{con}}$",
         r"$T^{\mathrm{nca}}$",
     ]
+    assert "tau=10" in titles[1]  # the paper's figure has it, the default is another
     with pytest.raises(InputError, match="png"):
         save_figure(figure, tmp_path / "a.gif")
+
+
+def test_the_relative_terms_of_a_figure_are_told():
+    for pair, told in (("sig-ms", ["relative terms $m_+ = m_-$ = 0.1"]), ("sig", [])):
+        figure = pair_weight_diagram([f"goal(triplet=con, pair={pair})"])
+        texts = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert [text for text in texts if text.startswith("relative")] == told
 
 
 def test_mistakes_are_named(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from simgrad.core import cache, cores, files, locks
+from simgrad.core import derived, files, locks, threads
 from simgrad.data.reading import Reader, readers
 
 
@@ -72,8 +72,9 @@ def test_data_features_and_locks_load_without_the_modules_of_unix() -> None:
     script = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
         "sys.modules.update(fcntl=None, resource=None, pwd=None, grp=None)\n"
-        "import simgrad.core.files, simgrad.core.cores, simgrad.core.cache, simgrad.data.opening\n"
-        "import simgrad.data.check, simgrad.data.batches, simgrad.data.reading\n"
+        "import simgrad.core.files, simgrad.core.threads, simgrad.core.derived\n"
+        "import simgrad.data.opening, simgrad.data.check\n"
+        "import simgrad.data.batches, simgrad.data.reading\n"
         "from simgrad.data import open_dataset\n"
         "print(open_dataset('scenes(train=3, val=2, test=2)').split('train').captions[0] != '')"
     )
@@ -121,23 +122,23 @@ def test_the_demo_without_what_other_systems_lack(tmp_path: Path) -> None:
 def test_cores_without_affinity_and_with_a_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cores, "_GROUPS", tmp_path)
-    assert cores.cores() == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(threads, "_GROUPS", tmp_path)
+    assert threads.cores() == len(os.sched_getaffinity(0))
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 12)
-    assert cores.cores() == 12
+    assert threads.cores() == 12
     (tmp_path / "cpu.max").write_text("250000 100000\n")
-    assert cores.cores() == 3
+    assert threads.cores() == 3
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert cores.cores() == 12
+    assert threads.cores() == 12
 
 
 def test_the_cache_is_where_one_says_or_where_the_system_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIMGRAD_CACHE", str(tmp_path))
-    assert cache.cache_folder() == tmp_path
+    assert derived.cache_folder() == tmp_path
     monkeypatch.delenv("SIMGRAD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     if sys.platform == "linux":
-        assert cache.cache_folder() == tmp_path / "xdg" / "simgrad"
+        assert derived.cache_folder() == tmp_path / "xdg" / "simgrad"

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from simgrad.core import threads as module
-from simgrad.core.cores import whole_cores
-from simgrad.core.threads import fewer, pinned, settle, threads
+from simgrad.core.threads import fewer, pinned, settle, threads, whole_cores
 from simgrad.training import Run, train
 
 
@@ -95,9 +94,9 @@ def test_cores_that_do_two_things_at_a_time_count_once(
         place = tmp_path / f"cpu{number}" / "topology"
         place.mkdir(parents=True)
         (place / "thread_siblings_list").write_text(f"{number % 2},{number % 2 + 2}\n")
-    monkeypatch.setattr("simgrad.core.cores._TOPOLOGY", tmp_path)
+    monkeypatch.setattr("simgrad.core.threads._TOPOLOGY", tmp_path)
     assert whole_cores() == 2
-    monkeypatch.setattr("simgrad.core.cores._TOPOLOGY", tmp_path / "none")
+    monkeypatch.setattr("simgrad.core.threads._TOPOLOGY", tmp_path / "none")
     assert whole_cores() == os.cpu_count()
 
 

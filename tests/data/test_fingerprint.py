@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simgrad.core import hashes
+from simgrad.core import derived
 from simgrad.data import Dataset, Fingerprint, difference, open_dataset
 from simgrad.data.fingerprint import changed, earlier_fingerprint
 
@@ -96,7 +96,7 @@ def test_a_changed_file_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if sampled:  # small files are within the sampled pages
-        monkeypatch.setattr(hashes, "WHOLE", 0)
+        monkeypatch.setattr(derived, "WHOLE", 0)
     folder = WRITERS[layout](tmp_path / "data")
     older(folder)
     before = open_dataset(folder).fingerprint()
@@ -158,7 +158,7 @@ def test_pictures_may_be_put_away_where_there_are_features(tmp_path: Path) -> No
 def test_verify_reads_what_a_sample_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hashes, "WHOLE", 1 << 20)
+    monkeypatch.setattr(derived, "WHOLE", 1 << 20)
     folder = write.precomp(tmp_path / "data")
     large = np.arange(4 * 600_000, dtype=np.float32).reshape(4, -1)  # 9.6 MB, above the limit
     np.save(folder / "train_ims.npy", large)
@@ -184,7 +184,7 @@ def test_what_nobody_touched_is_not_read_again(
         raise AssertionError("read again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(hashes._File, "digest", fail)
+        patch.setattr(derived._File, "digest", fail)
         assert open_dataset(folder).fingerprint() == before
         with pytest.raises(AssertionError, match="read again"):
             open_dataset(folder).fingerprint(verify=True)

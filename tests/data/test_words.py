@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simgrad.data import Vocabulary, tokenize
-from simgrad.data.treebank import _words, english_words, sentences
+from simgrad.data.words import _words, english_words, sentences
 
 # Captions and their words, by NLTK 3.2.5: `nltk.word_tokenize(caption.lower())`.
 ORIGINAL = json.loads((Path(__file__).parent / "original_words.json").read_text(encoding="utf-8"))

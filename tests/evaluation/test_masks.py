@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from simgrad.evaluation.masks import Mask
+from simgrad.evaluation.rivals import Mask
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])

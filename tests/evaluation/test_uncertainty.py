@@ -17,8 +17,9 @@ from simgrad.evaluation import (
     intervals,
     metrics_of,
 )
+from simgrad.evaluation.crossed import shares
 from simgrad.evaluation.protocols import Protocol
-from simgrad.evaluation.resampling import _Medians, shares
+from simgrad.evaluation.uncertainty import _Medians
 
 IMAGES, CAPTIONS = 120, 2
 PAIRING = np.repeat(np.arange(IMAGES), CAPTIONS)

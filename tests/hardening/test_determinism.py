@@ -27,9 +27,9 @@ def test_in_another_process_that_reads_the_data_itself(tmp_path: Path) -> None:
 def test_however_many_read_ahead(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simgrad.retriever import sources
+    from simgrad.retriever import encoding
 
-    monkeypatch.setattr(sources, "_RESIDENT", {})  # read from disk, as large features are
+    monkeypatch.setattr(encoding, "_RESIDENT", {})  # read from disk, as large features are
     data = open_dataset("scenes(train=40, val=10, test=10, features=regions)")
     same = {"data": data.name, "model": "scan(dimension=8, word_dimension=8)", "epochs": 1}
     for name, count in (("a", 0), ("b", workers)):

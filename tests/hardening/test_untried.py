@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from simgrad.cli.program import main
+from simgrad.core.derived import content_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
-from simgrad.core.hashes import content_hash
 from simgrad.data import open_dataset
 from simgrad.models import load
 from simgrad.retriever.folder import find_pictures

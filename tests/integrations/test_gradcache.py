@@ -1,5 +1,6 @@
 """A batch in pieces has the gradient of the whole batch: dropout, autocast, DDP, loss scaling."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,14 @@ from torch.nn.parallel import DistributedDataParallel
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.integrations import GradCache
+from simgrad.objectives.engine import fused
 from simgrad.objectives.engine.ring import Processes
 from tests.objectives.processes import Workers
+
+GPU = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
 
 
 class Rows(nn.Module):
@@ -58,6 +65,71 @@ def test_pieces_have_the_gradient_of_the_whole(spec: str, piece: int) -> None:
     torch.testing.assert_close(in_pieces, loss)
     for one, other in zip(gradients(images, texts, o), whole, strict=True):
         torch.testing.assert_close(one, 3 * other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["nt-xent(learned=true)", "goal", "triplet"])
+def test_the_loss_may_be_taken_in_blocks_or_by_query(spec: str) -> None:
+    o, (x, y) = simgrad.objective(spec), batches()
+    images, texts, sure = Rows(0).eval(), Rows(1).eval(), torch.linspace(0, 2, 11)
+
+    def losses(images: Tensor, texts: Tensor) -> dict[str, Tensor]:
+        found = {"blocks": o(images, texts, block=30), "graded": o(images, texts, weights=sure)}
+        values = o.each(images, texts, block=30)
+        return found | {"by query": (sure * values.i2t).sum() + values.t2i.square().sum()}
+
+    for name in ("blocks", "graded", "by query"):
+        losses(images(x), texts(y))[name].backward()
+        whole = gradients(images, texts)
+        cache = GradCache([images, texts], 4)
+        cache.backward(losses(*cache.encode(x, y))[name])
+        for one, other in zip(gradients(images, texts), whole, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["nt-xent", "triplet", "goal(triplet=cir, pair=sig-ms)"])
+def test_the_loss_may_be_taken_by_kernels(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("kernels are compiled here, not interpreted (tests/conftest.py)")
+    o, (x, y) = simgrad.objective(spec), batches(37)
+    images, texts = Rows(0).eval(), Rows(1).eval()
+    o(images(x), texts(y)).backward()
+    whole = gradients(images, texts)
+    calls: list[int] = []
+    real = fused.FusedTiles.first
+    monkeypatch.setattr(fused, "INTERPRETED", True)
+    counted = lambda *given: [calls.append(0), real(*given)][1]  # noqa: E731
+    monkeypatch.setattr(fused.FusedTiles, "first", counted)
+    cache = GradCache([images, texts], 8)
+    cache.backward(o(*cache.encode(x, y)))
+    assert calls
+    for one, other in zip(gradients(images, texts), whole, strict=True):
+        size = float(other.abs().max())
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_dropout_autocast_and_a_scaler_together(device: str) -> None:
+    """The same random numbers both times; the gradient of the same pieces in one graph."""
+    o, (x, y) = simgrad.objective("nt-xent"), (v.to(device) for v in batches(64))
+    images, texts = (Rows(seed).train().to(device) for seed in (0, 1))
+    dtype = torch.float16 if device == "cuda" else torch.bfloat16
+    torch.manual_seed(5)
+    with torch.autocast(device, dtype=dtype):
+        pieces = [torch.cat([m(p) for p in v.split(16)]) for m, v in ((images, x), (texts, y))]
+        loss = o(*pieces)
+    (8 * loss).backward()
+    whole = gradients(images, texts)
+    torch.manual_seed(5)
+    cache = GradCache([images, texts], 16)
+    with torch.autocast(device, dtype=dtype):
+        again = o(*cache.encode(x, y))
+    scaler = torch.amp.GradScaler(device, init_scale=8.0)
+    cache.backward(scaler.scale(again))
+    torch.testing.assert_close(again, loss, rtol=1e-3, atol=1e-3)
+    for one, other in zip(gradients(images, texts), whole, strict=True):
+        size = float(other.abs().max())
+        torch.testing.assert_close(one, other, rtol=0.05, atol=0.02 * size)
 
 
 def test_dropout_is_the_same_both_times_and_draws_nothing_more() -> None:
@@ -149,25 +221,32 @@ def test_what_does_not_fit_is_refused(call: Callable[[], Any], words: str) -> No
         call()
 
 
-def _on_two_processes() -> None:
-    """Uneven shares, in different numbers of pieces; gradients are exchanged once."""
-    rank, (x, y) = Processes().rank, batches()
-    mine = slice(0, 7) if rank == 0 else slice(7, 11)
-    alone = Rows(0).eval(), Rows(1).eval()
-    o = simgrad.objective("nt-xent")
-    o(alone[0](x), alone[1](y)).backward()
-    whole = gradients(*alone)
-    wrapped = [DistributedDataParallel(m) for m in (Rows(0).eval(), Rows(1).eval())]
-    cache = GradCache(wrapped, 2)
-    cache.backward(simgrad.distributed(o)(*cache.encode(x[mine], y[mine])))
-    for one, other in zip(gradients(*wrapped), whole, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+def _shares(world: int) -> list[slice]:
+    """Uneven, so that processes have different numbers of pieces."""
+    ends = {1: [11], 2: [7, 11], 3: [7, 8, 11], 4: [5, 6, 9, 11]}[world]
+    return [slice(*ends) for ends in zip([0, *ends], ends, strict=False)]
+
+
+def _on_processes() -> None:
+    """Gradients are exchanged once."""
+    processes, (x, y) = Processes(), batches()
+    mine = _shares(processes.size)[processes.rank]
+    for spec in ("nt-xent(learned=true)", "goal", "triplet"):
+        alone, o = (Rows(0).eval(), Rows(1).eval()), simgrad.objective(spec)
+        o(alone[0](x), alone[1](y)).backward()
+        whole = gradients(*alone)
+        wrapped = [DistributedDataParallel(m) for m in (Rows(0).eval(), Rows(1).eval())]
+        cache = GradCache(wrapped, 2)
+        cache.backward(simgrad.distributed(o)(*cache.encode(x[mine], y[mine])))
+        for one, other in zip(gradients(*wrapped), whole, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.long
-def test_on_two_processes() -> None:
-    workers = Workers(2)
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_on_several_processes(world: int) -> None:
+    workers = Workers(world)
     try:
-        workers.run(_on_two_processes)
+        workers.run(_on_processes)
     finally:
         workers.stop()

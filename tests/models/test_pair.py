@@ -11,7 +11,16 @@ from simgrad.data.transforms import named
 from simgrad.models import Inputs, build, load, models, save
 from simgrad.models.networks.layers import l2norm
 from tests.models.test_pretrained import ours
-from tests.models.tiny import CAPTIONS, PATCH, SIZE, WORDS, pictures, scattered, words_tokenizer
+from tests.models.tiny import (
+    CAPTIONS,
+    PATCH,
+    SIZE,
+    WORDS,
+    picture_processor,
+    pictures,
+    scattered,
+    words_tokenizer,
+)
 
 _TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 
@@ -20,14 +29,13 @@ _TOWER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 def networks(tmp_path_factory: Any) -> tuple[Path, Path]:
     """A DINOv2 for pictures and a BERT for captions, tiny and random."""
     import transformers as t
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     image, text = tmp_path_factory.mktemp("image"), tmp_path_factory.mktemp("text")
     dino = t.Dinov2Config(**_TOWER, num_attention_heads=2, image_size=SIZE, patch_size=PATCH,
                           mlp_ratio=2)  # fmt: skip
     torch.manual_seed(0)
     scattered(t.Dinov2Model(dino)).save_pretrained(image)
-    CLIPImageProcessorPil(
+    picture_processor("clip")(
         size={"shortest_edge": 40}, crop_size={"height": SIZE, "width": SIZE}, resample=2
     ).save_pretrained(image)
     bert = t.BertConfig(**_TOWER, num_attention_heads=2, vocab_size=len(WORDS) + 3)

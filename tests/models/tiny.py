@@ -1,5 +1,6 @@
 """Tiny random dual encoders, saved by transformers with processors and tokenizers of their own."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +60,40 @@ def scattered(net: Any) -> Any:
     return net.eval()
 
 
+def picture_processor(family: str) -> Any:
+    """How transformers cuts pictures without torchvision: the class of that name, before 5.x."""
+    from importlib import import_module
+
+    name = {"clip": "CLIP", "siglip": "Siglip", "siglip2": "Siglip2"}[family] + "ImageProcessor"
+    place = f"transformers.models.{family}.image_processing"
+    try:
+        return getattr(import_module(f"{place}_pil_{family}"), f"{name}Pil")
+    except ModuleNotFoundError:
+        return getattr(import_module(f"{place}_{family}"), name)
+
+
+def byte_pairs(folder: Path, vocab: dict[str, int], merges: list[tuple[str, str]]) -> Any:
+    """CLIP's tokenizer; before 5.0 transformers made one of files alone."""
+    import transformers as t
+
+    if int(t.__version__.partition(".")[0]) >= 5:
+        return t.CLIPTokenizer(vocab=vocab, merges=merges)
+    folder.mkdir(exist_ok=True)
+    files = folder / "vocab.json", folder / "merges.txt"
+    files[0].write_text(json.dumps(vocab), "utf-8")
+    files[1].write_text("\n".join(["#version: 0.2", *map(" ".join, merges)]) + "\n", "utf-8")
+    return t.CLIPTokenizerFast(*map(str, files))
+
+
 def clip_folder(folder: Path) -> Path:
     """CLIP with byte pairs, 77 tokens, a crop of its own and strange colours."""
     import transformers as t
-    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     letters = [chr(c) for c in range(33, 127)]
     pieces = [*letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>", "do", "dog</w>"]
     pieces += ["<|startoftext|>", "<|endoftext|>"]
-    tokenizer = t.CLIPTokenizer(
-        vocab={piece: i for i, piece in enumerate(pieces)},
-        merges=[("t", "h"), ("th", "e</w>"), ("d", "o"), ("do", "g</w>")],
-    )
+    merges = [("t", "h"), ("th", "e</w>"), ("d", "o"), ("do", "g</w>")]
+    tokenizer = byte_pairs(folder, {piece: i for i, piece in enumerate(pieces)}, merges)
     ends = {"bos_token_id": len(pieces) - 2, "eos_token_id": len(pieces) - 1}
     config = t.CLIPConfig(
         text_config={**_TOWER, "vocab_size": len(pieces), "max_position_embeddings": 40, **ends},
@@ -80,7 +103,7 @@ def clip_folder(folder: Path) -> Path:
     )
     torch.manual_seed(0)
     scattered(t.CLIPModel(config)).save_pretrained(folder)
-    processor = CLIPImageProcessorPil(
+    processor = picture_processor("clip")(
         size={"shortest_edge": 37},
         crop_size={"height": SIZE, "width": SIZE},
         image_mean=[0.4, 0.5, 0.6],
@@ -94,7 +117,6 @@ def clip_folder(folder: Path) -> Path:
 def siglip_folder(folder: Path) -> Path:
     """SigLIP: squeezed pictures, words filled up to 12 places."""
     import transformers as t
-    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
     tokenizer = words_tokenizer(t.PreTrainedTokenizerFast, model_input_names=["input_ids"])
     config = t.SiglipConfig(
@@ -110,7 +132,7 @@ def siglip_folder(folder: Path) -> Path:
         net.logit_scale.fill_(2.5)
         net.logit_bias.fill_(-7.0)
     scattered(net).save_pretrained(folder)
-    processor = SiglipImageProcessorPil(size={"height": SIZE, "width": SIZE}, resample=2)
+    processor = picture_processor("siglip")(size={"height": SIZE, "width": SIZE}, resample=2)
     t.SiglipProcessor(processor, tokenizer).save_pretrained(folder)
     return folder
 
@@ -118,9 +140,11 @@ def siglip_folder(folder: Path) -> Path:
 def siglip2_folder(folder: Path) -> Path:
     """SigLIP 2 as NaFlex: pictures of any shape as at most 20 patches, filling on the left."""
     import transformers as t
-    from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
 
-    tokenizer = words_tokenizer(t.PreTrainedTokenizerFast, padding_side="left")
+    names = ["input_ids", "attention_mask"]
+    tokenizer = words_tokenizer(
+        t.PreTrainedTokenizerFast, padding_side="left", model_input_names=names
+    )
     config = t.Siglip2Config(
         text_config={
             **_TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 64,
@@ -134,7 +158,7 @@ def siglip2_folder(folder: Path) -> Path:
         net.logit_scale.fill_(2.0)
         net.logit_bias.fill_(-5.0)
     scattered(net).save_pretrained(folder)
-    processor = Siglip2ImageProcessorPil(patch_size=PATCH, max_num_patches=20)
+    processor = picture_processor("siglip2")(patch_size=PATCH, max_num_patches=20)
     t.Siglip2Processor(processor, tokenizer).save_pretrained(folder)
     return folder
 

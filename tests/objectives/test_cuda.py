@@ -46,6 +46,40 @@ def test_equal_to_the_cpu(o: Objective, block: int | None) -> None:
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
 
 
+def _calls(o: Objective, device: str, dtype: torch.dtype, block: int | None) -> list[Tensor]:
+    """Values of each query, one direction alone, graded pairs, labels of one batch."""
+    images, texts = (x.to(device).requires_grad_() for x in _batch(dtype))
+    index, o = INDEX.to(device), o.to(device)
+    each = o.each(images, texts, index, block=block)
+    losses = {"each": each.i2t.square().sum() + each.t2i.sum()}
+    losses["within"] = o.within(texts, index, block=block)
+    if o.graded:
+        sure = torch.linspace(0, 2, len(texts), device=device, dtype=dtype)
+        losses["graded"] = o(images, texts, index, weights=sure, block=block)
+    try:
+        o.direction = "t2i"
+        losses["one way"] = o(images, texts, index, block=block)
+    finally:
+        o.direction = "both"
+    found = [v.detach() for v in each]
+    for loss in losses.values():
+        given = torch.autograd.grad(loss, [images, texts], allow_unused=True)
+        found += [loss.detach(), *(g for g in given if g is not None)]
+    return [x.cpu() for x in found]
+
+
+# Nothing that is drawn, and rows that have values of their own.
+CALLED = [o for o in EVERYTHING if not o.needs_offline and o.separable]
+
+
+@pytest.mark.parametrize("block", [None, 500])
+@pytest.mark.parametrize("o", CALLED, ids=names(CALLED))
+def test_the_calls_people_know_are_those_of_the_cpu(o: Objective, block: int | None) -> None:
+    expected = _calls(o, "cpu", torch.float64, block)
+    for one, other in zip(_calls(o, "cuda", torch.float64, block), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.parametrize("block", [None, 500])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @each_objective

@@ -163,7 +163,13 @@ def test_a_family_of_ones_own_passes_the_check(debiased: Objective) -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_family_of_ones_own_on_a_gpu(debiased: Objective) -> None:
-    x, y = (torch.randn(8192, 64, device="cuda").requires_grad_() for _ in range(2))
+    """Both branches of the rule, and no query between: there one rounding decides by a factor of
+    hundreds, and one row is most of the gradient."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(8192, 64, generator=generator) for _ in range(2))
+    y -= (x * y).sum(1, keepdim=True) / x.square().sum(1, keepdim=True) * x  # estimates far above
+    y[:9] += 3 * x[:9]  # and far below the limit
+    x, y = (v.cuda().requires_grad_() for v in (x, y))
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     try:
         work = debiased(x, y)

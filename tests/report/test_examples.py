@@ -23,7 +23,10 @@ def strips(report: Report) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("two", [("nt-xent", "triplet"), ("triplet", "nt-xent")])
 def test_the_settings_that_were_named(study: Path, two: tuple[str, ...]) -> None:
-    assert strips(build_report([study], batches=0, device="cpu", examples=two)) == {two}
+    report = build_report([study], batches=0, device="cpu", examples=two)
+    assert strips(report) == {two}
+    section = next(s for s in report.sections if s.anchor == "examples")
+    assert "what is shown is the first one's" in str(section.blocks[0])
 
 
 def test_settings_that_cannot_be_asked_are_named(study: Path) -> None:

@@ -33,6 +33,9 @@ def test_mined_negatives_are_shown_with_pictures(two_rounds: Path) -> None:
         (strip,) = example.strips
         assert len(strip.thumbs) == 5 or len(strip.lines) == 5
     assert "What was mined" in page(report)
+    assert {e.asked for e in examples if e.sentence is None} == {
+        "Captions of other pictures, taken for this one's"
+    }
 
 
 def test_without_lists_there_is_no_such_section(study: Path) -> None:

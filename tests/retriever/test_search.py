@@ -11,37 +11,36 @@ import torch
 from simgrad.cli.program import main
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
-from simgrad.models import Encoded
 from simgrad.retriever.embeddings import place_of
 from simgrad.retriever.folder import folder_embeddings
-from simgrad.retriever.gallery import Gallery
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run, write_info
-from simgrad.search.approximate import Approximate, available
-from simgrad.search.exact import Exact
+from simgrad.search.approximate import available
 from simgrad.training import train
 from tests.processes import at_once
 from tests.retriever.conftest import DATA
-from tests.search.test_exact import unit
 
 
 @pytest.mark.skipif(not available(), reason="needs the extra: pip install simgrad[faiss]")
-def test_faiss_finds_nearly_the_same(tmp_path: Path, searcher: Searcher) -> None:
-    vectors = unit(4000, 16)
-    index = Approximate.open(tmp_path / "images.faiss", vectors)
-    exact = Exact(vectors)
-    found = [
-        len({r for r, _ in index.search(q, 10)} & {r for r, _ in exact.search(q, 10)})
-        for q in unit(20, 16, 1)
-    ]
-    assert np.mean(found) > 8
-    again = Approximate.open(tmp_path / "images.faiss", vectors)
-    assert again.search(vectors[7], 1)[0][0] == 7
-    small = Gallery(searcher.retriever.model, Encoded(vectors), "images", tmp_path / "x.faiss")
-    assert small.like(Encoded(vectors[7:8]), 1)[0][0] == 7
-    assert not (tmp_path / "x.faiss").exists()  # exact below a million
+def test_an_index_named_by_the_user(runs: dict[str, Path], searcher: Searcher) -> None:
+    assert searcher.images is not None
+    assert searcher.images.note == ""  # exact below a million
+    named = Searcher(open_folder(runs["nt"]), index="IVF4,Flat")
+    found, wanted = named.sentence("a red heart", 5), searcher.sentence("a red heart", 5)
+    assert [note for note in found.notes if "FAISS IVF4,Flat with nprobe=" in note]
+    assert [note for note in found.notes if "of the 10 best of exact search (200 queries" in note]
+    assert found.images[0].score <= wanted.images[0].score
+    place = place_of(named.retriever)
+    kept = list(place.glob("*/images-*.faiss"))
+    assert len(kept) == 1
+    row = named.row(3, 5)
+    assert any("FAISS" in note for note in row.notes)
+    with pytest.raises(InputError, match="--index nonsense: not a factory string of FAISS"):
+        Searcher(open_folder(runs["nt"]), index="nonsense").sentence("a red heart")
+    with pytest.raises(InputError, match="--index IVF70,Flat: 70 cells for 60 vectors"):
+        Searcher(open_folder(runs["nt"]), index="IVF70,Flat").sentence("a red heart")
 
 
 def test_ranks_agree_with_evaluation(searcher: Searcher, runs: dict[str, Path]) -> None:

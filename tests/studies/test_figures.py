@@ -71,6 +71,11 @@ def test_bars_are_means_over_all_seeds(tmp_path: Path) -> None:
     assert axis.patches[0].get_height() == 2.0  # type: ignore[attr-defined]
     line = axis.collections[0].get_segments()[0]  # type: ignore[attr-defined]
     assert sorted(line[:, 1].tolist()) == [1.0, 3.0]  # smallest and largest seed
+    assert figure.legends[0].get_title().get_text().startswith("means over seeds")
+    alone = cross_rank_diagram({"VSRN": {"online": seeds[:1]}, "BFAN": {"online": seeds[1:]}})
+    assert alone.legends[0].get_title().get_text() in ("", "None")
+    first, second = alone.axes
+    assert first.get_ylim() == second.get_ylim()  # bars of two panels can be compared
 
 
 def test_counts_by_epsilon(done: Study, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from simgrad.runs.recipe import Recipe
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import read_plan
 from simgrad.studies.study_file import Row
-from simgrad.training.schedule import moment, total_epochs
+from simgrad.training.optimizing import moment, total_epochs
 from simgrad.training.step import Step
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))

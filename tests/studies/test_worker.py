@@ -11,7 +11,7 @@ from simgrad.core.errors import Busy, OutOfMemory
 from simgrad.core.files import lock
 from simgrad.data import Dataset
 from simgrad.data.batches import Source
-from simgrad.retriever.sources import building
+from simgrad.retriever.encoding import building
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, write_info
 from simgrad.studies import worker

@@ -20,8 +20,8 @@ from simgrad.retriever.opening import open_folder, open_pretrained
 from simgrad.retriever.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
+from simgrad.training.optimizing import moment
 from simgrad.training.rounds import train
-from simgrad.training.schedule import moment
 from simgrad.training.step import Step
 from simgrad.training.wise import best_point
 from tests.evaluation.commands import ask

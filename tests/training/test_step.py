@@ -19,7 +19,7 @@ from simgrad.objectives import objective, objectives
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training.observe import observe
-from simgrad.training.schedule import moment
+from simgrad.training.optimizing import moment
 from simgrad.training.step import Step
 from tests.training.lists import random_lists
 

@@ -8,8 +8,9 @@ import pytest
 from simgrad.models import models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.run import Run
 from simgrad.training import train
-from simgrad.training.trouble import Watch, cures_of_collapse
+from simgrad.training.trouble import TrainingError, Watch, cures_of_collapse
 
 ENTRY = {"lr": 1e-3, "loss": 12.8}
 
@@ -99,3 +100,14 @@ def test_a_tower_is_locked_instead(spec: str, locked: bool) -> None:
     text = cures_of_collapse(Recipe(), objective("nt-xent"), False, models.parse(spec).lock)
     assert ("train_image=none" in text) is locked
     assert "freeze_epochs" not in text
+
+
+@pytest.mark.parametrize("rate", [1e30, 1e18])
+def test_a_model_that_is_not_finite_has_diverged(
+    rate: float, small: Any, scenes: Any, tmp_path: Path
+) -> None:
+    """Whatever looks at it first: the loss, the objective's own check or an evaluation."""
+    recipe = small(objective="siglip", lr=rate, epochs=2, clip=0.0)
+    with pytest.raises(TrainingError, match=r"^step \d+ \(epoch \d+\): .*Lower the learning rate"):
+        train(recipe, tmp_path / "run", dataset=scenes, quiet=True)
+    assert Run(tmp_path / "run").info["status"] == "failed"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Panels = Mapping[str, Mapping[str, Sequence[Ranks]]]  # title -> label -> one for each seed
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 _COLUMNS = 2
+_SEEDS = "means over seeds, lines from the smallest to the largest"
 _NUMBERED = 6  # bars side by side that have room for their numbers
 
 
@@ -24,7 +25,7 @@ def cross_rank_diagram(panels: Panels) -> "Figure":
     """A panel for each model, bars for each interval of ranks, one for each of its settings.
 
     Bars are means over seeds; a line goes from the smallest seed to the largest. The same setting
-    has the same colour and hatch in every panel.
+    has the same colour and hatch in every panel, and all panels have one scale.
 
     Examples:
         >>> import torch
@@ -48,7 +49,7 @@ def cross_rank_diagram(panels: Panels) -> "Figure":
     size = (columns * max(4.4, 1.6 + 0.75 * most), 0.5 + 2.5 * lines)
     with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(lines, columns, squeeze=False).flatten()
+        axes = figure.subplots(lines, columns, squeeze=False, sharey=True).flatten()
         for axis, (title, rows) in zip(axes, shown.items(), strict=False):
             _panel(axis, rows, labels)
             axis.set_title(title)
@@ -57,9 +58,11 @@ def cross_rank_diagram(panels: Panels) -> "Figure":
         drawn: dict[Any, Any] = {
             bars.get_label(): bars for axis in figure.axes for bars in axis.containers
         }
+        several = any(len(seeds) > 1 for rows in shown.values() for seeds in rows.values())
         figure.legend(
             [drawn[label] for label in labels], labels, loc="outside lower center",
-            ncols=min(len(labels), 2 * columns), frameon=False, fontsize=7,
+            ncols=min(len(labels), 2 * columns), frameon=False, fontsize=7, title_fontsize=7,
+            title=_SEEDS if several else None,
         )  # fmt: skip
     return figure
 

@@ -81,7 +81,9 @@ _Panel = tuple[str, Any, TripletField]  # title, values, field
 def _triplet_panel(rule: Objective, field: TripletField) -> _Panel:
     if field.triplet is None:
         raise InputError(f"{rule} has no triplet weight of its own: draw its weights.")
-    title = superscript("T", field.triplet_name) if field.triplet_name else str(rule)
+    title = str(rule)
+    if field.triplet_name:
+        title = f"{superscript('T', field.triplet_name)}\n{title}"
     return title, field.triplet, field
 
 

@@ -39,7 +39,7 @@ def pair_weight_diagram(
             _draw_curves(axis, curve)
         for axis in axes[len(curves) :]:
             axis.set_visible(False)
-        _pair_legend(figure, curves)
+        _pair_legend(figure, curves, relative)
     return figure
 
 
@@ -60,7 +60,7 @@ def _draw_curves(axis: Any, curve: PairCurves) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _pair_legend(figure: Any, curves: list[PairCurves]) -> None:
+def _pair_legend(figure: Any, curves: list[PairCurves], relative: float | None) -> None:
     from matplotlib.lines import Line2D
 
     handles = []
@@ -79,6 +79,9 @@ def _pair_legend(figure: Any, curves: list[PairCurves]) -> None:
             Line2D([], [], color="0.3", linestyle=dash, label=f"the other pair at {other:g}")
             for other, dash in zip(plain.others, _DASHES, strict=False)
         ]
+    if relative is not None and any(curve.pair_name.endswith("-ms") for curve in curves):
+        told = f"relative terms $m_+ = m_-$ = {relative:g}"
+        handles.append(Line2D([], [], linestyle="none", label=told))
     columns = min(len(handles), max(2, int(figure.get_figwidth() / 1.9)))
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False

@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import yaml
 
 from simgrad.choosing.choice import Choice, best_run
+from simgrad.choosing.omitting import LIST
 from simgrad.choosing.telling import texts_of
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.core.text import counted, listed
 from simgrad.evaluation import wording
-from simgrad.evaluation.standing import Score, Standing
+from simgrad.evaluation.standing import Standing
 from simgrad.report.build import write_report
 from simgrad.report.material import ANSWER
 from simgrad.runs.outcome import outcome_of
@@ -157,9 +157,9 @@ def _write(folder: Path, lines: list[str]) -> Answer:
 
 def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
     failed = [one for one in found.scores.values() if one.failures]
-    never = [_failed(one) for one in failed if one.failed]
+    never = [wording.how_it_ended(one.label, one.outcomes) for one in failed if one.failed]
     never += [f"{label} diverged in every trial" for label in _without_runs(study)]
-    partly = [_failed(one) for one in failed if not one.failed]
+    partly = [wording.how_it_ended(one.label, one.outcomes) for one in failed if not one.failed]
     told = f"Failed, which counts: {'; '.join(partly)}." if partly else ""
     if choice.short:
         length = f"{choice.size.epochs} of {choice.size.full_epochs} epochs"
@@ -177,7 +177,7 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
             f"No fair comparison: {'; '.join(never)}; {_longer(choice)}.",
             others or f"Test rsum: {_means(found)}.",
             told,
-            wording.basis(found) if others else "",
+            wording.basis(found),
             _about(choice, found),
         ]
     more = _more(choice, study, found)
@@ -187,17 +187,6 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
 def _without_runs(study: Study) -> list[str]:
     """Objectives for which no setting was found, because all trials diverged."""
     return [label for label, runs in study.ended.items() if not runs]
-
-
-def _failed(score: Score) -> str:
-    """triplet-sh collapsed in all 3 seeds"""
-    words, runs = {"plateau": "stayed on the plateau"}, len(score.runs)
-    ends = Counter(str(one) for one in score.outcomes if one != "trained")
-    told = []
-    for end, count in ends.most_common():
-        of = f"all {runs}" if count == runs else f"{count} of {runs}"
-        told.append(f"{words.get(end, end)} in {of} seeds")
-    return f"{score.label} {listed(told, 'and')}"
 
 
 def _longer(choice: Choice) -> str:
@@ -224,8 +213,13 @@ def _about(choice: Choice, found: Standing | None = None) -> str:
         tried = f" {size.trials} settings of each were tried{luck}."
     return (
         f"This is about {choice.model} ({seen}captions: {texts_of(choice.model)}), trained for "
-        f"{size.epochs} of {size.full_epochs} epochs.{tried}{_left_out(choice)}"
+        f"{size.epochs} of {size.full_epochs} epochs.{tried}{_left_out(choice)}{_omitted(choice)}"
     )
+
+
+def _omitted(choice: Choice) -> str:
+    """What of the data was left out."""
+    return f" Left out: {choice.omitted}; all in {LIST}." if choice.omitted else ""
 
 
 def _left_out(choice: Choice) -> str:

@@ -10,7 +10,7 @@ from simgrad.retriever.looking import Look
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import Plan
 from simgrad.studies.study_file import Row
-from simgrad.training.schedule import total_epochs
+from simgrad.training.optimizing import total_epochs
 
 # A step of AOQ's second round, in steps of its first: published 1.46 (supplement, table 3).
 _SECOND = 1.5

@@ -4,6 +4,7 @@
 """
 
 import math
+import shlex
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,15 +14,15 @@ from typing import Literal
 
 from simgrad.choosing import stated
 from simgrad.choosing.choice import Choice
+from simgrad.choosing.omitting import Looked, look_through
 from simgrad.choosing.pilot import PILOT, full_length
 from simgrad.choosing.probe import Pace, measure
 from simgrad.choosing.sizing import largest, usual_length
 from simgrad.core.console import say, say_wrapped
-from simgrad.core.cores import cores
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.text import counted
-from simgrad.core.threads import pinned
+from simgrad.core.threads import cores, pinned
 from simgrad.data.base import Dataset
 from simgrad.data.check import check, portrait
 from simgrad.data.feature_folder import read_header
@@ -74,6 +75,7 @@ class Wish:
     short: bool = False
     skip: str | None = None
     device: str = "auto"
+    strict: bool = False
 
     @property
     def kind(self) -> str:
@@ -103,7 +105,8 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     """Look at the data, time a few steps, train a pilot, and take the most that fits."""
     begun = time.monotonic()
     base = wish.base(wish.features)
-    dataset = look(base.data, wish.features, wish.skip, thorough=True)
+    looked = _look_at(base, wish, folder)
+    dataset, base = looked.dataset, base.replace(skip=looked.skip)
     if wish.features is None:
         base = base.replace(features=_features(dataset, base, folder))
     recipes = {one: base.replace(objective=one) for one in wish.named}
@@ -119,7 +122,7 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
         length, found = full_length(first, steps, folder, _PILOT * seconds, quiet), "pilot"
     choice = _choice(
         wish, base, dataset, paces, length, found, time.monotonic() - begun,
-        None if wish.kind != "cpu" else threads,
+        None if wish.kind != "cpu" else threads, looked.omitted,
     )  # fmt: skip
     shutil.rmtree(folder / PILOT, ignore_errors=True)
     return choice
@@ -128,7 +131,8 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
 def estimate(wish: Wish) -> Choice:
     """The plan as stated rates have it: nothing is computed, timed or written."""
     base = wish.base(wish.features)
-    dataset = look(base.data, wish.features, wish.skip, thorough=False)
+    dataset = open_dataset(base.data, features=wish.features, skip=wish.skip)
+    _say_splits(dataset, base.data)
     on_gpu = wish.kind != "cpu"
     pace = stated.pace_of(base.model, on_gpu)
     if pace is None:
@@ -158,6 +162,7 @@ def _choice(
     found: str,
     spent: float,
     threads: int | None,
+    omitted: str = "",
 ) -> Choice:
     """The most that fits into what is left of the time."""
     steps, processes = _steps(dataset, base), _processes(wish.device)
@@ -194,6 +199,7 @@ def _choice(
         seen_by=_seen_by(dataset, base),
         for_two=minutes(fit.for_two),
         for_all=minutes(fit.for_all),
+        omitted=omitted,
     )
 
 
@@ -201,9 +207,31 @@ def _steps(dataset: Dataset, base: Recipe) -> int:
     return math.ceil(dataset.split("train").num_captions / base.batch)
 
 
-def look(data: str, features: str | None, skip: str | None, thorough: bool) -> Dataset:
-    """Open the data and say what they hold; `thorough`: look at every caption and picture."""
-    dataset = open_dataset(data, features=features, skip=skip)
+def _look_at(base: Recipe, wish: Wish, folder: Path) -> Looked:
+    """Look at every caption and picture, say what there is, and leave out what cannot be used.
+
+    Features that were given go with the pictures that they were computed from.
+    """
+    if wish.features is None:
+        looked = look_through(base.data, wish.skip, folder, wish.strict)
+    else:
+        given = open_dataset(base.data, features=wish.features, skip=wish.skip)
+        looked = Looked(given, check(given), wish.skip)
+    _say_splits(looked.dataset, base.data)
+    if looked.omitted:
+        say_wrapped(f"left out: {looked.omitted}", stderr=True)
+    for line in portrait(looked.dataset.splits, looked.found.shared["train"]):
+        say_wrapped(line, stderr=True)
+    if problems := looked.found.problems:
+        say_wrapped(
+            f"{counted(len(problems), 'problem')}, the first: {problems[0]}\n"
+            f"`simgrad datasets {shlex.quote(base.data)}` shows all.",
+            stderr=True,
+        )
+    return looked
+
+
+def _say_splits(dataset: Dataset, data: str) -> None:
     missing = [name for name in _SPLITS if name not in dataset.splits]
     if missing:
         raise InputError(
@@ -212,19 +240,6 @@ def look(data: str, features: str | None, skip: str | None, thorough: bool) -> D
         )
     for name in _SPLITS:
         say(f"{name}: {dataset.splits[name].summary()}", stderr=True)
-    if not thorough:
-        return dataset
-    found = check(dataset)
-    for line in portrait(dataset.splits, found.shared["train"]):
-        say_wrapped(line, stderr=True)
-    problems = found.problems
-    if problems:
-        say_wrapped(
-            f"{counted(len(problems), 'problem')}, the first: {problems[0]}\n"
-            f"`simgrad datasets '{data}' --fix` writes a list of what to leave out, for --skip.",
-            stderr=True,
-        )
-    return dataset
 
 
 def _seen_by(dataset: Dataset, base: Recipe) -> str:

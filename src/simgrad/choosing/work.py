@@ -39,6 +39,7 @@ def choose(
     skip: str | Path | None = None,
     output: str | Path | None = None,
     device: str = "auto",
+    strict: bool = False,
     quiet: bool = False,
 ) -> Answer:
     """Compare objectives on your data; to resume, call it again.
@@ -56,6 +57,8 @@ def choose(
         skip: a list written by `simgrad datasets --fix`.
         output: the folder to write (default: choose/DATA).
         device: auto, cpu, cuda, cuda:N or mps.
+        strict: refuse missing or broken pictures; by default up to 2 % are left out, and the
+            answer says which.
         quiet: print no plan and no progress.
 
     Examples:
@@ -64,7 +67,7 @@ def choose(
         >>> simgrad.train(answer.recipe, "runs/full")  # doctest: +SKIP
     """
     wish, folder = asked(
-        str(data), minutes, objectives, model, features, epochs, short, skip, output, device
+        str(data), minutes, objectives, model, features, epochs, short, skip, output, device, strict
     )
     new = [one for one in (folder, *folder.parents) if not one.exists()]
     with (
@@ -110,6 +113,7 @@ def asked(
     skip: str | Path | None,
     output: str | Path | None,
     device: str,
+    strict: bool = False,
 ) -> tuple[Wish, Path]:
     """What is asked for, checked, and the folder of it."""
     folder = Path(output) if output is not None else Path("choose") / _name(data)
@@ -123,7 +127,8 @@ def asked(
     if epochs is not None and epochs < 1:
         raise InputError(f"--epochs is 1 or more, not {epochs}.")
     where = [None if one is None else str(one) for one in (features, skip)]
-    return Wish(data, minutes, names, model, where[0], epochs, short, where[1], device), folder
+    wish = Wish(data, minutes, names, model, where[0], epochs, short, where[1], device, strict)
+    return wish, folder
 
 
 @contextmanager

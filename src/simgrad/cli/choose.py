@@ -23,6 +23,7 @@ def choose(
     skip: str | None = None,
     output: Path | None = None,
     device: str = "auto",
+    strict: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Compare objectives on your data and recommend one. To resume, run it again.
@@ -57,6 +58,8 @@ def choose(
         skip: a list written by `simgrad datasets --fix`
         output: the folder to write (default: choose/DATA)
         device: auto, cpu, cuda, cuda:N or mps
+        strict: refuse missing or broken pictures; by default up to 2 % are left out, and the
+            answer says which
         dry_run: print what would be done, estimated from stated rates, and stop; nothing is
             computed or written
     """
@@ -77,6 +80,7 @@ def choose(
         skip=skip,
         output=output,
         device=device,
+        strict=strict,
     )
     say_wrapped(f"\n{found.text}\n")
     say(

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from simgrad.cli.printing import Evaluated, Evaluation, check_output, list_metrics
+from simgrad.cli.rankings import Asked, show_rankings, write_own
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.data.found import read_found, rows_of
@@ -45,6 +46,13 @@ def evaluate(
     truth: bool | str = False,
     sure: float = 0.5,
     coco: bool = False,
+    qrels: tuple[str, ...] = (),
+    measures: tuple[str, ...] = ("nDCG@10",),
+    groups: Path | None = None,
+    margin: float = 1.0,
+    missing: Literal["error", "zero"] = "error",
+    ignore_identical_ids: bool = False,
+    trec: Path | None = None,
     level: float = 0.95,
     names: tuple[str, ...] = (),
     ranks: Path | None = None,
@@ -57,8 +65,8 @@ def evaluate(
     Args:
         systems: run folders, imported checkpoints (with --data), files of embeddings (arrays
             images, texts, image_of_caption), of similarities (images x captions) or of ranks; .npz,
-            .npy, .safetensors, .parquet. With commas between them they are seeds of one system:
-            A1,A2,A3 B1,B2,B3
+            .npy, .safetensors, .parquet. With --qrels, rankings of others. With commas between
+            them they are seeds of one system: A1,A2,A3 B1,B2,B3
         images: embeddings of images in separate files, one for each system
         texts: embeddings of the captions, one file for each of --images
         image_of_caption: file with the image row of each caption, if the embeddings file has none
@@ -81,6 +89,17 @@ def evaluate(
             answered yes or probable enough; unsure ones are ignored
         sure: use a found pair that nobody has answered if its probability is at least this
         coco: also score CxC and ECCV Caption; the data must have COCO's ids
+        qrels: judgments, to compare rankings instead (MTEB's and MIEB's predictions, TREC, ranx):
+            a file, a BEIR folder, a folder with one of these for each task, or TASK=FILE. A system
+            is then a file, or a folder with a file for each task: TASK_predictions.json, TASK.trec
+        measures: of rankings; who leads is said by the first. nDCG@10, R@100, AP, RR@10, P@5,
+            Success@1
+        groups: of rankings, a file of queries and the group of each, or a folder with one for each
+            task: queries of a group (captions of an image) stand or fall together
+        margin: of rankings, a difference in points below which systems are equivalent
+        missing: of rankings, what a judged query means that a system did not rank
+        ignore_identical_ids: of rankings, leave out documents that have the id of the query
+        trec: write rankings and judgments to this folder as TREC files
         level: confidence level of the intervals
         names: names of the systems in tables, in order
         ranks: write the first system's rank of every query to this .parquet file
@@ -93,6 +112,16 @@ def evaluate(
         return
     if output is not None:
         check_output(output)
+    if qrels:
+        show_rankings(
+            Asked(systems, qrels, names, groups, split or "test", trec, output),
+            measures=measures,
+            margin=margin,
+            level=level,
+            missing=missing,
+            ignore_identical_ids=ignore_identical_ids,
+        )
+        return
     if protocol is not None:
         find_protocol(protocol)
     arrays: dict[str, Any] = {
@@ -132,6 +161,9 @@ def evaluate(
     result = Evaluation(tuple(found), level)
     if ranks is not None:
         found[0].runs[0].ranks.save(ranks)
+    if trec is not None:
+        one_each = [together] if ensemble else [group[0].similarities(split) for group in opened]
+        write_own(trec, dict(zip(labels, one_each, strict=True)))
     if output is not None:
         result.write(output)
     result.print()

@@ -23,7 +23,7 @@ from simgrad.evaluation import (
     metric_of,
 )
 from simgrad.evaluation.comparison import signed
-from simgrad.evaluation.tables import interval_text, metrics_table, p_text
+from simgrad.evaluation.metrics import interval_text, metrics_table, p_text
 
 OUTPUTS = (".json", ".csv", *TEXT_SUFFIXES)
 

@@ -13,8 +13,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import simgrad
-from simgrad.cli.mistakes import plain_errors, refuse
-from simgrad.cli.options import complete_flags, details, options_of, readable, registry
+from simgrad.cli.options import (
+    complete_flags,
+    details,
+    options_of,
+    plain_errors,
+    readable,
+    refuse,
+    registry,
+)
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file

@@ -14,6 +14,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.text import as_json
 from simgrad.retriever.opening import open_either
 from simgrad.retriever.search import Searcher, ask
+from simgrad.search.approximate import AUTO
 from simgrad.search.results import Hit, Results, percent
 
 
@@ -31,7 +32,7 @@ def search(
     split: str = "test",
     top: int = 10,
     sure: float | None = None,
-    exact: bool = False,
+    index: str = AUTO,
     thumbnails: bool = True,
     device: str = "auto",
     json: bool = False,
@@ -50,7 +51,9 @@ def search(
         top: number of results
         sure: probability from which a hit counts, 0 to 1; by default learned on the validation
             split, like the probabilities
-        exact: never use FAISS, however many items there are
+        index: auto (exact below a million items, above it an index of FAISS chosen by size and
+            memory), exact, or a factory string of FAISS, such as IVF4096,Flat or HNSW32. How much
+            of the exact answer an index finds is measured when it is built, and printed
         thumbnails: show pictures in the terminal
         device: auto, cpu, cuda, cuda:N or mps
         json: print JSON
@@ -69,7 +72,7 @@ def search(
         def report(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        searcher = opened.searcher(split, folder, exact=exact, report=report)
+        searcher = opened.searcher(split, folder, index=index, report=report)
     results = ask(searcher, query, top)
     if json:
         found = {**asdict(results), "verdict": results.verdict(sure)}

@@ -16,6 +16,7 @@ from simgrad.core.typed import checked
 from simgrad.data.benchmarks import BENCHMARKS
 from simgrad.data.opening import EMBEDDED
 from simgrad.evaluation import Estimate, metric_of
+from simgrad.runs.outcome import has_diverged
 from simgrad.studies.check import check_study
 from simgrad.studies.checking import check_tuning
 from simgrad.studies.engine import failures, run_local, run_ray
@@ -241,6 +242,9 @@ def conclude(made: Study, device: str = "auto") -> None:
     write_tables(table, made.path)
     show(table)
     say(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
+    lost = [run for run in made.runs if has_diverged(run)]
+    for line in told_once([(run.name, str(run.info.get("error", "NaN"))) for run in lost]):
+        say_wrapped(f"diverged, which counts: {line}", stderr=True)
     broken = [*failures(made), *waiting]
     for line in told_once(broken):
         say(f"not finished: {line}", stderr=True)

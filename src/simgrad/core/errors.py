@@ -21,5 +21,9 @@ class Busy(InputError):
     """Another process holds the lock of what was asked for; wait for it, or take something else."""
 
 
+class NotFinite(InputError):
+    """Numbers hold NaN or infinity; while a model is trained, it has diverged."""
+
+
 class OutOfMemory(InputError):
     """There is no room for it now; there may be when others are done."""

@@ -13,7 +13,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-from simgrad.core.cache import cache_folder
+from simgrad.core.derived import cache_folder
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, read_json, sha256, write_json
 

@@ -1,4 +1,4 @@
-"""Threads that compute: as many as cores are free, and none in the way of others.
+"""Cores this process may use, and threads that compute: as many as are free, in nobody's way.
 
 A library's threads wait for each other many times in a step. Where others compute too, all wait for
 the one that has no core: a small run beside two busy processes took half as long with one thread as
@@ -11,12 +11,48 @@ can have a core, they sleep at once. Results do not depend on that (`python -m b
 The libraries read these settings when torch is loaded, so they are set before.
 """
 
+import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from pathlib import Path
 
-from simgrad.core.cores import cores, whole_cores
+_GROUPS = Path("/sys/fs/cgroup")
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def cores() -> int:
+    """At least 1. Asked of the system, not of the machine: a container may have a part of it."""
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    share = _share()
+    return max(1, count if share is None else min(count, math.ceil(share)))
+
+
+def whole_cores() -> int:
+    """Cores of the machine, where each counts once though it may do two things at a time."""
+    pairs = set()
+    with contextlib.suppress(OSError):
+        for file in _TOPOLOGY.glob("cpu[0-9]*/topology/thread_siblings_list"):
+            pairs.add(file.read_text().strip())
+    return len(pairs) or os.cpu_count() or 1
+
+
+def _share() -> float | None:
+    """Cores' worth of time that a control group grants; None where nothing limits it."""
+    with contextlib.suppress(OSError, ValueError):  # version 2: "200000 100000", or "max 100000"
+        quota, period = (_GROUPS / "cpu.max").read_text().split()
+        return float(quota) / float(period)
+    with contextlib.suppress(OSError, ValueError):  # version 1; -1: no limit
+        quota = (_GROUPS / "cpu" / "cpu.cfs_quota_us").read_text()
+        period = (_GROUPS / "cpu" / "cpu.cfs_period_us").read_text()
+        return float(quota) / float(period) if float(quota) > 0 else None
+    return None
+
 
 NUMBER = "OMP_NUM_THREADS"
 # LLVM's and Intel's libraries know whole milliseconds, so theirs sleep at once.

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simgrad.core.derived import content_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import open_array, sha256
-from simgrad.core.hashes import content_hash
 from simgrad.data.base import Rows
 
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.core.cache import cache_folder
 from simgrad.core.console import track
-from simgrad.core.cores import cores
-from simgrad.core.derived import kept_array
+from simgrad.core.derived import cache_folder, kept_array
 from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
+from simgrad.core.threads import cores
 from simgrad.data.base import Pictures, Rows, Split
 from simgrad.data.cutting import open_picture
 from simgrad.data.likeness import SIDE, perceptual_hash, thumbprint

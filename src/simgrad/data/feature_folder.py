@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from simgrad.core.derived import read_checked
+from simgrad.core.derived import content_hash, read_checked
 from simgrad.core.errors import InputError
-from simgrad.core.hashes import content_hash
 from simgrad.data.arrays import ArrayFeatures, open_features
 from simgrad.data.base import Dataset, Split, with_splits
 

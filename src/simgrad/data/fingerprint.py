@@ -5,7 +5,7 @@ A fingerprint is one line of text: a hash of everything, then a hash of each par
     9f2c... train.captions=1b7a... train.pairing=03cd... train.pictures=... val.captions=...
 
 It follows the content: captions, pairing, the images' names, the files behind features and
-pictures (core/hashes.py). A copy of the data has the same one; where the data lie does not count.
+pictures (core/derived.py). A copy of the data has the same one; where the data lie does not count.
 """
 
 import hashlib

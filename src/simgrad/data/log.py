@@ -122,7 +122,13 @@ class Log:
 
     def write(self, path: Path, problems: list[DataProblem]) -> int:
         """Write the skip list for these problems; how many it leaves out."""
-        entries = [
+        entries = self.entries(problems)
+        write_json(path, {"skip": entries})
+        return len(entries)
+
+    def entries(self, problems: list[DataProblem]) -> list[dict[str, Any]]:
+        """What a skip list says of these problems."""
+        return [
             {
                 "file": self._name(problem.file),
                 "place": problem.place,
@@ -136,8 +142,6 @@ class Log:
             for problem in problems
             if problem.skippable
         ]
-        write_json(path, {"skip": entries})
-        return len(entries)
 
     def apply(self, dataset: Dataset) -> Dataset:
         """Leave out the images and captions that the skip list names."""

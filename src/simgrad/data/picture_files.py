@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simgrad.core.derived import contents_hash
 from simgrad.core.errors import InputError
-from simgrad.core.hashes import contents_hash
 from simgrad.core.text import did_you_mean
 from simgrad.data.pictures import SUFFIXES, decode
 
@@ -55,7 +55,7 @@ class FilePictures:
                 raise InputError(f"{path}: no file, and no picture.")
             data = path.read_bytes()
         except OSError as error:
-            raise InputError(f"{path}: {self._why(row, error)}.") from None
+            raise InputError(f"{path}: {self._why(row, error)}") from None
         return decode(data, str(path))
 
     def content(self, verify: bool = False) -> str:
@@ -67,7 +67,7 @@ class FilePictures:
 
     def _why(self, row: int, error: OSError) -> str:
         if self.path(row).exists():
-            return str(error)
+            return f"{error}."
         found = self._index.like(self.files[row])
         if len(found) > 1:
             return f"there is no such picture, but {found[0]} and {found[1]}: which is meant?"
@@ -75,7 +75,7 @@ class FilePictures:
         return (
             f"there is no such picture; did you mean {near}?"
             if near
-            else "there is no such picture"
+            else "there is no such picture."
         )
 
     @cached_property

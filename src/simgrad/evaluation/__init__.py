@@ -23,6 +23,7 @@ from simgrad.evaluation.ensembles import evaluate_ensemble
 from simgrad.evaluation.evaluator import evaluate, evaluate_similarities, rank_blocks
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import PROTOCOLS
+from simgrad.evaluation.rankings import Rankings, evaluate_rankings
 from simgrad.evaluation.ranks import Positions, Ranks
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.evaluation.standing import Standing, stand
@@ -38,6 +39,7 @@ __all__ = [
     "Metric",
     "Metrics",
     "Positions",
+    "Rankings",
     "Ranks",
     "Standing",
     "Truth",
@@ -50,6 +52,7 @@ __all__ = [
     "estimates",
     "evaluate",
     "evaluate_ensemble",
+    "evaluate_rankings",
     "evaluate_reranked",
     "evaluate_similarities",
     "headlines",

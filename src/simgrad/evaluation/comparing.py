@@ -14,11 +14,10 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation.comparison import Comparison, Difference
-from simgrad.evaluation.crossed import Crossed, Sureness, paired_sureness, runs_of, sureness
+from simgrad.evaluation.crossed import Crossed, Sureness, paired_sureness, runs_of, shares, sureness
 from simgrad.evaluation.declared import Floats
 from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.ranks import Ranks
-from simgrad.evaluation.resampling import shares
 from simgrad.evaluation.uncertainty import LEVEL, check_level
 
 Runs = Ranks | Metrics | Sequence[Ranks] | Sequence[Metrics]

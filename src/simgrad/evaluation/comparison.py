@@ -6,7 +6,7 @@ from typing import Any
 
 from simgrad.core.tables import TableFile, frame, html_table, plain_text
 from simgrad.evaluation.declared import UnknownMetric, metric_of
-from simgrad.evaluation.tables import interval_text, p_text
+from simgrad.evaluation.metrics import interval_text, p_text
 
 
 @dataclass(frozen=True)

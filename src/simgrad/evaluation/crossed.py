@@ -27,10 +27,56 @@ from functools import cached_property
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.declared import Floats
+from simgrad.evaluation.declared import DIRECTIONS, Floats, always, per_query
 from simgrad.evaluation.distributions import t_quantile, t_tail
-from simgrad.evaluation.ranks import Integers, Ranks
-from simgrad.evaluation.resampling import shares
+from simgrad.evaluation.metrics import over_both
+from simgrad.evaluation.ranks import Integers, Ranks, split_folds
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What each image adds to each metric: the metric is the sum over images."""
+
+    names: tuple[str, ...]
+    values: Floats  # (images, metrics)
+
+    @property
+    def totals(self) -> Floats:
+        """(metrics,) the metrics themselves."""
+        return np.asarray(self.values.sum(axis=0), dtype=np.float64)
+
+
+def shares(ranks: Ranks, *, linear: bool = False) -> Shares:
+    """Split every metric that is a mean over queries into images.
+
+    A draw of images may hold more captions than there were; a mean over captions then divides by
+    that other number. `linear` puts this, to first order, into the shares. It changes nothing
+    where all images have equally many captions.
+    """
+    chosen = [one for one in always() if one.combine == "mean"]
+    columns: dict[tuple[str, str], Floats] = {}  # (direction, metric) -> (images,)
+    folds = split_folds(ranks)
+    for number, fold in zip(np.unique(ranks.fold), folds, strict=True):
+        rows = np.flatnonzero(ranks.fold == number)
+        for way, image in images_of_queries(fold).items():
+            sizes = np.bincount(image, minlength=len(rows)) / len(image)
+            for name, each in per_query(fold.positions[way], chosen).items():
+                part = np.bincount(image, weights=each, minlength=len(rows)) / len(each)
+                if linear:
+                    part = part - each.mean() * (sizes - 1 / len(rows))
+                column = columns.setdefault((way, name), np.zeros(len(ranks.i2t)))
+                column[rows] = part / len(folds)
+    single = [one for one in chosen if one.directions]
+    named = {f"{w}_{one.name}": columns[w, one.name] for w in DIRECTIONS for one in single}
+    for one in chosen:
+        if one.both is not None:
+            named[one.name] = over_both(one, [columns[w, one.name] for w in DIRECTIONS])
+    return Shares(tuple(named), np.stack(list(named.values()), axis=1))
+
+
+def images_of_queries(ranks: Ranks) -> dict[str, Integers]:
+    """By direction, the image of each query."""
+    return {"i2t": np.arange(len(ranks.i2t)), "t2i": ranks.image_of_caption}
 
 
 def runs_of(draw: Ranks | Sequence[Ranks]) -> list[Ranks]:

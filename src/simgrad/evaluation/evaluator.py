@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.devices import widened
-from simgrad.core.errors import InputError
+from simgrad.core.errors import InputError, NotFinite
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import Fold, Protocol, find_protocol
 from simgrad.evaluation.ranks import Integers, Ranks, join_folds, ranks_from_rivals
@@ -241,7 +241,7 @@ def _refuse(vectors: Tensor, lengths: Tensor, name: str) -> NoReturn:
     row = int(bad[0])
     kind = "NaN" if bool(torch.isnan(vectors[row]).any()) else "an infinite or huge value"
     more = f" ({len(bad):,} such rows)" if len(bad) > 1 else ""
-    raise InputError(f"{name}, row {row}: the vector has {kind}{more}; it cannot be ranked.")
+    raise NotFinite(f"{name}, row {row}: the vector has {kind}{more}; it cannot be ranked.")
 
 
 def own_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> Any:

@@ -4,13 +4,13 @@ Every name but those of both directions starts with its own: `i2t_` (an image lo
 captions) or `t2i_` (a caption looks for its image).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.core.tables import frame, html_table, plain_text
+from simgrad.core.tables import TableFile, frame, html_table, plain_text
 from simgrad.evaluation.declared import (
     DIRECTIONS,
     Floats,
@@ -22,7 +22,6 @@ from simgrad.evaluation.declared import (
 )
 from simgrad.evaluation.ranks import Positions, Ranks, split_folds
 from simgrad.evaluation.retrieval import HEADLINE_RECALLS
-from simgrad.evaluation.tables import metrics_table
 
 
 class Metrics:
@@ -145,3 +144,49 @@ def check_recalls(recalls: Iterable[int]) -> tuple[int, ...]:
     if any(k < 1 for k in ks):
         raise InputError(f"R@K needs K of 1 or more, not {min(ks)}.")
     return tuple(sorted(ks | set(HEADLINE_RECALLS)))
+
+
+Bounds = Mapping[str, tuple[float, float]]
+
+
+def metrics_table(
+    values: Mapping[str, float],
+    bounds: Bounds | None = None,
+    *,
+    level: float = 0.95,
+    title: str = "",
+) -> TableFile:
+    """Both directions side by side, with intervals where there are any; then what is of both."""
+    shown = [record for record in map(metric_of, values) if record.shown != "file"]
+    columns = [""]
+    for way in DIRECTIONS.values():
+        columns += [way, f"{100 * level:g}%"] if bounds else [way]
+
+    def cells(record: Metric | None) -> list[str]:
+        number = "" if record is None else record.format(values[record.name])
+        interval = "" if record is None else interval_text(record, (bounds or {}).get(record.name))
+        return [number, interval] if bounds else [number]
+
+    by_label: dict[str, dict[str, Metric]] = {}
+    for record in shown:
+        if record.direction:
+            by_label.setdefault(record.label, {})[record.direction] = record
+    rows = [
+        (label, *(cell for way in DIRECTIONS for cell in cells(ways.get(way))))
+        for label, ways in by_label.items()
+    ]
+    for record in shown:
+        if not record.direction:
+            label = f"{record.label}, both ways" if record.directions else record.label
+            rows.append((label, *cells(record), *cells(None)))
+    return TableFile(tuple(columns), tuple(rows), title)
+
+
+def interval_text(record: Metric, bounds: tuple[float, float] | None) -> str:
+    """[12.1, 13.4]"""
+    return "" if bounds is None else f"[{record.format(bounds[0])}, {record.format(bounds[1])}]"
+
+
+def p_text(p: float) -> str:
+    """p with as many digits as mean something."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

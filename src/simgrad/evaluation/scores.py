@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.devices import widest
-from simgrad.core.errors import InputError
+from simgrad.core.errors import InputError, NotFinite
 from simgrad.evaluation.duplicates import first_identical
 
 SimilarityBlock = Callable[[int, int], Tensor]
@@ -297,7 +297,7 @@ def check_block(block: Tensor, start: int) -> None:
     # One sum is far cheaper than asking each entry; infinities of both signs also end here.
     if bool(torch.isnan(block.sum())) and bool(torch.isnan(block).any()):
         row, column = torch.isnan(block).nonzero()[0].tolist()
-        raise InputError(
+        raise NotFinite(
             f"the similarity of image {start + row} and caption {column} is NaN: "
             "it cannot be ranked. Look for NaN in the embeddings or a zero vector normalised."
         )

@@ -15,7 +15,7 @@ all systems are equal, somebody is told apart in at most 5 % of studies.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -123,6 +123,7 @@ class Standing:
     images: int  # of the test split; 0: each replicate has its own
     replicates: bool  # draws are whole searches
     short: bool = False  # too short a training to say who is ahead
+    units: str = "test images"  # what is drawn beside runs
 
     def worded(self, word: Word) -> tuple[Rival, ...]:
         """The rivals of which a word is said."""
@@ -176,18 +177,12 @@ def stand(
     several = {label: draws for label, draws in usable.items() if len(draws) > 1} or usable
     leader = max(several, key=lambda label: scores[label].mean)
     every = _Differences(several, metric, new_images)
-    count = len(several)
-    rivals = [
-        _rival(every, leader, label, scores, count, margin, short)
-        for label in several
-        if label != leader
-    ]
     return Standing(
         metric,
         margin,
         leader,
         scores,
-        tuple(sorted(rivals, key=lambda one: one.behind)),
+        _rivals(every, several, leader, scores, margin, short),
         tuple(label for label in usable if label not in several),
         0 if new_images else len(runs_of(several[leader][0])[0].i2t),
         any(not isinstance(draw, Ranks) for draw in several[leader]),
@@ -195,21 +190,74 @@ def stand(
     )
 
 
+def stand_crossed(systems: Mapping[str, Crossed], *, margin: float, units: str) -> Standing:
+    """Compare systems by the share of each unit (query, group of them, task) in one metric.
+
+    `units`: what the units are, in the plural.
+    """
+    scores = {
+        label: _scored(label, [[float(total)] for total in one.totals[:, 0]], None)
+        for label, one in systems.items()
+    }
+    several = {label: one for label, one in systems.items() if len(one) > 1} or dict(systems)
+    leader = max(several, key=lambda label: scores[label].mean)
+    every = _Differences({}, "", False)
+    every.crossed.update(several)
+    first = several[leader]
+    return Standing(
+        first.names[0],
+        margin,
+        leader,
+        scores,
+        _rivals(every, several, leader, scores, margin, False),
+        tuple(label for label in systems if label not in several),
+        len(first.fold),
+        replicates=False,
+        units=units,
+    )
+
+
+def _rivals(
+    every: "_Differences",
+    labels: Collection[str],
+    leader: str,
+    scores: Mapping[str, Score],
+    margin: float,
+    short: bool,
+) -> tuple[Rival, ...]:
+    """The others beside the leader, the closest first."""
+    rivals = [
+        _rival(every, leader, label, scores, len(labels), margin, short)
+        for label in labels
+        if label != leader
+    ]
+    return tuple(sorted(rivals, key=lambda one: one.behind))
+
+
 def _score(
     label: str, draws: Sequence[Draw], outcomes: Sequence[Outcome] | None, metric: str
 ) -> Score:
     scored = [[metrics_of(run)[metric] for run in runs_of(draw)] for draw in draws]
+    return _scored(label, scored, outcomes)
+
+
+def _scored(
+    label: str, scored: Sequence[Sequence[float]], outcomes: Sequence[Outcome] | None
+) -> Score:
+    """From the scores of the runs of each draw."""
     runs = tuple(score for several in scored for score in several)
     mean = float(np.mean([np.mean(several) for several in scored]))
     ended: Sequence[Outcome] = outcomes or ["trained" for _ in runs]
-    return Score(label, mean, runs, len(draws), tuple(ended))
+    return Score(label, mean, runs, len(scored), tuple(ended))
 
 
 class _Differences:
     """The systems in one metric, ready to be subtracted from each other."""
 
     def __init__(self, systems: Mapping[str, list[Draw]], metric: str, new_images: bool) -> None:
-        self.new_images, self.totals, self.crossed = new_images, {}, {}
+        self.new_images = new_images
+        self.totals: dict[str, Floats] = {}
+        self.crossed: dict[str, Crossed] = {}
         if not new_images:
             check_same_queries([r for draws in systems.values() for d in draws for r in runs_of(d)])
         elif len({len(draws) for draws in systems.values()}) > 1:

@@ -9,22 +9,22 @@ Intervals are cut off at the bounds of the metric.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.crossed import Crossed, runs_of, sureness
-from simgrad.evaluation.declared import metric_of
+from simgrad.evaluation.crossed import Crossed, images_of_queries, runs_of, sureness
+from simgrad.evaluation.declared import DIRECTIONS, Floats, Metric, always, metric_of, per_query
 from simgrad.evaluation.distributions import t_quantile
 from simgrad.evaluation.metrics import Metrics, metrics_of
-from simgrad.evaluation.ranks import Ranks
-from simgrad.evaluation.resampling import draw_medians
+from simgrad.evaluation.ranks import Integers, Ranks, split_folds
 
 LEVEL = 0.95
 _RESAMPLES = 2000
+_AT_A_TIME = 500  # resamples: bounds the memory
 
 
 @dataclass(frozen=True)
@@ -150,3 +150,94 @@ def check_level(level: float) -> None:
     """Refuse a level that is not between 0 and 1."""
     if not 0 < level < 1:
         raise InputError(f"a confidence level lies between 0 and 1, not at {level}.")
+
+
+def draw_images(ranks: Ranks, resamples: int, seed: int) -> Iterator[Floats]:
+    """How often each image is drawn, (resamples, images), some at a time; folds keep their size."""
+    random = np.random.default_rng([seed, 0])
+    images = [np.flatnonzero(ranks.fold == f) for f in np.unique(ranks.fold)]
+    for start in range(0, resamples, _AT_A_TIME):
+        size = min(_AT_A_TIME, resamples - start)
+        weights = np.zeros((size, len(ranks.i2t)))
+        for rows in images:
+            draw = random.integers(0, len(rows), (size, len(rows)))
+            draw += np.arange(size)[:, None] * len(rows)
+            counted = np.bincount(draw.ravel(), minlength=size * len(rows))
+            weights[:, rows] = counted.reshape(size, len(rows))
+        yield weights
+
+
+def draw_medians(
+    ranks: Ranks, resamples: int, seed: int, among: Container[str] | None = None
+) -> dict[str, Floats]:
+    """(resamples,) of every metric (`among` these) that is a median, averaged over folds."""
+    named = {
+        f"{way}_{one.name}": (way, one)
+        for one in always()
+        for way in DIRECTIONS
+        if one.combine == "median"
+    }
+    medians = [
+        (name, _folds_of_medians(ranks, *median))
+        for name, median in named.items()
+        if among is None or name in among
+    ]
+    if not medians:
+        return {}
+    drawn: dict[str, list[Floats]] = {name: [] for name, _ in medians}
+    for weights in draw_images(ranks, resamples, seed):
+        for name, folds in medians:
+            found = [fold.of(weights[:, rows]) for rows, fold in folds]
+            drawn[name].append(np.mean(found, axis=0))
+    return {name: np.concatenate(parts) for name, parts in drawn.items()}
+
+
+def _folds_of_medians(ranks: Ranks, way: str, one: Metric) -> Sequence[tuple[Integers, "_Medians"]]:
+    made = []
+    for number, fold in zip(np.unique(ranks.fold), split_folds(ranks), strict=True):
+        rows = np.flatnonzero(ranks.fold == number)
+        each = per_query(fold.positions[way], [one])[one.name]
+        made.append((rows, _Medians(each, images_of_queries(fold)[way], len(rows))))
+    return made
+
+
+class _Medians:
+    """Medians of queries whose images are drawn.
+
+    The median of a draw is a value near that of all: only those few are counted, for all draws by
+    one matrix product. Were a draw to leave that window, all values are looked at.
+    """
+
+    def __init__(self, values: Floats, image: Integers, images: int) -> None:
+        self.values, self.image, self.images = values, image, images
+        self.sizes = np.bincount(image, minlength=images)
+        self.levels, self.place = np.unique(values, return_inverse=True)
+        below = np.cumsum(np.bincount(self.place)) / len(values)
+        middle = np.bincount(image[values <= np.median(values)], minlength=images)
+        spread = np.sqrt(np.sum((middle - middle.sum() / len(values) * self.sizes) ** 2))
+        reach = 6 * spread / len(values) + 1e-9
+        self.first = int(np.searchsorted(below, 0.5 - reach))
+        self.last = min(int(np.searchsorted(below, 0.5 + reach)), len(self.levels) - 1)
+
+    def of(self, weights: Floats) -> Floats:
+        """(draws, images) how often each image is drawn -> (draws,), rounded down."""
+        twice = 2 * (weights @ self._counted())  # (draws, levels) queries up to each level
+        total = (weights @ self.sizes)[:, None]
+        below = self.first > 0 and (twice[:, 0] >= total[:, 0]).any()
+        above = self.last + 1 < len(self.levels) and (twice[:, -1] <= total[:, 0]).any()
+        if below or above:
+            self.first, self.last = 0, len(self.levels) - 1
+            return self.of(weights)
+        levels = self.levels[self.first : self.last + 1]
+        low, high = (twice >= total).argmax(axis=1), (twice > total).argmax(axis=1)
+        middle: Floats = np.floor((levels[low] + levels[high]) / 2)
+        return middle
+
+    def _counted(self) -> Floats:
+        """(images, levels) how many queries of each image have at most each value."""
+        width = self.last + 1 - self.first
+        near = self.place <= self.last
+        column = np.maximum(self.place[near] - self.first, 0)
+        key = self.image[near] * width + column
+        table = np.bincount(key, minlength=self.images * width).reshape(self.images, width)
+        return np.cumsum(table, axis=1, dtype=np.float64)

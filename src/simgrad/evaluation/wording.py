@@ -1,11 +1,12 @@
 """A standing in words, the most important first. Tables, answers and pages all say it so."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-from simgrad.core.text import counted
+from simgrad.core.text import listed
 from simgrad.evaluation.decision import Decision
 from simgrad.evaluation.declared import metric_of
-from simgrad.evaluation.standing import Rival, Standing
+from simgrad.evaluation.standing import Outcome, Rival, Standing
 
 
 def lead(standing: Standing) -> str:
@@ -14,13 +15,13 @@ def lead(standing: Standing) -> str:
     number = f"{metric_of(standing.metric).label} {score.mean:.1f}"
     parts = []
     if behind := standing.worded("behind"):
-        parts.append("ahead of " + _listed(f"{one.label} by {one.gap}" for one in behind))
+        parts.append("ahead of " + _names(f"{one.label} by {one.gap}" for one in behind))
     if equal := standing.worded("equivalent"):
         parts.append(
-            f"equivalent to {_listed(_with_gap(one) for one in equal)} within {standing.margin:g}"
+            f"equivalent to {_names(_with_gap(one) for one in equal)} within {standing.margin:g}"
         )
     if unknown := standing.worded("open"):
-        parts.append(f"open against {_listed(_with_gap(one) for one in unknown)}")
+        parts.append(f"open against {_names(_with_gap(one) for one in unknown)}")
     if not parts:
         return f"{standing.leader} has {number}; there is nothing to compare it with."
     verb = "leads with" if len(behind) == len(standing.rivals) else "has the highest mean,"
@@ -31,11 +32,8 @@ def failures(standing: Standing) -> list[str]:
     """What failed: first those of which nothing trained, because nothing is fair about them."""
     lines = []
     if standing.failed:
-        names = _listed(standing.failed)
-        counts = {len(standing.scores[label].runs) for label in standing.failed}
-        kinds = sorted({o for label in standing.failed for o in standing.scores[label].outcomes})
-        runs = counted(max(counts), "seed") if len(counts) == 1 else "their seeds"
-        lines.append(f"No fair comparison with {names}: failed in all {runs} ({', '.join(kinds)}).")
+        told = (how_it_ended(name, standing.scores[name].outcomes) for name in standing.failed)
+        lines.append(f"No fair comparison: {'; '.join(told)}.")
     for label, score in standing.scores.items():
         if score.failures and not score.failed:
             lines.append(
@@ -43,19 +41,34 @@ def failures(standing: Standing) -> list[str]:
                 f"that trained it is {score.of_trained:.1f}."
             )
     if standing.alone:
-        lines.append(f"{_listed(standing.alone)}: one run alone, so not compared.")
+        lines.append(f"{_names(standing.alone)}: one run alone, so not compared.")
     return lines
 
 
+def how_it_ended(label: str, outcomes: Sequence[Outcome]) -> str:
+    """triplet-sh collapsed in all 3 seeds; of what failed alone"""
+    words, runs = {"plateau": "stayed on the plateau"}, len(outcomes)
+    told = []
+    for end, count in Counter(one for one in outcomes if one != "trained").most_common():
+        of = f"{count} of {runs} seeds"
+        if count == runs:
+            of = f"all {runs} seeds" if runs > 1 else "its one seed"
+        told.append(f"{words.get(end, end)} in {of}")
+    return f"{label} {listed(told, 'and')}"
+
+
 def basis(standing: Standing) -> str:
-    """What the intervals and words mean."""
+    """What the intervals and words mean; nothing where nothing was compared."""
+    if not standing.rivals:
+        return ""
     fewest, most = standing.draws
     several = f"{fewest} to {most}" if most > fewest else str(fewest)
     unit = "search" if standing.replicates else "seed"
     plural = unit + ("es" if unit == "search" else "s")
-    images = f" and {standing.images:,} test images" if standing.images else ", new images in each"
+    drawn = f"{standing.images:,} {standing.units}"
+    images = f" and {drawn}" if standing.images else ", new images in each"
     if most == 1:
-        over = f"{standing.images:,} test images; what other seeds would find is not known"
+        over = f"{drawn}; what other seeds would find is not known"
     else:
         over = f"{several} {plural} of each{images}"
     told = f"In brackets: 95% intervals of the gap, for all rivals together, over {over}."
@@ -106,6 +119,5 @@ def _margin(standing: Standing) -> str:
     )
 
 
-def _listed(names: Iterable[str]) -> str:
-    words = list(names)
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def _names(names: Iterable[str]) -> str:
+    return listed(list(names), "and")

@@ -1,7 +1,8 @@
 """Runs and studies in figures, read again only when their files have changed."""
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 from simgrad.core.errors import InputError
 from simgrad.core.files import held
 from simgrad.core.tables import TableFile
-from simgrad.evaluation import intervals
-from simgrad.evaluation.tables import metrics_table
+from simgrad.evaluation import intervals, wording
+from simgrad.evaluation.metrics import metrics_table
 from simgrad.lab import schemas
 from simgrad.lab.lab import Lab
+from simgrad.runs.outcome import outcome_of
 from simgrad.runs.run import HISTORY, INFO, LOCK, RANKS, TEST, Run
 from simgrad.studies.study import Study
 from simgrad.studies.table import StudyTable, build_table, significance
+from simgrad.studies.verdict import verdicts
 
 _MOST_POINTS = 500  # evaluations of a curve
 Stamp = tuple[tuple[int, int], ...]
@@ -56,9 +59,9 @@ def _summary(name: str, label: str, study: str | None, path: Path, _: Stamp) -> 
     run = Run(path)
     blank: dict[str, Any] = {
         "id": name, "study": study, "name": run.name, "label": label, "status": "unreadable",
-        "objective": "", "model": "", "data": "", "seed": 0, "progress": 0.0, "epoch": 0.0,
-        "epochs": 0, "loss": None, "rsum": None, "on": None, "seconds": None, "searchable": False,
-        "warnings": [],
+        "outcome": None, "objective": "", "model": "", "data": "", "seed": 0, "progress": 0.0,
+        "epoch": 0.0, "epochs": 0, "loss": None, "rsum": None, "on": None, "seconds": None,
+        "searchable": False, "warnings": [],
     }  # fmt: skip
     try:
         recipe, info, history, test = run.recipe, run.info, run.history, run.test
@@ -69,6 +72,7 @@ def _summary(name: str, label: str, study: str | None, path: Path, _: Stamp) -> 
         rsum = test.get("rsum", last.get("val", {}).get("rsum"))
         known = {
             "status": str(info.get("status", "waiting")),
+            "outcome": outcome_of(run),
             "objective": recipe.objective,
             "model": recipe.model,
             "data": recipe.data,
@@ -81,11 +85,17 @@ def _summary(name: str, label: str, study: str | None, path: Path, _: Stamp) -> 
             "on": None if number(rsum) is None else "test" if "rsum" in test else "val",
             "seconds": number(info.get("seconds") or last.get("seconds")),
             "searchable": (path / "best" / "model.json").is_file(),
-            "warnings": [warning(w)[:500] for w in info.get("warnings", [])],
+            "warnings": [warning(w)[:500] for w in [*info.get("warnings", []), *_error(info)]],
         }
         return schemas.RunSummary(**clean({**blank, **known}))
     except (InputError, OSError, TypeError, ValueError, KeyError, AttributeError) as error:
         return schemas.RunSummary(**{**blank, "warnings": [f"cannot be read: {error}"[:500]]})
+
+
+def _error(info: dict[str, Any]) -> list[str]:
+    """Why a run failed: the last line of what was noted."""
+    lines = str(info.get("error") or "").strip().splitlines()
+    return lines[-1:] if info.get("status") == "failed" else []
 
 
 def warning(told: Any) -> str:
@@ -148,14 +158,39 @@ def study_summary(lab: Lab, name: str) -> schemas.StudySummary:
         claim=study.plan.claim,
         runs=len(study.jobs()),
         started=len(runs),
-        finished=sum(run.status == "finished" for run in runs),
+        finished=sum(run.status == "finished" or run.outcome is not None for run in runs),
+        failed=_failed(runs),
     )
+
+
+def _failed(runs: Sequence[schemas.RunSummary]) -> str:
+    """3 collapsed, 1 diverged"""
+    words = {"plateau": "on the plateau"}
+    ends = Counter(run.outcome for run in runs if run.outcome not in (None, "trained"))
+    return ", ".join(f"{count} {words.get(str(end), end)}" for end, count in ends.most_common())
+
+
+def verdict(study: Study) -> list[str]:
+    """What the study says, the most important first: what failed, who leads, how sure that is."""
+    return _verdict(study.path, _ended(study))
+
+
+@lru_cache(maxsize=32)
+def _verdict(path: Path, _: Stamp) -> list[str]:
+    lines = []
+    for group, found in verdicts(Study.open(path)).items():
+        told = [*wording.failures(found), wording.lead(found), wording.basis(found)]
+        lines += [f"{group}: {line}" if group else line for line in told if line]
+    return lines
 
 
 def table(study: Study) -> StudyTable:
     """The study's table, computed when a run has finished since."""
-    files = [path / name for path, _ in study.jobs() for name in (INFO, TEST)]
-    return _table(study.path, stamp(files))
+    return _table(study.path, _ended(study))
+
+
+def _ended(study: Study) -> Stamp:
+    return stamp([path / name for path, _ in study.jobs() for name in (INFO, TEST)])
 
 
 @lru_cache(maxsize=32)

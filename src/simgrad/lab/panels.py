@@ -73,6 +73,7 @@ def of_study(lab: Lab, name: str) -> dict[str, Any]:
     ]
     return {
         "study": facts.study_summary(lab, name),
+        "verdict": facts.verdict(study),
         "table": _compared(facts.table(study).rows, study.plan.metrics, colours),
         "charts": Figures(
             [figure for figure in made if figure is not None],

@@ -22,6 +22,9 @@ class RunSummary(BaseModel):
     name: str = Field(description="name of its folder")
     label: str = Field(description="what people call it: its setting in a study, else its name")
     status: str = Field(description="waiting, running, finished, stopped, failed or unreadable")
+    outcome: Literal["trained", "collapsed", "diverged", "plateau"] | None = Field(
+        description="how its training ended; null before that"
+    )
     objective: str
     model: str
     data: str
@@ -45,7 +48,8 @@ class StudySummary(BaseModel):
     claim: str
     runs: int = Field(description="planned")
     started: int
-    finished: int
+    finished: int = Field(description="to the end, or until they diverged")
+    failed: str = Field(description="how runs failed: 3 collapsed, 1 diverged; else empty")
 
 
 class Overview(BaseModel):

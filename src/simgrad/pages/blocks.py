@@ -164,6 +164,7 @@ class Example:
     sentence: str | None
     strips: Sequence[Strip]
     picture: Thumb | None = None  # the query, or what the sentence was written for
+    asked: str = "Which captions belong to this picture?"  # in the place of a sentence
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def build_report(
 def _subtitle(material: Material) -> str:
     trained = [system for system in material.systems if not system.average_of]
     planned = sum(system.planned for system in trained)
-    done = sum(len(system.finished) for system in trained)
+    done = sum(len(system.ended) for system in trained)
     runs = f"{done} of {planned} runs finished" if done < planned else f"{done} runs"
     runs = "1 run" if runs == "1 runs" else runs
     data = list(dict.fromkeys(run.recipe.data.split("(")[0] for _, run in material.runs))

@@ -9,6 +9,7 @@ from simgrad.pages.blocks import BodyRow, Cell, Column, Paragraph, Section, Tabl
 from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
 from simgrad.report.standings import GroupStanding, printed_p, signed
+from simgrad.runs.outcome import has_diverged
 
 _GAP = "difference in rsum from the baseline, on the same images; bold: significant at 5%"
 
@@ -44,7 +45,9 @@ def _rows(
     material: Material, standing: GroupStanding, system: System, metrics: list[str], compared: bool
 ) -> list[BodyRow]:
     numbers = standing.numbers[system.label]
-    done = len(system.tested) if material.split == "test" else len(system.histories)
+    done = len(system.histories)
+    if material.split == "test":
+        done = sum(bool(run.test) or has_diverged(run) for run in system.ended)
     what = "average" if system.average_of else "seed"
     note = counted(done, what)
     if done < system.planned:

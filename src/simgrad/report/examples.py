@@ -219,6 +219,8 @@ class _Writer:
         pool, whole = self.shown[0].found.pool, self.split.num_images
         among = f"{whole:,}" if pool == whole else f"{pool:,} of {whole:,}"
         text = f"The first five among {among} images of the {self.split.name} split. "
+        if any(len(one.ranks) > 1 for one in self.shown):
+            text += "Ranks are of all seeds, in their order; what is shown is the first one's. "
         text += "✓ marks what belongs together"
         text += ", ~ what is true all the same. " if self.split.truth else ". "
         if not self.pictures.has(self.split):

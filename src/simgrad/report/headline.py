@@ -138,7 +138,9 @@ def _standing_table(material: Material, group: GroupStanding, found: Standing) -
         trained = f"{of:.1f} of those that trained" if of is not None and score.failures else ""
         cells += [Cell(f"{score.mean:.1f}", trained), Cell(f"{score.worst:.1f}")]
         bound = f"up to {100 * share_bound(score.failures, len(score.runs)):.0f}% is compatible"
-        cells.append(Cell(f"{score.failures} of {len(score.runs)}", "" if score.failed else bound))
+        ends = ", ".join(sorted({one for one in score.outcomes if one != "trained"}))
+        beneath = [line for line in (ends, "" if score.failed else bound) if line]
+        cells.append(Cell(f"{score.failures} of {len(score.runs)}", "\n".join(beneath)))
         if rival is None:
             cells += [Cell("–"), Cell(word), Cell("–")]
         else:

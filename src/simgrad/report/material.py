@@ -160,7 +160,7 @@ class Material:
                 )
                 lines.append(f"{system.label}: {waiting} of {system.planned} {words}.")
             for run in system.runs:
-                if not run.finished:
+                if not run.finished and not has_diverged(run):
                     lines.append(f"{system.label}, {_state(run)}")
         return lines
 

@@ -27,6 +27,7 @@ _WORDS = (
     "The hardest negatives that the first round found in the training set, for captions and for "
     "pictures drawn at random, hardest first. Some may be true: nobody has checked."
 )
+_ASKED = "Captions of other pictures, taken for this one's"
 
 
 def mined(material: Material, pictures: ShownPictures) -> Section | None:
@@ -74,5 +75,5 @@ def _blocks(
     for image in drawn[_QUERIES:].tolist():
         rows = [int(i) for i in lists.i2t[image][:_SHOWN] if i >= 0]
         lines = [Line(split.captions[i], "") for i in rows]
-        found.append(Example(None, [Strip(key, depth, lines=lines)], thumb(image)))
+        found.append(Example(None, [Strip(key, depth, lines=lines)], thumb(image), _ASKED))
     return [Paragraph([_WORDS]), Examples(found)]

@@ -21,6 +21,7 @@ from simgrad.pages.blocks import (
     Table,
 )
 from simgrad.report.material import Material, System
+from simgrad.runs.outcome import outcome_of
 from simgrad.runs.run import Run
 
 _MOST_WARNINGS = 20
@@ -99,7 +100,7 @@ def _device(info: dict[str, Any]) -> str:
 
 def _runs(material: Material) -> Table:
     columns = [Column("", numeric=False), Column("folder", numeric=False), Column("seed")]
-    columns += [Column("status", numeric=False), Column("steps"), Column("best at"), Column("best")]
+    columns += [Column("ended", numeric=False), Column("steps"), Column("best at"), Column("best")]
     columns += [Column("time")]
     rows = [_run(system, run, material) for system, run in material.runs]
     return Table(
@@ -116,7 +117,7 @@ def _run(system: System, run: Run, material: Material) -> BodyRow:
             Cell(system.label, key=True, colour=material.colour(system)),
             Cell(run.name),
             Cell(str(run.recipe.seed)),
-            Cell(str(info.get("status", "waiting"))),
+            Cell(outcome_of(run) or str(info.get("status", "waiting"))),
             Cell(f"{info.get('steps', 0):,}"),
             Cell(f"step {best['step']:,}" if best.get("step") else "–"),
             Cell(f"{metric.title} {metric.format(score)}" if score >= 0 else "–"),

@@ -13,8 +13,7 @@ from simgrad.data.lending import PictureLender
 from simgrad.data.subset import take
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.pages.blocks import Album
-from simgrad.retriever.encoding import encode_source
-from simgrad.retriever.sources import source_of
+from simgrad.retriever.encoding import encode_source, source_of
 from simgrad.runs.run import Run
 
 TOP = 5

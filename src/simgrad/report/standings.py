@@ -15,7 +15,7 @@ from simgrad.evaluation import estimates as estimates_of
 from simgrad.evaluation.comparing import with_spread
 from simgrad.evaluation.standing import Draw, Outcome, Standing, stand
 from simgrad.report.material import Material, System
-from simgrad.runs.outcome import ended_draws, outcome_of, tested_metrics
+from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics
 
 Kept = Sequence[Sequence[Ranks]]  # by draw
 
@@ -77,7 +77,11 @@ class GroupStanding:
 
     @cached_property
     def against_baseline(self) -> dict[str, Difference]:
-        ranked = with_spread({s.label: self.ranks[s.label] for s in self.order})
+        """Without those that failed with every seed: nothing is fair about them."""
+        trained = [
+            s.label for s in self.order if "trained" in self.outcomes.get(s.label, ("trained",))
+        ]
+        ranked = with_spread({label: self.ranks[label] for label in trained})
         one = self.baseline
         if one is None or one.label not in ranked or len(ranked) < 2:
             return {}
@@ -93,9 +97,8 @@ def standings(material: Material) -> list[GroupStanding]:
     for name, systems in material.groups.items():
         apart = any(system.new_images for system in systems)
         runs, ranks = ended_draws({s.label: s.draws for s in systems}, apart=apart)
-        outcomes: dict[str, Sequence[Outcome]] = {
-            label: [outcome_of(run) or "trained" for draw in draws for run in draw]
-            for label, draws in runs.items()
+        outcomes = {
+            x: outcomes_of([r for draw in draws for r in draw]) for x, draws in runs.items()
         }
         numbers = {s.label: estimates(s, material.split, ranks[s.label]) for s in systems}
         found.append(GroupStanding(name, tuple(systems), numbers, ranks, outcomes))

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from simgrad.core.cache import cache_folder
-from simgrad.core.derived import read_array, read_kept, write_array, write_kept
+from simgrad.core.derived import cache_folder, read_array, read_kept, write_array, write_kept
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sweep
 from simgrad.data.base import Split

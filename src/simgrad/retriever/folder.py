@@ -40,6 +40,7 @@ class FolderIndex:
     encoded: Encoded | None  # None: no picture in it
     skipped: dict[str, str]  # name -> why it was left out
     added: int  # encoded by this call
+    place: Path | None = None  # where its embeddings are kept
 
 
 @dataclass
@@ -83,7 +84,7 @@ def folder_embeddings(
                 saved = monotonic()
         if added or gone:
             kept = _write_state(folder, kept, retriever.key)
-    return _as_index(root, kept, added)
+    return _as_index(root, kept, added, folder)
 
 
 def find_pictures(root: Path) -> dict[str, os.stat_result]:
@@ -220,7 +221,7 @@ def _write_state(folder: Path, state: _State, weights: str) -> _State:
     return _State(entries, pieces)
 
 
-def _as_index(root: Path, state: _State, added: int) -> FolderIndex:
+def _as_index(root: Path, state: _State, added: int, place: Path) -> FolderIndex:
     good = sorted(n for n, e in state.entries.items() if e["row"] is not None)
     rows = [state.entries[name]["row"] for name in good]
     encoded = Encoded.cat(state.pieces) if len(state.pieces) > 1 else next(iter(state.pieces), None)
@@ -229,4 +230,4 @@ def _as_index(root: Path, state: _State, added: int) -> FolderIndex:
     skipped = {
         name: str(e.get("reason", "")) for name, e in state.entries.items() if e["row"] is None
     }
-    return FolderIndex(root, good, encoded if good else None, skipped, added)
+    return FolderIndex(root, good, encoded if good else None, skipped, added, place)

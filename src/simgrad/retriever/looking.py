@@ -9,8 +9,8 @@ from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
 from simgrad.data.sampling import Sampler
 from simgrad.models import RetrievalModel
+from simgrad.retriever.encoding import building
 from simgrad.retriever.prepare import begin_data, first_model, require_together
-from simgrad.retriever.sources import building
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 

@@ -22,9 +22,9 @@ from simgrad.models import Checkpoint, Inputs, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.retriever.array_files import SUFFIXES
 from simgrad.retriever.arrays import read_pair, read_similarities
+from simgrad.retriever.encoding import building
 from simgrad.retriever.fitting import foreign_captions
 from simgrad.retriever.retriever import Retriever
-from simgrad.retriever.sources import building
 from simgrad.runs.best import best_run
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RANKS, RECIPE, Run

@@ -14,9 +14,9 @@ from simgrad.data.batches import Source, Tokens
 from simgrad.data.vocabulary import Tokenizer
 from simgrad.models import Inputs, ModelConfig, RetrievalModel, build, load, models
 from simgrad.objectives import objective
+from simgrad.retriever.encoding import building, caption_vectors, source_of
 from simgrad.retriever.fitting import require_honoured, require_readable, require_same_model
 from simgrad.retriever.retriever import Retriever
-from simgrad.retriever.sources import building, caption_vectors, source_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.recipe_names import check_names
 from simgrad.runs.tested import Tested, what_is_tested

@@ -29,12 +29,11 @@ from simgrad.mining.evidence import DEPTH
 from simgrad.mining.filters import Filters
 from simgrad.models import Checkpoint, Encoded, RetrievalModel, weights_hash
 from simgrad.retriever import counting, exporting, false_negatives, mining
-from simgrad.retriever.encoding import encode_source
+from simgrad.retriever.encoding import encode_source, source_of
 from simgrad.retriever.fitting import require_fitting
 from simgrad.retriever.pictures import PictureReader, picture_reader
 from simgrad.retriever.search import Searcher, ask
 from simgrad.retriever.similarities import Similarities
-from simgrad.retriever.sources import source_of
 from simgrad.runs.found_pairs import pairs_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
@@ -368,7 +367,7 @@ class Retriever:
         self, split: str = "test", folder: str | Path | None = None, **options: Any
     ) -> Searcher:
         """What searches a split of its data, or the pictures of a folder; made once."""
-        key = (split, None if folder is None else str(folder), options.get("exact"))
+        key = (split, None if folder is None else str(folder), options.get("index"))
         if key not in self._searchers:
             place = None if folder is None else Path(folder)
             self._searchers[key] = Searcher(self, split, place, **options)

@@ -1,7 +1,7 @@
 """Search: a sentence finds pictures, a picture finds captions and pictures like it.
 
-Models that embed are searched by a matrix product, exactly (`exact.py`). Above a million items,
-FAISS is used where it is installed (`approximate.py`). Models that compare sets are asked
+Models that embed are searched by a matrix product, exactly (`exact.py`). Above a million items, or
+where one is named, an index of FAISS is used (`approximate.py`). Models that compare sets are asked
 for similarities. How sure a hit is was learned on the validation split (`sureness.py`).
 """
 
@@ -23,6 +23,7 @@ from simgrad.retriever.embeddings import place_of, split_embeddings
 from simgrad.retriever.folder import FolderIndex, folder_embeddings
 from simgrad.retriever.gallery import Gallery
 from simgrad.retriever.sureness import Calibrations, sureness_of
+from simgrad.search.approximate import AUTO
 from simgrad.search.exact import Ranked
 from simgrad.search.recognise import find
 from simgrad.search.results import Hit, Results
@@ -45,10 +46,10 @@ class Searcher:
         folder: Path | None = None,
         *,
         dataset: Dataset | None = None,
-        exact: bool = False,
+        index: str = AUTO,
         report: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self.retriever, self._exact = retriever, exact
+        self.retriever, self._index = retriever, index
         self.folder: FolderIndex | None = None
         self.dataset, self._no_data = dataset, ""
         if folder is not None:
@@ -79,24 +80,27 @@ class Searcher:
         assert self.split is not None
         return split_embeddings(self.retriever, self.split, self.fingerprint)
 
-    def _gallery(self, items: Encoded, kind: str) -> Gallery:
+    def _gallery(self, kind: str) -> Gallery:
         assert self.split is not None
         place = place_of(self.retriever) / f"{self.split.name}-{self.fingerprint[:16]}"
-        index = None if self._exact else place / f"{kind}.faiss"
-        return Gallery(self.retriever.model, items, kind, index)
+        images, captions = self._encoded
+        items, others = (images, captions) if kind == "images" else (captions, images)
+        return Gallery(self.retriever.model, items, kind, place, self._index, others.vectors)
 
     @cached_property
     def images(self) -> Gallery | None:
         """The pictures that are searched; None: there are none."""
         if self.folder is not None:
-            items = self.folder.encoded
-            return None if items is None else Gallery(self.retriever.model, items, "images")
-        return self._gallery(self._encoded[0], "images")
+            items, place = self.folder.encoded, self.folder.place
+            if items is None:
+                return None
+            return Gallery(self.retriever.model, items, "images", place, self._index)
+        return self._gallery("images")
 
     @cached_property
     def captions(self) -> Gallery | None:
         """The captions that are searched; None: without data there are none."""
-        return None if self.split is None else self._gallery(self._encoded[1], "captions")
+        return None if self.split is None else self._gallery("captions")
 
     @cached_property
     def sureness(self) -> Calibrations:
@@ -115,6 +119,7 @@ class Searcher:
         seconds = perf_counter() - start
         unknown = self.retriever.unknown_words(text)
         notes = [f"not in the model's vocabulary: {', '.join(unknown)[:200]}"] if unknown else []
+        notes += [gallery.note] if gallery is not None and gallery.note else []
         known = self._known("sentence", ranked, gallery, notes)
         own = self._captions_like(text)
         images = [self._image(k, *hit, own=own) for k, hit in _numbered(ranked[:top], known)]
@@ -162,6 +167,7 @@ class Searcher:
         notes = []
         if row is not None and self.split is not None and name != self.split.image_names[row]:
             notes.append(f"this is {self.split.image_names[row]} of the {self.split.name} split")
+        notes += [self.captions.note] if self.captions is not None and self.captions.note else []
         known = self._known("picture", captions, self.captions, notes)
         return Results(
             name,

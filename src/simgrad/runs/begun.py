@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from simgrad.core.derived import read_checked, write_checked
+from simgrad.core.derived import content_hash, read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.files import open_array
-from simgrad.core.hashes import content_hash
 from simgrad.data.feature_folder import HEADER, read_header
 
 _BLOCK = 4096  # rows that are hashed at a time

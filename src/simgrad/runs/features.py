@@ -26,9 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from simgrad.core.cache import cache_folder
-from simgrad.core.cores import cores
-from simgrad.core.derived import open_sealed, seal
+from simgrad.core.derived import cache_folder, open_sealed, seal
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.files import (
@@ -39,6 +37,7 @@ from simgrad.core.files import (
     sha256,
     writing,
 )
+from simgrad.core.threads import cores
 from simgrad.data import transforms
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Features, Pictures, Split

@@ -29,6 +29,11 @@ def outcome_of(run: Run) -> Outcome | None:
     return judged(run.history, info.get("best", {}).get("step"))
 
 
+def outcomes_of(runs: Sequence[Run]) -> tuple[Outcome, ...]:
+    """Of runs that have ended. Averages of several models have no training: they count as such."""
+    return tuple(outcome_of(run) or "trained" for run in runs)
+
+
 def has_diverged(run: Run) -> bool:
     """Whether its numbers became NaN or infinite, as they would again."""
     info = run.info

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from simgrad.core.children import python
 from simgrad.core.console import progress, say
-from simgrad.core.cores import cores as available
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
+from simgrad.core.threads import cores as available
 from simgrad.core.threads import free, pinned, settle
 from simgrad.models import models
 from simgrad.runs.environment import COMMAND, command
+from simgrad.runs.outcome import has_diverged
 from simgrad.runs.run import Run
 from simgrad.studies.crew import CAN_FORK
 from simgrad.studies.journal import optuna_or_say
@@ -28,7 +29,7 @@ from simgrad.studies.space import printed
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import TRIALS, Tuning, validation_of
 from simgrad.studies.worker import work_together
-from simgrad.training.schedule import total_epochs
+from simgrad.training.optimizing import total_epochs
 
 # Runs on one GPU, where they can be trained together: processes, and runs of each at a time. Of six
 # layouts the fastest on an H200 (benchmarks/grouped.py): 0.32 ms a step of one model, with sixteen
@@ -289,11 +290,13 @@ def _unsearched(tuning: Tuning) -> tuple[str, str] | None:
 
 
 def failures(study: Study) -> list[tuple[str, str]]:
-    """(run, reason) of every run that is not finished."""
+    """(run, reason) of every run that is not finished; to have diverged is an end, too."""
     found = [unfinished for tuning in study.tunings if (unfinished := _unsearched(tuning))]
     for path, _ in study.jobs():
         info = Run(path).info
         status = info.get("status", "not begun")
+        if has_diverged(Run(path)):
+            continue
         if status == "failed":
             found.append((path.name, str(info.get("error", "see logs")).strip().splitlines()[-1]))
         elif status != "finished":
@@ -304,6 +307,4 @@ def failures(study: Study) -> list[tuple[str, str]]:
 def only_diverged(study: Study) -> bool:
     """Whether all that is missing is runs that diverged, as they would again."""
     missing = [run for path, _ in study.jobs() if not (run := Run(path)).finished]
-    return all(tuning.record for tuning in study.tunings) and all(
-        run.info.get("status") == "failed" and run.info.get("diverged") for run in missing
-    )
+    return all(tuning.record for tuning in study.tunings) and all(map(has_diverged, missing))

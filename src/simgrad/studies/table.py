@@ -21,7 +21,9 @@ from simgrad.evaluation import (
     metric_of,
 )
 from simgrad.evaluation.comparing import with_spread
-from simgrad.runs.outcome import ended_draws, tested_metrics
+from simgrad.evaluation.standing import Outcome
+from simgrad.evaluation.wording import how_it_ended
+from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics
 from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside_rows
 from simgrad.studies.ranges import Setting
@@ -58,6 +60,7 @@ class TableRow:
     difference: Difference | None  # rsum against the group's baseline
     published: dict[str, Published]
     beside: str = "published"  # what that row is called; it says where the test was another
+    outcomes: tuple[Outcome, ...] = ()  # how each run ended
     tuned: Found | None = None
 
 
@@ -80,7 +83,8 @@ class StudyTable:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know, beneath the table."""
-        found = [f"The claim: {self.claim}"] if self.claim else []
+        found = self._failures
+        found += [f"The claim: {self.claim}"] if self.claim else []
         if any(row.beside != "published" for row in self.rows):
             found.append(
                 "Published rows marked NOT like ours are of other data or of another protocol: "
@@ -92,6 +96,18 @@ class StudyTable:
                 "deviation (n): with 5 seeds ours is larger by a factor of 1.12."
             )
         return tuple(found)
+
+    @property
+    def _failures(self) -> list[str]:
+        """Which rows failed: with every seed, so that nothing is fair about them, or with some."""
+        never: list[str] = []
+        partly: list[str] = []
+        for row in self.rows:
+            if any(one != "trained" for one in row.outcomes):
+                told = how_it_ended(row.label, row.outcomes)
+                (partly if "trained" in row.outcomes else never).append(told)
+        found = [f"No fair comparison: {'; '.join(never)}."] if never else []
+        return found + ([f"Failed, which counts: {'; '.join(partly)}."] if partly else [])
 
 
 def build_table(study: Study) -> StudyTable:
@@ -115,8 +131,10 @@ def build_table(study: Study) -> StudyTable:
         if row.baseline:
             baselines.setdefault(row.group, row.label)
     differences: dict[str, Difference] = {}
+    outcomes = {x: outcomes_of(runs) for x, runs in groups.items()}
     for group, base in baselines.items():
-        some = {p: ranks[p] for p in peers[group]}
+        # Nothing is fair about a row none of whose runs trained: no difference and no p.
+        some = {p: ranks[p] for p in peers[group] if "trained" in outcomes[p]}
         differences |= _differences(some, base, study.new_splits)
     tuned = {row.name: _found(study.tunings_of(row)) for row in plan.rows}
     rows = tuple(
@@ -130,6 +148,7 @@ def build_table(study: Study) -> StudyTable:
             differences.get(row.label),
             published[row.label].cells,
             published[row.label].name(plan.recipe(row, 0)),
+            outcomes[row.label],
             tuned.get(row.name),
         )
         for row in plan.rows
@@ -297,6 +316,7 @@ def as_dict(table: StudyTable) -> dict[str, Any]:
             "difference": vars(r.difference) if r.difference else None,
             "published": r.published,
             "comparable": r.beside == "published",
+            "outcomes": r.outcomes,
             "tuned": vars(r.tuned) if r.tuned else None,
         }
         for r in table.rows

@@ -32,7 +32,7 @@ from simgrad.studies.space import (
     trial_of,
 )
 from simgrad.studies.tune import Tune
-from simgrad.training.schedule import total_epochs
+from simgrad.training.optimizing import total_epochs
 
 TUNED, TRIALS = "tuned", "trials"
 

@@ -1,6 +1,7 @@
 """What a study says: its standing, and what would decide the rest."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,17 +9,21 @@ import numpy as np
 from simgrad.core.errors import InputError
 from simgrad.evaluation.decision import Decision, decision
 from simgrad.evaluation.standing import Draw, Standing, stand
-from simgrad.runs.outcome import ended_draws, outcome_of
+from simgrad.runs.outcome import ended_draws, outcomes_of
 from simgrad.runs.run import Run
 from simgrad.studies.study import Study
 
 
-def verdict(study: Study, *, short: bool = False) -> Standing:
+def verdict(study: Study, *, group: str | None = None, short: bool = False) -> Standing:
     """Of what has ended; an error where there is nothing to compare.
 
-    `short`: the training is too short to say who is ahead.
+    `group`: of the table, where rows of several are not comparable. `short`: the training is too
+    short to say who is ahead.
     """
-    runs, ranks = ended_draws(study.draws, apart=study.new_splits)
+    systems = study.draws
+    if group is not None:
+        systems = {row.label: systems[row.label] for row in study.plan.rows if row.group == group}
+    runs, ranks = ended_draws(systems, apart=study.new_splits)
     if sum(map(bool, runs.values())) < 2:
         raise InputError(f"{study.path}: fewer than two objectives have been tested.")
     searched = len(study.plan.replicates) > 1
@@ -27,10 +32,18 @@ def verdict(study: Study, *, short: bool = False) -> Standing:
         for label, several in ranks.items()
     }
     outcomes = {
-        label: [outcome_of(run) or "trained" for draw in several for run in draw]
-        for label, several in runs.items()
+        x: outcomes_of([r for draw in several for r in draw]) for x, several in runs.items()
     }
     return stand(draws, outcomes, new_images=study.new_splits, short=short)
+
+
+def verdicts(study: Study) -> dict[str, Standing]:
+    """By group of the table, of those in which something can be compared."""
+    found = {}
+    for group in dict.fromkeys(row.group for row in study.plan.rows):
+        with suppress(InputError):
+            found[group] = verdict(study, group=group)
+    return found
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from simgrad.studies.study import Study
 from simgrad.studies.trials import Trials
 from simgrad.training.graph import give_back
 from simgrad.training.grouped import RunGroups, together
+from simgrad.training.optimizing import total_epochs
 from simgrad.training.rounds import train
-from simgrad.training.schedule import total_epochs
 from simgrad.training.state import remembered
 from simgrad.training.stopping import ask_to_stop, politely, stop_asked
 from simgrad.training.trouble import TrainingError, lacks_memory

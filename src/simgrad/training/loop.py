@@ -6,7 +6,8 @@ bit.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.core.errors import InputError
+from simgrad.core.errors import InputError, NotFinite
 from simgrad.data.sampling import IndexBatch, Sampler
 from simgrad.evaluation import metric_of
 from simgrad.objectives import Objective
-from simgrad.retriever.encoding import validate
+from simgrad.retriever.encoding import building, validate
 from simgrad.retriever.fitting import foreign_captions
 from simgrad.retriever.forgetting import other_data, score_other
 from simgrad.retriever.retriever import Retriever
-from simgrad.retriever.sources import building
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.found_pairs import known_pairs
@@ -36,8 +36,8 @@ from simgrad.training.display import Display
 from simgrad.training.graph import Captures
 from simgrad.training.loggers import Log
 from simgrad.training.observe import observe, spread
+from simgrad.training.optimizing import moment, part_of_run, total_epochs
 from simgrad.training.records import Records
-from simgrad.training.schedule import moment, part_of_run, total_epochs
 from simgrad.training.shares import own_share
 from simgrad.training.step import Step
 from simgrad.training.trouble import (
@@ -99,7 +99,9 @@ class Training:
             if self.progress.evaluations == 0 and (self.model.config.ready or not epochs):
                 self._evaluate_first()
             while self.progress.epoch < epochs and not self.progress.over:
-                if not self._epoch(asked_to_stop):
+                with self._naming_divergence():
+                    completed = self._epoch(asked_to_stop)
+                if not completed:
                     self._checkpoint()
                     self._describe("stopped")
                     return
@@ -190,6 +192,16 @@ class Training:
             if asked_to_stop():
                 return False
         return True
+
+    @contextmanager
+    def _naming_divergence(self) -> Iterator[None]:
+        """Weights may be finite still where what a model makes of a batch is not."""
+        try:
+            yield
+        except NotFinite as error:
+            self._describe("failed")
+            what = str(error).partition(". ")[0]
+            raise not_finite(self.progress.step, self.progress.epoch, what) from error
 
     def _require_finite_loss(self, loss: Tensor, index: IndexBatch) -> None:
         value = float(loss)

@@ -6,10 +6,10 @@ from typing import Any
 
 from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
+from simgrad.retriever.encoding import building
 from simgrad.retriever.mining import mine_with
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.prepare import opened
-from simgrad.retriever.sources import building
 from simgrad.runs.data import trained_on
 from simgrad.runs.recipe import Recipe, read_recipe
 from simgrad.runs.recipe_names import check_names

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simgrad.core.derived import content_hash, contents_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import require_file, sha256
-from simgrad.core.hashes import content_hash, contents_hash
 from simgrad.data.base import Dataset, Pictures
 from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, split_name
 from simgrad.data.layouts.columns import CAPTION_COLUMNS

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simgrad.core.derived import content_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import require_file, sha256
-from simgrad.core.hashes import content_hash
 from simgrad.data.base import Dataset, Pictures
 from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, known_split

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from simgrad.core.cache import cache_folder
-from simgrad.core.derived import open_sealed, seal
+from simgrad.core.derived import cache_folder, open_sealed, seal
 from simgrad.core.files import atomic_path, lock, new_array, open_array, sha256
 from simgrad.data.base import Rows, Split
 from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE, make_captions

@@ -14,7 +14,8 @@ const duration = (seconds) => {
 
 function showRun(row, run) {
   const status = row.querySelector('[data-field="status"] .status');
-  if (status) { status.className = `status ${run.status}`; status.textContent = run.status; }
+  const ended = run.outcome ?? run.status;
+  if (status) { status.className = `status ${ended}`; status.textContent = ended === "plateau" ? "on the plateau" : ended; }
   const bar = row.querySelector("progress");
   if (bar) bar.value = run.progress;
   text(row, "epoch", `${Number(run.epoch.toPrecision(4))} / ${run.epochs}`);
@@ -40,6 +41,7 @@ async function refresh() {
           if (!card) continue;
           card.querySelector("progress").value = study.finished;
           text(card, "finished", `${study.finished} of ${study.runs} runs finished`);
+          text(card, "failed", study.failed);
         }
         busy = found.runs.some((run) => run.status === "running" || run.status === "waiting");
       }

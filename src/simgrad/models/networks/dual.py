@@ -125,15 +125,16 @@ class _ImageTower(nn.Module):
 
 def _image(net: Any, reading: Reading, standardise: Standardise, pixels: Tensor) -> Tensor:
     if reading.patches:
-        pooled: Tensor = net.vision_model(**_patched(pixels, reading, standardise)).pooler_output
+        pooled: Tensor = net.vision_model(*_patched(pixels, reading, standardise)).pooler_output
     else:
         pooled = net.vision_model(pixel_values=standardise(pixels)).pooler_output
     return net.visual_projection(pooled) if hasattr(net, "visual_projection") else pooled
 
 
-def _patched(pixels: Tensor, reading: Reading, standardise: Standardise) -> dict[str, Tensor]:
+def _patched(pixels: Tensor, reading: Reading, standardise: Standardise) -> tuple[Tensor, ...]:
     """A sheet of patches (`cutting.patches`) as SigLIP 2 reads it: the patches one after another,
-    which of them are there, and the rows and columns they came in."""
+    which of them are there, and the rows and columns they came in; in this order, as the names
+    differ between versions of transformers."""
     sheet = pixels if pixels.dtype == torch.uint8 else pixels * 255
     shapes = sheet[:, :2, -1, -1].round().long().clamp(min=1)
     values = standardise(pixels)
@@ -143,7 +144,7 @@ def _patched(pixels: Tensor, reading: Reading, standardise: Standardise) -> dict
     there = valid(shapes.prod(1), reading.patches)
     # What fills the sheet is black; transformers fills with zeros after standardising.
     flat = flat * there[:, :, None]
-    return {"pixel_values": flat, "pixel_attention_mask": there.long(), "spatial_shapes": shapes}
+    return flat, there.long(), shapes
 
 
 def _classes(family: str) -> tuple[Any, Any]:

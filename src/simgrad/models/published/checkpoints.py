@@ -22,7 +22,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import split_spec
 from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.base import Inputs, RetrievalModel, build, models
-from simgrad.models.filling import fill, refuse_misfits
+from simgrad.models.checkpoint import fill, refuse_misfits
 from simgrad.models.networks.parts import stored_parts
 from simgrad.models.published.file import Mapped, PublishedFile, PublishedPart, State
 from simgrad.models.published.scan import bfan, scan

@@ -35,8 +35,7 @@ from simgrad.objectives.engine.tensors import (
     without_autocast,
 )
 from simgrad.objectives.engine.tiles import PlainTiles
-from simgrad.objectives.engine.vectors import Unit
-from simgrad.objectives.engine.work import Given, Gradients, Work
+from simgrad.objectives.engine.work import Given, Gradients, Unit, Work
 from simgrad.objectives.offline_similarities import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives
 

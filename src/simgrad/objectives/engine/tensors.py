@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simgrad.core.errors import InputError
+from simgrad.core.errors import InputError, NotFinite
 
 _HALF = (torch.float16, torch.bfloat16)
 # Numbers of a temporary: 1 MiB stays near a processor, 32 MiB keep a GPU busy.
@@ -125,7 +125,7 @@ def check_finite(x: Tensor, what: str, check: bool) -> None:
         bad = (~torch.isfinite(x)).nonzero()
         if len(bad):
             row = int(bad[0, 0])
-            raise InputError(
+            raise NotFinite(
                 f"{what}: row {row} holds {float(x[tuple(bad[0])])} ({len(bad)} such entries in "
                 "all). Look for a diverged model, a zero vector normalised without epsilon, or "
                 "float16 overflow."
