@@ -1,6 +1,5 @@
 """`simgrad train`: one run."""
 
-import contextlib
 import dataclasses
 import os
 import shlex
@@ -14,14 +13,12 @@ import tyro
 from simgrad.cli.options import default_hint
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock
 from simgrad.core.spec import print_value
 from simgrad.evaluation import headlines, metric_of
-from simgrad.runs.recipe import Recipe, differing, read_recipe
+from simgrad.runs.recipe import Recipe, read_recipe
 from simgrad.runs.recipe_names import check_names
-from simgrad.runs.run import INFO, LOCK, RECIPE, Run
-from simgrad.studies.naming import brief
-from simgrad.training.rounds import ROUND_ONE
+from simgrad.runs.run import RECIPE, Run
+from simgrad.training.placing import default_folder
 from simgrad.training.rounds import train as run_training
 
 # The first field of each group of options in --help; the others follow in the recipe's order.
@@ -106,49 +103,13 @@ def train(
     if not resume and (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")
 
-    new = not (folder / RECIPE).exists()
-    try:
-        run = run_training(chosen, folder, quiet=quiet)
-    except InputError:
-        if new:
-            _withdraw(folder)
-        raise
+    run = run_training(chosen, folder, quiet=quiet)
     if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
         summarise(run)
         if run.finished and not quiet:
             _say_next(run.path)
     if not run.finished:
         raise SystemExit(130)  # scripts see that it was stopped
-
-
-def _withdraw(folder: Path) -> None:
-    """Leave no folder behind for a run that could not begin: the mended command may use it."""
-    if (folder / INFO).exists():
-        return
-    with contextlib.suppress(OSError, InputError):  # another process has it, or it is not empty
-        with lock(folder / LOCK, wait=False):
-            (folder / RECIPE).unlink(missing_ok=True)
-            (folder / LOCK).unlink(missing_ok=True)
-        folder.rmdir()
-
-
-def default_folder(recipe: Recipe) -> Path:
-    """runs/MODEL-OBJECTIVE-DATA-sSEED; with a number where other settings have that already."""
-    parts = (brief(name, getattr(recipe, name)) for name in ("model", "objective", "data"))
-    name, number = f"{'-'.join(parts)}-s{recipe.seed}", 1
-    while True:
-        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if _free_or_its_own(folder, recipe.settled()):
-            return folder
-        number += 1
-
-
-def _free_or_its_own(folder: Path, recipe: Recipe) -> bool:
-    if recipe.second_round is not None:
-        folder, recipe = folder / ROUND_ONE, recipe.replace(second_round=None)
-    if not (folder / RECIPE).is_file():
-        return not (folder.parent / RECIPE).is_file() or folder.name != ROUND_ONE
-    return not differing(Run(folder).recipe, recipe)
 
 
 def _say_next(path: Path) -> None:

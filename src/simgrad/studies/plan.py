@@ -27,10 +27,10 @@ from simgrad.data.opening import embedded
 from simgrad.data.resplit import with_draw
 from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
+from simgrad.runs import naming
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.recipe_names import wrong_names
 from simgrad.runs.recipe_places import absolute
-from simgrad.studies import naming
 from simgrad.studies.checking import SEEDS_APART, check_tuning
 from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import for_dataset, offered
