@@ -85,7 +85,7 @@ def train(
     Args:
         recipe: a YAML file; without one, VSE++'s published schedule on `scenes`
         output: folder of the run (default: runs/MODEL-OBJECTIVE-DATA-sSEED)
-        resume: continue a run that is already in the folder; False refuses instead
+        resume: continue a run that is already in the folder; --no-resume refuses instead
         quiet: print only the result
         schema: print the JSON schema of recipes, for editors, and exit
         options: fields of the recipe, which they override
@@ -101,7 +101,7 @@ def train(
         check_names(chosen, recipe or "recipe")
     folder = Path(output) if output else default_folder(chosen)
     if not resume and (folder / "recipe.yaml").exists():
-        raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")
+        raise InputError(f"{folder} holds a run already: give another --output, or --resume.")
 
     run = run_training(chosen, folder, quiet=quiet)
     if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
