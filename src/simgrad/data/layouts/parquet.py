@@ -117,7 +117,7 @@ def _refuse_bomb(shard: Path, size: int) -> None:
 @declare(
     "parquet",
     paper="https://huggingface.co/docs/hub/datasets-image",
-    description="SPLIT-0000.parquet shards with columns of pictures (bytes) and captions",
+    description="SPLIT-0000.parquet shards of pictures (bytes) + captions",
 )
 @dataclass(frozen=True)
 class ParquetShards(Layout):
