@@ -128,7 +128,7 @@ def test_the_best_on_validation_is_chosen_and_trained_with_every_seed(done: Stud
             assert recipe.lr == best["setting"]["lr"]
             assert recipe.clip == best["setting"]["clip"]
             assert recipe.reduction == "mean"
-            assert not recipe.trial
+            assert not recipe.validation_only
     assert done.complete
 
 
@@ -551,9 +551,9 @@ def test_of_two_rounds_the_second_is_tuned() -> None:
     base = base_of(made.tune, made.recipe(made.rows[0], 0))
     assert "objective.online" in space_of(made.tune, base)
     trial = trial_of(apply(base, {"lr": 0.01, "objective.online": 0.1}), 7)
-    assert (trial.lr, trial.trial, trial.seed) == (5e-3, False, 7)
+    assert (trial.lr, trial.validation_only, trial.seed) == (5e-3, False, 7)
     second = shortened(trial, 0.5).round_two()
-    assert (second.lr, second.trial, second.epochs) == (0.01, True, 2)
+    assert (second.lr, second.validation_only, second.epochs) == (0.01, True, 2)
     assert objective(second.objective).settings()[0] == 0.1
 
 

@@ -16,38 +16,31 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import print_value
 from simgrad.evaluation import headlines, metric_of
 from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe_fields import grouped
 from simgrad.runs.recipe_names import check_names
 from simgrad.runs.run import RECIPE, Run
 from simgrad.training.placing import default_folder
 from simgrad.training.rounds import train as run_training
 
-# The first field of each group of options in --help; the others follow in the recipe's order.
-_GROUPS = {
-    "data": "data, model and objective",
-    "batch": "batch",
-    "epochs": "schedule",
-    "vocabulary": "vocabulary",
-    "candidates": "mined negatives",
-    "evaluate_every": "evaluation and logging",
-    "precision": "machine",
-}
-# Not options: fields within a field, and a switch that only searches of studies set.
-_IN_FILES_ONLY = ("second_round", "trial")
+# No option: it holds fields of its own.
+_IN_FILES_ONLY = ("second_round",)
 
 
 def _options() -> type[Any]:
     """Every field of a recipe as an option that overrides the recipe, in groups."""
     hints = typing.get_type_hints(Recipe)
-    groups: list[tuple[str, list[Any]]] = []
-    for name, field in Recipe.model_fields.items():
-        if name in _GROUPS:
-            groups.append((_GROUPS[name], []))
-        if name in _IN_FILES_ONLY:
-            continue
-        text = tyro.conf.arg(help=field.description, help_behavior_hint=_default(field.default))
-        option: Any = Annotated.__class_getitem__((hints[name] | None, text))  # type: ignore[attr-defined]
-        groups[-1][1].append((name, option, None))
-    return dataclasses.make_dataclass("Options", [_group(*group) for group in groups])
+    groups = []
+    for title, names in grouped(Recipe.model_fields).items():
+        options = []
+        for name in names:
+            if name in _IN_FILES_ONLY:
+                continue
+            field = Recipe.model_fields[name]
+            text = tyro.conf.arg(help=field.description, help_behavior_hint=_default(field.default))
+            option: Any = Annotated.__class_getitem__((hints[name] | None, text))  # type: ignore[attr-defined]
+            options.append((name, option, None))
+        groups.append(_group(title, options))
+    return dataclasses.make_dataclass("Options", groups)
 
 
 def _group(title: str, fields: list[Any]) -> tuple[str, Any]:
@@ -78,8 +71,8 @@ def train(
 ) -> None:
     """Train one model with one objective. To resume, run the same command again.
 
-    The options below `data, model and objective` are the fields of a recipe; an option overrides
-    the recipe file. One field can be set in a file only: `second_round`, the fields of a second
+    The options in groups, from `data` on, are the fields of a recipe; an option overrides the
+    recipe file. One field can be set in a file only: `second_round`, the fields of a second
     round with mined negatives (docs/training.md).
 
     Args:
