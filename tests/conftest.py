@@ -14,7 +14,7 @@ from tests.processes import ForkedPopen, forking
 
 # The longest, by `pytest --durations=0`. They begin first, so that none is waited for at the end.
 FIRST = (
-    "studies/test_study", "studies/test_tuning", "hardening/test_kills",
+    "studies/test_study", "studies/test_tuning", "studies/test_finalists", "hardening/test_kills",
     "training/test_distributed", "integrations/test_loops", "models/test_export",
     "training/test_finetune",
     "cli/test_remembered_files", "evaluation/test_peers", "models/test_learning",

@@ -1,6 +1,13 @@
 """simgrad: train, compare and explain objectives for image-caption retrieval.
 
-The public surface is small and loads on first use, so that `import simgrad` is quick.
+simgrad.choose("photos/", minutes=30)                   which loss for these photos, and how sure
+simgrad.open("choose/photos").search("a dog on grass")  a model with its data: encode, evaluate ...
+simgrad.objective("nt-xent")(images, texts)             a loss for a loop of your own
+simgrad.train(objective="nt-xent", data="photos/")      a run; compare(run, run), plot([run, run])
+simgrad.Study.create({...}, "studies/mine").train()     many runs; .table(), .to_frame(), .plot()
+simgrad.evaluate(images, texts, image_of_caption)       metrics with intervals, of any model
+
+Names are loaded on first use, so that `import simgrad` is quick.
 """
 
 from typing import TYPE_CHECKING
@@ -71,6 +78,9 @@ else:  # imported here: editors offer what is above, and nothing else
         },
     )
 
-    # A run and a study are drawn by rooms above theirs.
+    # A run and a study are drawn by rooms above theirs, and a study is trained by files above its.
     for _name in ("plot", "show"):
         register(_name, partial(__getattr__, _name))
+    _above = {"build_table": "simgrad.studies.table", "train_study": "simgrad.studies.engine"}
+    for _name in _above:
+        register(_name, partial(lazy(__name__, _above)[0], _name))

@@ -121,7 +121,7 @@ def test_the_recipe_trains_the_leader_at_full_length(done: Path) -> None:
     recipe = read_recipe(done / "full-run.yaml")
     run = study.groups[found.leader][0].recipe
     assert recipe.epochs == 8
-    assert not recipe.trial
+    assert not recipe.validation_only
     assert (recipe.objective, recipe.lr, recipe.model) == (run.objective, run.lr, run.model)
     assert (recipe.reduction, recipe.clip) == (run.reduction, run.clip)
     assert (recipe.first_objective, recipe.first_epochs) == (run.first_objective, run.first_epochs)
@@ -150,7 +150,7 @@ def test_a_plan_with_replicates_is_answered(tmp_path: Path) -> None:
     recipe, model = read_recipe(answer.recipe), Run.open(answer.model).recipe
     same = ("objective", "lr", "first_epochs", "reduction", "clip", "model", "data")
     assert all(getattr(recipe, key) == getattr(model, key) for key in same)
-    assert (recipe.epochs, recipe.seed, recipe.trial) == (8, 0, False)
+    assert (recipe.epochs, recipe.seed, recipe.validation_only) == (8, 0, False)
     assert len(answer.text.splitlines()) <= 5
 
 

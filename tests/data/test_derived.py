@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from simgrad.cli.program import main
+from simgrad.core import console
 from simgrad.core.derived import open_sealed, seal
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
-from simgrad.runs import feature_files
 from simgrad.runs.features import cached_features, compute
 
 from . import layout_writers as write
@@ -184,9 +184,9 @@ def test_a_log_gets_a_line_now_and_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write.karpathy(tmp_path / "data")
-    monkeypatch.setattr(feature_files, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0.0)
     assert features(data, tmp_path / "features", "--batch", "1") == 0
-    assert "train: 2 of 3 images" in capsys.readouterr().err
+    assert ": 2 of 3, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -53,7 +53,3 @@ def test_read_right_or_refused_with_the_nearest(case: Odd, tmp_path: Path) -> No
     _check_pictures(dataset)
     notes = " ".join(dataset.notes)
     assert all(word in notes for word in case.words)
-
-
-def test_there_are_fifty_of_them() -> None:
-    assert len(CASES) >= 50

@@ -55,6 +55,9 @@ def test_the_page_has_every_row() -> None:
         ("vse++", "triplet-sh"),
         ("mil_nce", "nca-loss"),
         ("sigmoid", "siglip"),
+        ("SigLipLoss", "siglip"),
+        ("NCALoss", "nca-loss"),
+        ("nt_xent", "nt-xent"),
     ],
 )
 def test_names_that_others_use_are_answered(name: str, spec: str) -> None:

@@ -9,7 +9,7 @@ from simgrad.runs.run import Run
 
 
 def test_a_sentence_shows_pictures(runs: dict[str, Path], easy: tuple[str, int]) -> None:
-    shown = Run.open(runs["nt"]).show(easy[0], top=3, device="cpu")
+    shown = Run.open(runs["nt"]).show(easy[0], top=3, split="test", device="cpu")
     html = shown._repr_html_()
     assert html.count("data:image/webp;base64,") == 3
     assert 'class="right"' in html
@@ -27,7 +27,7 @@ def test_a_picture_shows_captions(
     picture.save(tmp_path / "mine.png")
     best = searcher.row(4, 1).captions[0].captions[0]
     for query in (tmp_path / "mine.png", str(tmp_path / "mine.png"), picture):
-        shown = simgrad.show(runs["nt"], query, top=2, device="cpu")
+        shown = simgrad.show(runs["nt"], query, top=2, split="test", device="cpu")
         assert best in shown._repr_html_()
         assert shown._repr_html_().count("data:image/webp;base64,") == 1  # the query
         assert best in repr(shown)

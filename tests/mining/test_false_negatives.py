@@ -18,6 +18,7 @@ from simgrad.evaluation.scores import Matrix
 from simgrad.mining.evidence import NAMES, View, candidates, evidence
 from simgrad.mining.probable import Probable, shipped
 from simgrad.report.build import build_report
+from simgrad.retriever.false_negatives import Finds
 from simgrad.training import train
 
 DATA = "scenes(train=60, val=10, test=20, features=global)"
@@ -122,3 +123,19 @@ def test_a_model_that_knows_little_is_named(
     said = " ".join(capsys.readouterr().out.split())
     assert "bad.npz knows little: its first 5 images" in said
     assert "good.npz knows little" not in said
+
+
+@pytest.mark.parametrize(
+    ("captions", "said"),
+    [
+        (["ein mann mit einem hund auf der wiese"], "; these captions are German."),
+        (["a man with a dog on the grass"], "in English. Take"),
+    ],
+)
+def test_where_probabilities_come_from_is_said(captions: list[str], said: str) -> None:
+    split = Split("mine", "train", captions, np.zeros(1, dtype=np.int64), ["a.jpg"])
+    nothing = np.zeros((0, 2), dtype=np.int64), np.zeros(0), np.zeros((0, len(NAMES)))
+    borrowed = Finds(split, *nothing, shipped(), (1.0,), borrowed=True)
+    assert said in borrowed.caveat
+    assert "Flickr8k" in borrowed.caveat
+    assert Finds(split, *nothing, shipped(), (1.0,)).caveat == ""  # learned from own answers

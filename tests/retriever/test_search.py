@@ -14,7 +14,7 @@ from simgrad.data import open_dataset
 from simgrad.retriever.embeddings import place_of
 from simgrad.retriever.folder import folder_embeddings
 from simgrad.retriever.opening import open_folder
-from simgrad.retriever.search import Searcher
+from simgrad.retriever.search import Searcher, ask
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run, write_info
 from simgrad.search.approximate import available
@@ -99,6 +99,34 @@ def test_embeddings_are_kept_and_damage_is_mended(runs: dict[str, Path], tmp_pat
     kept.write_bytes(kept.read_bytes()[:100])
     assert Searcher(open_folder(run)).sentence("a red heart", 5).images == first.images
     assert kept.stat().st_size > 1000
+
+
+def test_all_photos_are_searched_and_what_was_embedded_is_used_again(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(runs["nt"], run, ignore=shutil.ignore_patterns("search"))
+    of_test = Searcher(open_folder(run), "test").sentence("a red heart", 60)
+    reported: list[tuple[int, int]] = []
+    model = open_folder(run)
+    searcher = model.searcher(report=lambda done, total: reported.append((done, total)))
+    found = ask(searcher, "a red heart", 400)
+    assert found.searched_images == 400
+    assert reported[-1] == (340, 400)  # train and val: test was there
+    assert not list(run.glob("search/*/*/captions.json"))  # nobody asked for captions
+    scores = {hit.name: hit.score for hit in found.images}
+    assert {hit.name: hit.score for hit in of_test.images}.items() <= scores.items()
+    name = searcher.split.image_names[350]  # type: ignore[union-attr]
+    by_picture = ask(searcher, name, 5)
+    assert by_picture.searched_captions == searcher.split.num_captions  # type: ignore[union-attr]
+    expected = model.similarities("test").scores.select(
+        torch.tensor([10]), torch.arange(len(model.split("test").captions))
+    )
+    own = {hit.captions[0]: hit.score for hit in ask(searcher, name, 400).captions}
+    row = next(iter(expected.blocks()))[2][0]
+    for caption, score in zip(model.split("test").captions, row.tolist(), strict=True):
+        if caption in own:
+            assert own[caption] == pytest.approx(score, abs=1e-5)
 
 
 def test_no_flipped_bit_changes_an_answer(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -271,7 +299,8 @@ def test_command_prints_and_errs_in_plain_words(
     runs: dict[str, Path], capsys: pytest.CaptureFixture[str], easy: tuple[str, int]
 ) -> None:
     for words, code, said in (
-        ([str(runs["nt"]), easy[0], "--top", "2"], 0, "✓"),
+        ([str(runs["nt"]), easy[0], "--top", "2", "--split", "test"], 0, "✓"),
+        ([str(runs["nt"]), easy[0]], 0, "best of 400 pictures"),
         ([str(runs["nt"]), easy[0], "--sure", "1"], 0, "Nothing fits"),
         ([str(runs["nt"]), "x", "--sure", "7"], 2, "--sure"),
         ([str(runs["nt"]), "scene-0-2000000003"], 0, "like it"),

@@ -93,7 +93,7 @@ def test_pairs_of_other_data_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("found", ["ignore", "positive"])
 def test_a_batch_is_told_of_its_found_pairs(found: str, tmp_path: Path) -> None:
     split = split_of()
-    recipe = Recipe(data=DATA, positives=str(write(tmp_path, split)), found=found)  # type: ignore[arg-type]
+    recipe = Recipe(data=DATA, found_pairs=str(write(tmp_path, split)), found=found)  # type: ignore[arg-type]
     known = known_pairs(recipe, split)
     assert known is not None
     captions = np.array([int(split.captions_of(image)[0]) for image in (3, 2, 0, 1)])
@@ -115,7 +115,7 @@ def test_a_batch_is_told_of_its_found_pairs(found: str, tmp_path: Path) -> None:
 
 def test_mined_lists_lose_what_was_found(tmp_path: Path) -> None:
     split = split_of()
-    recipe = Recipe(data=DATA, positives=str(write(tmp_path, split)))
+    recipe = Recipe(data=DATA, found_pairs=str(write(tmp_path, split)))
     i2t = np.tile(np.arange(split.num_captions, dtype=np.int32), (split.num_images, 1))
     t2i = np.tile(np.arange(split.num_images, dtype=np.int32), (split.num_captions, 1))
     left = without_known(Candidates(i2t, t2i, {}), recipe, split)
@@ -132,13 +132,13 @@ def test_training_takes_the_file(found: str, small: Any, tmp_path: Path) -> None
     split = dataset.split("train")
     write(tmp_path / "pairs", split)
     plain = small(epochs=1, data=DATA, objective="nt-xent")
-    recipe = plain.replace(positives=str(tmp_path / "pairs"), found=found)
+    recipe = plain.replace(found_pairs=str(tmp_path / "pairs"), found=found)
     run = train(recipe, tmp_path / "run", dataset=dataset, quiet=True)
     other = train(plain, tmp_path / "plain", dataset=dataset, quiet=True)
     assert run.finished
     assert run.history[-1]["loss"] != other.history[-1]["loss"]
     with pytest.raises(InputError, match="one positive"):
-        known_pairs(plain.replace(objective="off-tri", positives=str(tmp_path / "pairs"),
+        known_pairs(plain.replace(objective="off-tri", found_pairs=str(tmp_path / "pairs"),
                                   found="positive"), split)  # fmt: skip
 
 

@@ -120,6 +120,19 @@ def test_the_verdict() -> None:
     assert [percent(p) for p in (0, 0.001, 0.372, 0.999, 1)] == ["0%", "<1%", "37%", ">99%", "100%"]
 
 
+def test_the_verdict_in_one_line() -> None:
+    assert (
+        hits(0.3).told()
+        == "The best hit is right with a probability of 30%; below 20% nothing fits."
+    )
+    assert (
+        hits(0.1).told().startswith("Nothing fits: the best hit is right with a probability of 10%")
+    )
+    assert "and 50% is needed" in hits(0.3).told(0.5)
+    assert "cannot tell" in hits(0.1, refused=0.05).told()
+    assert hits(None).told() == hits().told() == hits(0.1, cut_off=None).told(0.5) == ""
+
+
 def test_a_run_is_calibrated_once(searcher: Searcher, runs: dict[str, Path]) -> None:
     found = searcher.sentence("a red heart", 3)
     assert all(hit.probability is not None for hit in found.images)

@@ -22,7 +22,7 @@ from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import score_of, validation_of
 from simgrad.studies.worker import work
 from simgrad.training import Run
-from tests.studies.test_tuning import SMALL
+from tests.studies.small_study import SMALL
 
 pytest.importorskip("optuna")
 

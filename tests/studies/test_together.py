@@ -13,7 +13,7 @@ from simgrad.studies.study import Study
 from simgrad.studies.worker import work, work_together
 from simgrad.training import common_step, grouped
 from simgrad.training.state import remembered
-from tests.studies import test_tuning
+from tests.studies import small_study
 from tests.studies.test_study import SMALL, plan
 
 
@@ -61,7 +61,7 @@ def test_a_study_has_the_same_table(tmp_path: Path, most: list[int]) -> None:
 
 @pytest.mark.long
 def test_a_tuned_study_is_searched_and_trained(tmp_path: Path, most: list[int]) -> None:
-    study = Study.create(test_tuning.plan(tune={"trials": 3, "finalists": 2}), tmp_path / "study")
+    study = Study.create(small_study.plan(tune={"trials": 3, "finalists": 2}), tmp_path / "study")
     assert work_together(study, 3) == 0
     assert max(most) > 1
     for tuning in study.tunings:

@@ -1,4 +1,4 @@
-"""Tuned studies, whole: what is searched, what a trial leaves behind, what is chosen, --check."""
+"""Tuned studies, whole: what a trial leaves behind, what is chosen, --check."""
 
 import dataclasses
 import json
@@ -15,58 +15,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch import Tensor
 
-from simgrad.cli.study import adapt
 from simgrad.cli.study import study as command
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
 from simgrad.evaluation import Ranks
-from simgrad.objectives import Pairs, declare, objective, objectives
+from simgrad.objectives import Pairs, declare, objectives
 from simgrad.pages.blocks import Figures
 from simgrad.report.build import build_report
 from simgrad.report.material import collect
 from simgrad.report.page import page
 from simgrad.report.tuning import tuning as tuning_section
-from simgrad.runs.recipe import Recipe
 from simgrad.studies.check import check_study
 from simgrad.studies.engine import failures, run_local, run_ray
-from simgrad.studies.plan import Plan, plan_from_dict
-from simgrad.studies.space import apply, base_of, shortened, space_of, told_apart, trial_of
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
-from simgrad.studies.tuned import Tuning, chosen
 from simgrad.studies.worker import work
 from simgrad.training import Run
-from simgrad.training.rounds import train
-from simgrad.training.trouble import TrainingError
+from tests.studies.small_study import SMALL, change_rank, plan
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.usefixtures("forked_workers")
-
-SMALL: dict[str, Any] = {
-    "title": "small",
-    "recipe": {
-        "data": "scenes(train=60, val=20, test=20, features=global)",
-        "model": "vse++(dimension=16, word_dimension=16)",
-        "epochs": 2,
-        "batch": 32,
-        "lr": 5e-3,
-        "device": "cpu",
-        "workers": 0,
-        "min_count": 1,
-    },
-    "grid": {"objective": ["triplet", "nt-xent"]},
-    "seeds": 2,
-    "baseline": "triplet",
-    "tune": {"trials": 3},
-}
-
-
-def plan(**changes: Any) -> Plan:
-    return plan_from_dict({**SMALL, **changes}, "test")
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +99,7 @@ def test_the_best_on_validation_is_chosen_and_trained_with_every_seed(done: Stud
             assert recipe.lr == best["setting"]["lr"]
             assert recipe.clip == best["setting"]["clip"]
             assert recipe.reduction == "mean"
-            assert not recipe.trial
+            assert not recipe.validation_only
     assert done.complete
 
 
@@ -261,117 +232,7 @@ def test_a_trial_that_diverges_costs_its_budget_and_another_is_chosen(
     assert record["chosen"]["setting"] == {"objective.knob": 10.0}
 
 
-# -- finalists
-
-
-@pytest.fixture(scope="module")
-def repeated(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    tuned = plan(seeds=1, tune={"trials": 4, "finalists": 3, "repeats": 2})
-    study = Study.create(tuned, tmp_path_factory.mktemp("study") / "repeated")
-    assert work(study) == 0
-    write_tables(build_table(study), study.path)
-    return study
-
-
-def test_finalists_are_trained_with_more_seeds_and_chosen_by_their_mean(repeated: Study) -> None:
-    for tuning in repeated.tunings:
-        record = tuning.record
-        assert record is not None
-        order = sorted(record["tried"], key=lambda one: -one["score"])
-        assert ["repeats" in one for one in order] == [True, True, True, False]
-        means = []
-        for one in order[:3]:
-            name = f"{tuning.name}-t{one['number']:03d}"
-            runs = [Run(repeated.path / "trials" / f"{name}-r{place}") for place in (1, 2)]
-            assert [run.recipe.seed for run in runs] == [1001, 1002]
-            first = Run(repeated.path / "trials" / name).recipe
-            assert all(run.recipe.replace(seed=1000) == first for run in runs)
-            best = [max(entry["val"]["rsum"] for entry in run.history) for run in runs]
-            assert one["repeats"] == best
-            means.append((one["score"] + sum(best)) / 3)
-        assert record["chosen"]["number"] == order[int(np.argmax(means))]["number"]
-        assert record["budget"] == {**record["budget"], "trials": 4, "epochs": 2 * (4 + 3 * 2)}
-        found = next(r.tuned for r in build_table(repeated).rows if r.label == tuning.name)
-        assert found is not None
-        assert found.score == pytest.approx(max(means))
-    text = page(build_report([repeated.path], batches=0, pictures=False))
-    assert "one trial may be luck" in text
-    assert len(list((repeated.path / "trials").iterdir())) == 2 * (4 + 3 * 2)
-
-
-def test_one_lucky_trial_is_not_chosen() -> None:
-    lucky = {"number": 0, "score": 270.0, "repeats": [200.0, 210.0]}
-    steady = {"number": 1, "score": 265.0, "repeats": [264.0, 266.0]}
-    alike = {"number": 2, "score": 264.0, "repeats": [265.0, 266.0]}
-    single = {"number": 3, "score": 263.0}
-    broken = {"number": 4, "score": None}
-    assert chosen([lucky, steady, alike, single, broken]) is steady
-    assert chosen([single, broken]) is single
-    assert chosen([broken]) is None
-
-
-def test_a_repetition_is_checked_like_a_trial(repeated: Study, tmp_path: Path) -> None:
-    assert check_study(repeated).problems == []
-    shutil.copytree(repeated.path, tmp_path / "copy")
-    copy = Study(tmp_path / "copy")
-    record = copy.tunings[0].record
-    assert record is not None
-    folder = copy.path / "trials" / f"{copy.tunings[0].name}-t{record['chosen']['number']:03d}-r2"
-    _change_rank(folder / "val-ranks.parquet")
-    told = "\n".join(check_study(copy).problems)
-    assert folder.name in told
-
-
-def test_a_finalist_that_diverges_with_another_seed_is_not_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tuned = plan(seeds=1, tune={"trials": 3, "finalists": 2, "repeats": 1})
-    study = Study.create(tuned, tmp_path / "study")
-
-    def diverging(tuning: Tuning) -> Path:
-        best = max(tuning.search.trials(), key=lambda trial: trial.score or 0)
-        return tuning.run_of(best, "full", 1)[0]
-
-    def broken(recipe: Recipe, folder: Path, **more: Any) -> Run:
-        for tuning in study.tunings:
-            if folder.name.endswith("-r1") and folder == diverging(tuning):
-                raise TrainingError("the loss is not a number")
-        return train(recipe, folder, **more)
-
-    monkeypatch.setattr("simgrad.studies.worker.train", broken)
-    assert work(study) == 0
-    for tuning in study.tunings:
-        record = tuning.record
-        assert record is not None
-        best = max(record["tried"], key=lambda one: one["score"])
-        assert best["repeats"] == [0.0]
-        assert record["chosen"]["number"] != best["number"]
-
-
-def test_a_repetition_that_cannot_run_is_told_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = Study.create(
-        plan(seeds=1, tune={"trials": 2, "finalists": 2, "repeats": 1}), tmp_path / "study"
-    )
-
-    def broken(recipe: Recipe, folder: Path, **more: Any) -> Run:
-        if folder.name == "nt-xent-t001-r1":
-            raise InputError("the disk is full")
-        return train(recipe, folder, **more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("simgrad.studies.worker.train", broken)
-        assert work(study) == 1
-    assert failures(study) == [("nt-xent", "a trial failed: the disk is full")]
-    assert work(study) == 0
-    assert study.complete
-
-
-def test_seeds_of_finalists_are_no_seeds_of_the_table() -> None:
-    plan(seeds=[1002], tune={"trials": 2})
-    with pytest.raises(InputError, match="seed 1002 is among the seeds of the table"):
-        plan(seeds=[0, 1002], tune={"trials": 2, "finalists": 2})
+# -- trials that fail, are shared, or go on
 
 
 def test_a_trial_that_cannot_run_is_told_and_tried_again(tmp_path: Path) -> None:
@@ -464,127 +325,7 @@ def test_ray(tmp_path: Path) -> None:
         ray.shutdown()
 
 
-# -- what is searched
-
-
-def test_a_row_searches_its_schedule_and_what_its_objective_declares() -> None:
-    spaces = {}
-    for spec in (
-        "triplet-sh",
-        "nt-xent",
-        "goal(triplet=con, pair=sig)",
-        "goal(triplet=nca, pair=con)",
-    ):
-        made = plan(grid={"objective": [spec]}, baseline=None)
-        assert made.tune is not None
-        spaces[spec] = space_of(made.tune, made.recipe(made.rows[0], 0))
-    assert list(spaces["triplet-sh"]) == ["lr", "clip", "objective.margin"]
-    assert list(spaces["nt-xent"]) == ["lr", "clip", "objective.tau"]
-    assert "objective.tau" not in spaces["goal(triplet=con, pair=sig)"]
-    assert "objective.lambda" in spaces["goal(triplet=con, pair=sig)"]
-    assert list(spaces["goal(triplet=nca, pair=con)"]) == ["lr", "clip", "objective.tau"]
-    lr = spaces["nt-xent"]["lr"]
-    assert isinstance(lr, Range)
-    assert lr.low < 5e-3 < lr.high
-
-
-@pytest.mark.parametrize("declared", list(objectives), ids=lambda d: d.name)
-def test_every_objective_can_be_had_at_the_ends_of_its_ranges(declared: Any) -> None:
-    found = objective(declared.name).searched()
-    assert 1 <= len(found) <= 2
-    for end in ("low", "high"):
-        values = ", ".join(f"{name}={getattr(where, end):g}" for name, where in found.items())
-        objective(f"{declared.name}({values})")
-
-
-def test_what_a_spec_or_a_row_fixes_is_not_searched() -> None:
-    made = plan(grid={"objective": ["nt-xent(tau=0.05)", "nt-xent(tau=0.1)"]}, baseline=None)
-    assert made.tune is not None
-    assert list(space_of(made.tune, made.recipe(made.rows[0], 0))) == ["lr", "clip"]
-    rates = plan(grid={"objective": ["nt-xent"], "lr": [1e-3, 1e-2]}, baseline=None)
-    assert told_apart([rates.recipe(row, 0) for row in rates.rows]) == ["lr"]
-
-
-def test_a_space_of_one_s_own() -> None:
-    space = {"lr": {"low": "1e-4", "high": 1e-2}, "clip": None, "model.dimension": [8, 16],
-             "epochs": {"low": 1, "high": 4, "log": False}}  # fmt: skip
-    made = plan(tune={"trials": 4, "space": space})
-    assert made.tune is not None
-    recipe = made.recipe(made.rows[0], 0)
-    found = space_of(made.tune, recipe)
-    assert set(found) == {"lr", "objective.margin", "model.dimension", "epochs"}
-    changed = apply(recipe, {"lr": 0.01, "model.dimension": 8, "objective.margin": 0.3})
-    assert objective(changed.objective).settings()[0] == 0.3
-    assert "dimension=8" in changed.model
-    assert "word_dimension=16" in changed.model
-
-
-def test_a_row_may_have_a_space_of_its_own(tmp_path: Path) -> None:
-    rates = {"low": 1e-4, "high": 1e-3}
-    rows = [
-        {"label": "a", "set": {"objective": "triplet-sh"}, "space": {"lr": [1e-4, 2e-4]}},
-        {"label": "b", "set": {"objective": "nt-xent"}, "space": {"lr": rates, "clip": None}},
-        {"label": "c", "set": {"objective": "triplet"}},
-    ]
-    own: dict[str, Any] = {"grid": {}, "rows": rows, "baseline": None}
-    study = Study.create(plan(**own), tmp_path / "study")
-    # As it was written and read again.
-    searched = [tuning.search.space for tuning in Study(study.path).tunings]
-    assert searched[0]["lr"] == (1e-4, 2e-4)
-    assert searched[1]["lr"] == Range(1e-4, 1e-3)
-    assert "clip" not in searched[1]
-    assert searched[2]["lr"] == Range(0.25 * 5e-3, 8 * 5e-3)
-    (study.path / "trials").mkdir()
-    with pytest.raises(InputError, match="search settings differ"):
-        Study.create(plan(**{**own, "rows": [{**rows[0], "space": {}}, *rows[1:]]}), study.path)
-    with pytest.raises(InputError, match=r"row 'a': space: it has nothing called 'objective\.tau'"):
-        plan(**{**own, "rows": [{**rows[0], "space": {"objective.tau": [0.1, 0.2]}}]})
-
-
-def test_of_two_rounds_the_second_is_tuned() -> None:
-    made = plan(
-        grid={"objective": ["triplet-sh"]},
-        recipe={**SMALL["recipe"], "second_round": {"objective": "off-quin", "epochs": 4}},
-        baseline=None,
-    )
-    assert made.tune is not None
-    base = base_of(made.tune, made.recipe(made.rows[0], 0))
-    assert "objective.online" in space_of(made.tune, base)
-    trial = trial_of(apply(base, {"lr": 0.01, "objective.online": 0.1}), 7)
-    assert (trial.lr, trial.trial, trial.seed) == (5e-3, False, 7)
-    second = shortened(trial, 0.5).round_two()
-    assert (second.lr, second.trial, second.epochs) == (0.01, True, 2)
-    assert objective(second.objective).settings()[0] == 0.1
-
-
-@pytest.mark.parametrize(
-    ("tune", "words"),
-    [
-        ({"trials": 0}, "at least 1"),
-        ({"trials": 2, "space": {"lerning": {"low": 1, "high": 2}}}, "lerning"),
-        ({"trials": 2, "space": {"lr": {"low": 1}}}, "low"),
-        ({"trials": 2, "space": {"lr": {"low": 2, "high": 1}}}, "holds nothing"),
-        ({"trials": 2, "space": {"batch": {"low": -3, "high": 5, "log": False}}}, "batch"),
-        ({"trials": 2, "seed": 1}, "seed 1 is among"),
-        ({"trials": 2, "select": "i2t_medr"}, "the lower"),
-    ],
-)
-def test_what_cannot_be_searched_is_said_before_anything_runs(
-    tune: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InputError, match=words):
-        plan(tune=tune)
-
-
-def test_trials_on_any_study_file() -> None:
-    made = plan(tune=None)
-    tuned = adapt(made, seeds=3, trials=5)
-    assert tuned.tune is not None
-    assert (tuned.tune.trials, tuned.seeds) == (5, (0, 1, 2))
-    again = plan_from_dict(
-        yaml.safe_load(yaml.safe_dump({**SMALL, "tune": tuned.tune.to_dict()})), "x"
-    )
-    assert again.tune == tuned.tune
+# -- more trials
 
 
 def test_a_search_is_extended_before_the_table_is_begun_and_never_after(done: Study) -> None:
@@ -646,18 +387,11 @@ def _test_json(study: Study) -> None:
 
 
 def _test_ranks(study: Study) -> None:
-    _change_rank(study.path / "runs" / "nt-xent-s1" / "ranks.parquet")
+    change_rank(study.path / "runs" / "nt-xent-s1" / "ranks.parquet")
 
 
 def _trial_ranks(study: Study) -> None:
-    _change_rank(study.path / "trials" / "nt-xent-t001" / "val-ranks.parquet")
-
-
-def _change_rank(path: Path) -> None:
-    ranks = Ranks.load(path)
-    t2i = ranks.t2i.copy()
-    t2i[0] = 1 if t2i[0] > 10 else 20
-    dataclasses.replace(ranks, t2i=t2i).save(path)
+    change_rank(study.path / "trials" / "nt-xent-t001" / "val-ranks.parquet")
 
 
 def _history(study: Study) -> None:

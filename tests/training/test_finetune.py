@@ -95,7 +95,7 @@ def test_a_model_that_nobody_trained_is_refused(tmp_path: Path, capsys: Any) -> 
 
 def test_search_mine_and_count_without_training(clip: Path, tmp_path: Path, capsys: Any) -> None:
     model = ("--model", f"clip(source={clip})", "--data", DATA)
-    assert "best of 16 pictures" in ask(capsys, "search", "a red heart", *model)
+    assert "best of 16 pictures" in ask(capsys, "search", "a red heart", *model, "--split", "test")
     mined = ask(capsys, "mine", *model, "--depth", 5, "--output", tmp_path / "mined")
     assert "40" in mined
     counted = ask(capsys, "cocos", *model, "--objective", "nt-xent", "--batches", 1)

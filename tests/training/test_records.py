@@ -62,7 +62,7 @@ def test_tensorboard_gets_the_same_figures(
     monkeypatch.setitem(
         sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Board)
     )
-    run = train(small(tensorboard=True), tmp_path / "run", dataset=scenes, quiet=True)
+    run = train(small(log="tensorboard"), tmp_path / "run", dataset=scenes, quiet=True)
     (board,) = boards
     assert board.folder == str(tmp_path / "run" / "tensorboard")
     for entry in run.history:
@@ -75,4 +75,4 @@ def test_tensorboard_that_is_not_there_is_told_before_the_run(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match=r"pip install 'simgrad\[tensorboard\]'"):
-        train(small(tensorboard=True), tmp_path / "run", dataset=scenes, quiet=True)
+        train(small(log="tensorboard"), tmp_path / "run", dataset=scenes, quiet=True)

@@ -33,7 +33,7 @@ def full_length(
     low, high = _STEPS
     between = min(high, max(low, steps_per_epoch))
     endless = recipe.replace(
-        trial=True,
+        validation_only=True,
         epochs=_NEVER,
         decay_every=_NEVER,
         first_epochs=0,

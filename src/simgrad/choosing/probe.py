@@ -81,7 +81,9 @@ def _probe(recipe: Recipe, files: list[str], seconds: float) -> Pace:
     for file in files:
         import_file(Path(file))
     with tempfile.TemporaryDirectory() as folder:
-        quick = recipe.replace(trial=True, first_epochs=0, checkpoint_seconds=float(_NEVER))
+        quick = recipe.replace(
+            validation_only=True, first_epochs=0, checkpoint_seconds=float(_NEVER)
+        )
         endless = quick.replace(epochs=_NEVER, decay_every=_NEVER, evaluate_every=_NEVER)
         looking = endless.replace(evaluate_every=1)
         _run(looking, Path(folder) / "first", 0.0)  # what is read and imported once

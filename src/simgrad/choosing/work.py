@@ -18,9 +18,9 @@ from simgrad.core.console import say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.objectives import objective
+from simgrad.runs.naming import slug
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.engine import failures, only_diverged, run_local
-from simgrad.studies.naming import slug
 from simgrad.studies.study import PLAN, Study
 from simgrad.studies.table import build_table, write_tables
 

@@ -36,7 +36,8 @@ def choose(
     once per seed.
 
     The output folder then holds an answer that says how sure it is, a report, a recipe for a
-    full-length training (full-run.yaml) and the best model (model/), ready for `simgrad search`.
+    full-length training (full-run.yaml) and the best model (model/): `simgrad search OUTPUT "..."`
+    finds your photos with it.
     If there is no time to compare two objectives, the command says how long two need, and trains
     one by default.
 
@@ -86,5 +87,5 @@ def choose(
     say(
         f"report:       {found.report}",
         f"full length:  simgrad train {found.recipe}",
-        f'search:       simgrad search {found.model} "a sentence"',
+        f'search:       simgrad search {found.folder} "a sentence"',
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from simgrad.core.console import print_table, say
+from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.data.found import FOLDER
 from simgrad.retriever.false_negatives import Finds
@@ -75,6 +75,8 @@ def false_negatives(
                 f"{name} knows little: its first {depth} images include a caption's own for only "
                 f"{100 * knows:.0f}% of the captions. These probabilities are too high."
             )
+    if found.caveat:
+        say_wrapped(found.caveat)
     say(f"{len(found.pairs):,} pairs in {folder}; calibrated on {found.probable.learned_from}")
 
 

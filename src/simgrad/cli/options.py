@@ -33,7 +33,7 @@ _PLAIN: dict[Any, tuple[str, str]] = {
 }
 _FLAG = PrimitiveConstructorSpec(
     nargs=1,
-    metavar="[True|False]",  # alone it means True, see `complete_flags`
+    metavar="",  # alone it means True, and --no-NAME False: see `complete_flags`
     choices=("True", "False"),
     instance_from_str=lambda words: words[0] == "True",
     is_instance=lambda value: isinstance(value, bool),
@@ -129,7 +129,9 @@ def _parts(command: Callable[..., Any]) -> tuple[str, str, str]:
 
 
 def default_hint(label: str) -> str:
-    """The default in a help text; empty if there is none."""
+    """The default in a help text; empty if there is none, or it is a flag that is off."""
+    if label in ("True", "False"):
+        return "(on; --no-NAME turns it off)" if label == "True" else ""
     return f"(default: {label})" if label not in ("", "none") else ""
 
 
@@ -143,12 +145,15 @@ def without_none(kind: Any) -> Any:
 
 
 def complete_flags(command: Callable[..., object], words: list[str]) -> list[str]:
-    """`--flag` alone means `--flag True`; both forms work for every yes-or-no option."""
+    """`--flag` alone means `--flag True`, `--no-flag` `--flag False`; all forms work."""
     options = options_of(command)
     flags = {name for name, kind in options.items() if kind is bool}
     with_text = {name for name, kind in options.items() if kind == bool | str}
     complete = []
     for i, word in enumerate(words):
+        if word.startswith("--no-") and (name := f"--{word[5:].replace('_', '-')}") in flags:
+            complete += [name, "False"]
+            continue
         complete.append(word)
         name, after = word.replace("_", "-"), words[i + 1 : i + 2]
         alone = not after or after[0].startswith("--")

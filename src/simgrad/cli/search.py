@@ -1,7 +1,6 @@
 """`simgrad search`: pictures by a sentence, captions by a picture."""
 
 import sys
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +8,11 @@ from typing import Annotated
 import tyro
 
 from simgrad.cli.thumbnails import protocol, show
-from simgrad.core.console import console, progress
+from simgrad.core.console import console, reporting, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.text import as_json
 from simgrad.retriever.opening import open_either
-from simgrad.retriever.search import Searcher, ask
+from simgrad.retriever.search import ALL, Searcher, ask
 from simgrad.search.approximate import AUTO
 from simgrad.search.results import Hit, Results, percent
 
@@ -29,7 +28,7 @@ def search(
     folder: Path | None = None,
     data: str | None = None,
     features: str | None = None,
-    split: str = "test",
+    split: str = ALL,
     top: int = 10,
     sure: float | None = None,
     index: str = AUTO,
@@ -40,14 +39,14 @@ def search(
     """Find pictures by a sentence, or captions by a picture.
 
     Args:
-        words: a run folder, or a checkpoint that `simgrad import` wrote; then a sentence, or a
-            picture: its file, or its name in the split
+        words: the output of `simgrad choose`, a run or a study, or a checkpoint that `simgrad
+            import` wrote; then a sentence, or a picture: its file, or its name in the data
         model: a pretrained model as it is, instead of a run, with --data or --folder:
             "clip(source=FOLDER_OR_HUB_NAME)"
         folder: search the pictures in this folder instead of the data's
         data: search this data set instead of the run's; an imported checkpoint needs one
         features: a folder of features for that data, if the model reads features
-        split: split of the data to search
+        split: split of the data to search; by default all of them
         top: number of results
         sure: probability from which a hit counts, 0 to 1; by default learned on the validation
             split, like the probabilities
@@ -66,14 +65,9 @@ def search(
     query = words[-1]
     place = {"data": data, "features": features, "device": device}
     opened = open_either(words[0] if model is None else None, model, **place)
-    with progress() as bar:
-        task = bar.add_task("embedding pictures", total=None, visible=folder is not None)
-
-        def report(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
+    with reporting("embedding") as report:
         searcher = opened.searcher(split, folder, index=index, report=report)
-    results = ask(searcher, query, top)
+        results = ask(searcher, query, top)
     if json:
         found = {**asdict(results), "verdict": results.verdict(sure)}
         print(as_json(found))
@@ -88,17 +82,7 @@ def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: flo
     what = f"{results.searched_captions:,} captions"
     if results.kind == "sentence" or not results.captions:
         what = f"{results.searched_images:,} pictures"
-    head = f"{results.query}: best of {what}, {1000 * results.seconds:.1f} ms"
-    out.print(head, style="bold")
-    for note in results.notes:
-        out.print(f"({note})", style="dim")
-    if searcher.folder is not None and searcher.folder.skipped:
-        names = ", ".join(list(searcher.folder.skipped)[:3])
-        left = f"({len(searcher.folder.skipped)} unreadable pictures skipped: {names})"
-        out.print(left)
-    verdict = results.verdict(sure)
-    if verdict:
-        out.print("\n".join(textwrap.wrap(verdict, 80)), markup=False)
+    out.print(f"{results.query}: best of {what}", style="bold")
     cut = results.cut_off if sure is None else sure
     for hit in results.asked or results.images:
         _print_hit(searcher, hit, how if results.kind == "sentence" else None, cut)
@@ -106,6 +90,22 @@ def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: flo
         out.print(f"\nlike it, of {results.searched_images:,} pictures", style="bold")
         for hit in results.images:
             _print_hit(searcher, hit, how, cut)
+    _print_notes(searcher, results, sure)
+
+
+def _print_notes(searcher: "Searcher", results: "Results", sure: float | None) -> None:
+    """How sure that is, and what else there is to know."""
+    told = results.told(sure)
+    notes = list(results.notes)
+    if searcher.folder is not None and searcher.folder.skipped:
+        names = ", ".join(list(searcher.folder.skipped)[:3])
+        notes.append(f"{len(searcher.folder.skipped)} unreadable pictures skipped: {names}")
+    if told or notes:
+        console().print()
+    if told:
+        say_wrapped(told)
+    for note in notes:
+        say_wrapped(f"({note})")
 
 
 def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None, cut: float | None) -> None:

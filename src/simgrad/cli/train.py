@@ -1,6 +1,5 @@
 """`simgrad train`: one run."""
 
-import contextlib
 import dataclasses
 import os
 import shlex
@@ -14,43 +13,34 @@ import tyro
 from simgrad.cli.options import default_hint
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock
 from simgrad.core.spec import print_value
 from simgrad.evaluation import headlines, metric_of
-from simgrad.runs.recipe import Recipe, differing, read_recipe
+from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe_fields import grouped
 from simgrad.runs.recipe_names import check_names
-from simgrad.runs.run import INFO, LOCK, RECIPE, Run
-from simgrad.studies.naming import brief
-from simgrad.training.rounds import ROUND_ONE
+from simgrad.runs.run import RECIPE, Run
+from simgrad.training.placing import default_folder
 from simgrad.training.rounds import train as run_training
 
-# The first field of each group of options in --help; the others follow in the recipe's order.
-_GROUPS = {
-    "data": "data, model and objective",
-    "batch": "batch",
-    "epochs": "schedule",
-    "vocabulary": "vocabulary",
-    "candidates": "mined negatives",
-    "evaluate_every": "evaluation and logging",
-    "precision": "machine",
-}
-# Not options: fields within a field, and a switch that only searches of studies set.
-_IN_FILES_ONLY = ("second_round", "trial")
+# No option: it holds fields of its own.
+_IN_FILES_ONLY = ("second_round",)
 
 
 def _options() -> type[Any]:
     """Every field of a recipe as an option that overrides the recipe, in groups."""
     hints = typing.get_type_hints(Recipe)
-    groups: list[tuple[str, list[Any]]] = []
-    for name, field in Recipe.model_fields.items():
-        if name in _GROUPS:
-            groups.append((_GROUPS[name], []))
-        if name in _IN_FILES_ONLY:
-            continue
-        text = tyro.conf.arg(help=field.description, help_behavior_hint=_default(field.default))
-        option: Any = Annotated.__class_getitem__((hints[name] | None, text))  # type: ignore[attr-defined]
-        groups[-1][1].append((name, option, None))
-    return dataclasses.make_dataclass("Options", [_group(*group) for group in groups])
+    groups = []
+    for title, names in grouped(Recipe.model_fields).items():
+        options = []
+        for name in names:
+            if name in _IN_FILES_ONLY:
+                continue
+            field = Recipe.model_fields[name]
+            text = tyro.conf.arg(help=field.description, help_behavior_hint=_default(field.default))
+            option: Any = Annotated.__class_getitem__((hints[name] | None, text))  # type: ignore[attr-defined]
+            options.append((name, option, None))
+        groups.append(_group(title, options))
+    return dataclasses.make_dataclass("Options", groups)
 
 
 def _group(title: str, fields: list[Any]) -> tuple[str, Any]:
@@ -81,14 +71,14 @@ def train(
 ) -> None:
     """Train one model with one objective. To resume, run the same command again.
 
-    The options below `data, model and objective` are the fields of a recipe; an option overrides
-    the recipe file. One field can be set in a file only: `second_round`, the fields of a second
+    The options in groups, from `data` on, are the fields of a recipe; an option overrides the
+    recipe file. One field can be set in a file only: `second_round`, the fields of a second
     round with mined negatives (docs/training.md).
 
     Args:
         recipe: a YAML file; without one, VSE++'s published schedule on `scenes`
         output: folder of the run (default: runs/MODEL-OBJECTIVE-DATA-sSEED)
-        resume: continue a run that is already in the folder; False refuses instead
+        resume: continue a run that is already in the folder; --no-resume refuses instead
         quiet: print only the result
         schema: print the JSON schema of recipes, for editors, and exit
         options: fields of the recipe, which they override
@@ -104,51 +94,15 @@ def train(
         check_names(chosen, recipe or "recipe")
     folder = Path(output) if output else default_folder(chosen)
     if not resume and (folder / "recipe.yaml").exists():
-        raise InputError(f"{folder} holds a run already: give another --output, or --resume True.")
+        raise InputError(f"{folder} holds a run already: give another --output, or --resume.")
 
-    new = not (folder / RECIPE).exists()
-    try:
-        run = run_training(chosen, folder, quiet=quiet)
-    except InputError:
-        if new:
-            _withdraw(folder)
-        raise
+    run = run_training(chosen, folder, quiet=quiet)
     if os.environ.get("RANK", "0") == "0":  # of torchrun's processes one speaks
         summarise(run)
         if run.finished and not quiet:
             _say_next(run.path)
     if not run.finished:
         raise SystemExit(130)  # scripts see that it was stopped
-
-
-def _withdraw(folder: Path) -> None:
-    """Leave no folder behind for a run that could not begin: the mended command may use it."""
-    if (folder / INFO).exists():
-        return
-    with contextlib.suppress(OSError, InputError):  # another process has it, or it is not empty
-        with lock(folder / LOCK, wait=False):
-            (folder / RECIPE).unlink(missing_ok=True)
-            (folder / LOCK).unlink(missing_ok=True)
-        folder.rmdir()
-
-
-def default_folder(recipe: Recipe) -> Path:
-    """runs/MODEL-OBJECTIVE-DATA-sSEED; with a number where other settings have that already."""
-    parts = (brief(name, getattr(recipe, name)) for name in ("model", "objective", "data"))
-    name, number = f"{'-'.join(parts)}-s{recipe.seed}", 1
-    while True:
-        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if _free_or_its_own(folder, recipe.settled()):
-            return folder
-        number += 1
-
-
-def _free_or_its_own(folder: Path, recipe: Recipe) -> bool:
-    if recipe.second_round is not None:
-        folder, recipe = folder / ROUND_ONE, recipe.replace(second_round=None)
-    if not (folder / RECIPE).is_file():
-        return not (folder.parent / RECIPE).is_file() or folder.name != ROUND_ONE
-    return not differing(Run(folder).recipe, recipe)
 
 
 def _say_next(path: Path) -> None:

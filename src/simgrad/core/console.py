@@ -6,7 +6,9 @@ through here is read as markup, and no character in it steers the terminal.
 
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any, TypeVar
 
 from rich.cells import cell_len
@@ -23,12 +25,13 @@ from rich.table import Table
 from rich.text import Text
 
 from simgrad.core.tables import Bold
-from simgrad.core.text import plain
+from simgrad.core.text import duration, plain
 
 T = TypeVar("T")
 _GAP = 2  # between columns
 _WHOLE = 100_000  # the width of a pipe: lines are not broken there
 _USUAL = 80
+_SECONDS_BETWEEN_LINES = 30.0
 
 
 class _Plain(Console):
@@ -141,16 +144,52 @@ def _text(cell: str) -> Text:
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Iterate with a progress bar on the terminal; silent where there is none."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
+    """Iterate with a progress bar on the terminal; in a log, a line now and then."""
     total = total if total is not None else len(items) if isinstance(items, Sequence) else None
-    with progress() as bar:
-        task = bar.add_task(description, total=total)
-        for item in items:
+    with reporting(description) as report:
+        for done, item in enumerate(items, 1):
             yield item
-            bar.advance(task)
+            report(done, total)
+
+
+@contextmanager
+def reporting(description: str) -> Iterator[Callable[[int, int | None], None]]:
+    """What to call with how much is done, of how much: a bar, or in a log a line now and then.
+
+    Nothing is shown of work that nobody reports.
+    """
+    lines = None if sys.stderr.isatty() else ProgressLines(description)
+    with progress() as bar:
+        task = bar.add_task(description, total=None, visible=False)
+
+        def report(done: int, total: int | None) -> None:
+            if lines is None:
+                bar.update(task, completed=done, total=total, visible=True)
+            else:
+                lines.report(done, total)
+
+        yield report
+
+
+class ProgressLines:
+    """Progress where there is no terminal: a line now and then, for whoever reads the log."""
+
+    def __init__(self, description: str) -> None:
+        self.description, self.begun = description, monotonic()
+        self.told = self.begun
+        self.first: int | None = None  # what an earlier run had done
+
+    def report(self, done: int, total: int | None) -> None:
+        """Say where it stands, if nothing was said for long."""
+        self.first = done if self.first is None else self.first
+        now = monotonic()
+        if now - self.told < _SECONDS_BETWEEN_LINES or done == self.first:
+            return
+        self.told = now
+        rate = (done - self.first) / (now - self.begun)
+        left = f", about {duration((total - done) / rate)} left" if total is not None else ""
+        of = f" of {total:,}" if total is not None else ""
+        say(f"{self.description}: {done:,}{of}, {rate:,.1f} a second{left}", stderr=True)
 
 
 class _Description(ProgressColumn):

@@ -82,6 +82,18 @@ def contents_hash(paths: Sequence[str | Path], *, verify: bool = False) -> str:
     return found
 
 
+def settled(paths: Sequence[str | Path]) -> str | None:
+    """One hash of where these files lie, how large they are and when they changed.
+
+    None: one of them changed so lately that its next change might have the same time.
+    """
+    files = [_File(path) for path in paths]
+    newest = max((max(file.changed, file.entry) for file in files), default=0)
+    if time.time() - newest / 1e9 <= _FRESH:
+        return None
+    return sha256("\n".join([file.stamp() for file in files]))
+
+
 class _File:
     """A file as it is now."""
 

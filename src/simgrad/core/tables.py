@@ -106,8 +106,8 @@ _LATEX = {
 
 
 def latex(tables: Sequence[TableFile]) -> str:
-    """Tables for the package booktabs."""
-    return "\n".join(_latex(table) for table in tables)
+    """Tables for the package booktabs, which a comment names."""
+    return "\n".join([r"% needs \usepackage{booktabs}", *map(_latex, tables)])
 
 
 def _latex(table: TableFile) -> str:

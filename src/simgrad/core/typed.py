@@ -4,6 +4,7 @@ A kind of file is a `Typed` class: its fields have types, bounds and description
 gives the options of the command line and a JSON schema for editors.
 """
 
+import inspect
 import math
 import re
 from collections.abc import Mapping
@@ -63,6 +64,20 @@ class Typed(BaseModel):
             except ValidationError as error:
                 kind = type(self)
                 raise InputError(explain(error, kind.__name__.lower(), kind)) from None
+
+        @classmethod
+        def __pydantic_init_subclass__(cls, **_: Any) -> None:
+            """In `help`, names and defaults; types and bounds are in the schema."""
+            cls.__signature__ = inspect.Signature(
+                [
+                    inspect.Parameter(
+                        name,
+                        inspect.Parameter.KEYWORD_ONLY,
+                        default=inspect.Parameter.empty if one.is_required() else one.default,
+                    )
+                    for name, one in cls.model_fields.items()
+                ]
+            )
 
         # Only for whoever calls it: within another class, pydantic names the place itself.
         __init__.__pydantic_base_init__ = True

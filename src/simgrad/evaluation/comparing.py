@@ -8,7 +8,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,15 @@ from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.ranks import Ranks
 from simgrad.evaluation.uncertainty import LEVEL, check_level
 
-Runs = Ranks | Metrics | Sequence[Ranks] | Sequence[Metrics]
+
+class Ranked(Protocol):
+    """What has ranks: metrics, a run, or a retriever that was tested."""
+
+    @property
+    def ranks(self) -> Any: ...
+
+
+Runs = Ranks | Ranked | Sequence[Ranks] | Sequence[Ranked]
 Draws = Sequence[Ranks] | Sequence[Sequence[Ranks]]  # runs, or replicates of several runs
 
 
@@ -28,12 +36,13 @@ def compare(
     first: Runs,
     second: Runs,
     *,
-    names: tuple[str, str] = ("A", "B"),
+    names: tuple[str, str] | None = None,
     level: float = LEVEL,
 ) -> Comparison:
     """Every metric of two systems on the same queries: difference, interval, p.
 
-    Each is a `Metrics` (or its `ranks`), or a list of them, one for each seed.
+    Each is a `Run`, or what `evaluate` gave (or its `ranks`), or a list of these, one for each
+    seed. By default runs are called as their folders are.
 
     Examples:
         >>> images, texts = torch.eye(20), torch.eye(20)
@@ -46,19 +55,38 @@ def compare(
     a, b = _ranks(first), _ranks(second)
     check_level(level)
     found = _crossed(a, b, level)
+    names = names or (_name(first, "A"), _name(second, "B"))
     return Comparison(found, names, level=level, seeds=(len(a), len(b)))
 
 
 def _ranks(runs: Runs) -> list[Ranks]:
-    several = isinstance(runs, Iterable) and not isinstance(runs, Ranks | Metrics)
-    listed: list[Any] = list(runs) if several else [runs]  # type: ignore[arg-type]
-    found = [run.ranks if isinstance(run, Metrics) else run for run in listed]
+    found = [_ranks_of(run) for run in _listed(runs)]
     if not found or not all(isinstance(run, Ranks) for run in found):
         raise InputError(
-            "compare what? Give two results of simgrad.evaluate, or two lists of them, one result "
-            "for each seed."
+            "compare what? Give two runs (`simgrad.Run.open(FOLDER)`) or results of "
+            "simgrad.evaluate, or two lists of them, one for each seed."
         )
     return found
+
+
+def _listed(runs: Runs) -> list[Any]:
+    several = isinstance(runs, Iterable) and not isinstance(runs, Ranks | Metrics | str)
+    return list(runs) if several else [runs]  # type: ignore[arg-type]
+
+
+def _ranks_of(run: Any) -> Any:
+    """Of metrics, of a run (which reads them when it is asked), of a retriever."""
+    if isinstance(run, Ranks):
+        return run
+    kept = getattr(run, "ranks", None)
+    return kept() if callable(kept) else kept
+
+
+def _name(runs: Runs, otherwise: str) -> str:
+    """Of one run, what its folder is called."""
+    listed = _listed(runs)
+    name = getattr(listed[0], "name", None) if len(listed) == 1 else None
+    return name if isinstance(name, str) and name else otherwise
 
 
 def _differences(

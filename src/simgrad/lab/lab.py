@@ -17,8 +17,8 @@ from simgrad.lab.safety import inside
 from simgrad.lab.workers import BadPicture, Decoders, UploadLimits
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
+from simgrad.runs.naming import slug
 from simgrad.runs.run import RECIPE, Run
-from simgrad.studies.naming import slug
 from simgrad.studies.study import PLAN, RUNS, Study
 
 T = TypeVar("T")

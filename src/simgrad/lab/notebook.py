@@ -12,7 +12,7 @@ from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.pages.blocks import Block, Example, Examples, Key, Line, Mark, Paragraph, Strip, Thumb
 from simgrad.pages.notebook import Shown
 from simgrad.retriever.opening import open_folder
-from simgrad.retriever.search import Searcher, ask
+from simgrad.retriever.search import ALL, Searcher, ask
 from simgrad.runs.run import BEST, Run
 from simgrad.search.results import Hit, Results, percent
 
@@ -27,13 +27,14 @@ def show(
     query: "str | Path | Image",
     *,
     top: int = 5,
-    split: str = "test",
+    split: str = ALL,
     data: str | None = None,
     device: str = "auto",
 ) -> Shown:
     """What a run finds: pictures for a sentence, captions for a picture.
 
-    `run` may also be a checkpoint that `simgrad import` wrote, with the `data` to search.
+    `run` may also be a study or a choice, or a checkpoint that `simgrad import` wrote, with the
+    `data` to search. All of the data are searched, or one `split`.
 
     Examples:
         >>> shown = simgrad.show("runs/first", "a red heart", top=2)  # or the path of a picture

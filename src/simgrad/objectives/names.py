@@ -17,13 +17,13 @@ ELSEWHERE = {
     "nt-xent(tau=0.05)": ("MultipleNegativesSymmetricRanking",),
     "triplet-sh": (
         "vse++", "vsepp", "max-violation", "max-of-hinges", "mh", "batch-hard", "hardest-triplet",
-        "triplet-hard", "BatchHardTriplet", "semi-hard",
+        "triplet-hard", "BatchHardTriplet", "semi-hard", "hardest",
     ),
     "triplet": ("vse0", "sum-of-hinges", "sh", "hinge", "TripletMargin", "ranking", "margin"),
-    "siglip": ("sigmoid", "sigmoid-contrastive", "bce"),
+    "siglip": ("SigLipLoss", "sigmoid", "sigmoid-contrastive", "bce"),
     "smooth-ap": ("smoothap", "ap"),
     "multi-similarity-loss": ("ms", "multisimilarity-full"),
-    "nca-loss": ("mil-nce", "neighbourhood-components-analysis"),
+    "nca-loss": ("NCALoss", "mil-nce", "neighbourhood-components-analysis"),
     "adap-off-quin": ("aoq", "adaptive-offline-quintuplet", "quintuplet"),
     "debiased-nt-xent": ("dcl", "debiased-contrastive", "debiased-infonce"),
 }  # fmt: skip

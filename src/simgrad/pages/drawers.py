@@ -1,7 +1,8 @@
-"""Who draws things in a notebook.
+"""Who draws runs and studies in a notebook, and who does else what stands above them.
 
-Runs and studies know nothing of the rooms above them that draw them. Whoever puts the house
-together (`simgrad/__init__.py`) says here who does; `run.plot()` and `run.show(...)` ask here.
+Runs and studies know nothing of the files above them that draw, train or tabulate them. Whoever
+puts the house together (`simgrad/__init__.py`) says here who does; `run.plot()`, `run.show(...)`,
+`study.train()` and `study.table()` ask here.
 """
 
 from collections.abc import Callable
@@ -10,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from simgrad.pages.notebook import Shown
 
-Drawer = Callable[..., "Shown"]
-_drawers: dict[str, Callable[[], Drawer]] = {}
+_functions: dict[str, Callable[[], Callable[..., Any]]] = {}
 
 
-def register(name: str, load: Callable[[], Drawer]) -> None:
-    """`load` fetches the function that draws, when it is first asked for."""
-    _drawers[name] = load
+def register(name: str, load: Callable[[], Callable[..., Any]]) -> None:
+    """`load` fetches the function, when it is first asked for."""
+    _functions[name] = load
+
+
+def ask(name: str, *given: Any, **options: Any) -> Any:
+    """What the function of this name makes of something."""
+    return _functions[name]()(*given, **options)
 
 
 def draw(name: str, *given: Any, **options: Any) -> "Shown":
     """What the drawer of this name makes of something."""
-    return _drawers[name]()(*given, **options)
+    shown: Shown = ask(name, *given, **options)
+    return shown

@@ -1,6 +1,8 @@
 """`simgrad.plot(run)`: a run, some runs or a study, drawn in a notebook."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from simgrad.pages.blocks import Block, Inline, Paragraph
 from simgrad.pages.notebook import Shown
@@ -11,11 +13,13 @@ from simgrad.report.training import pushed, training
 from simgrad.runs.run import Run
 from simgrad.studies.study import Study
 
+Target = str | Path | Run | Study
 
-def plot(*targets: "str | Path | Run | Study") -> Shown:
+
+def plot(*targets: Target | Sequence[Target]) -> Shown:
     """Who leads and how sure that is, and how training went.
 
-    Takes runs and studies, or their folders.
+    Takes runs and studies, or their folders, or a list of these.
 
     Examples:
         >>> shown = simgrad.plot("runs/first")  # a notebook draws it
@@ -23,7 +27,10 @@ def plot(*targets: "str | Path | Run | Study") -> Shown:
         nt-xent reaches ... rsum ... on the test split, with one seed.
         >>> path = shown.save("curves.html")
     """
-    paths = [t.path if isinstance(t, Run | Study) else Path(t) for t in targets]
+    each: list[Any] = []
+    for one in targets:
+        each += one if isinstance(one, list | tuple) else [one]
+    paths = [t.path if isinstance(t, Run | Study) else Path(t) for t in each]
     material = collect(paths)
     head = headline(material, standings(material))
     sections = [training(material), pushed(material)]

@@ -1,16 +1,18 @@
 """Embeddings kept on disk: made once for a model and a set of pictures, added to when it grows.
 
 RUN/search/KEY/ (or the cache folder, where the run's is not writable) holds what the weights with
-hash KEY made. Arrays are never changed; index.json, written last, says which belong together, what
+hash KEY made. Arrays are never changed; a JSON file, written last, says which belong together, what
 they were made from and what they must look like. So a reader sees the old state or the new one,
 a killed writer leaves nothing that counts, and what was damaged or made from other data is made
 again. One writer at a time: the others wait for its lock.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,11 +21,11 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sweep
 from simgrad.data.base import Split
 from simgrad.models import Encoded
+from simgrad.retriever.encoding import Report, encode_one_side
 
 if TYPE_CHECKING:
     from simgrad.retriever.retriever import Retriever
 
-INDEX = "index.json"
 _PARTS = ("vectors", "tokens", "mask")
 # What reading a kept file can end in; all of it means: make it again.
 UNUSABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -63,40 +65,40 @@ def read_encoded(folder: Path, name: str, told: dict[str, Any]) -> Encoded:
 
 
 def split_embeddings(
-    retriever: "Retriever", split: Split, fingerprint: str
-) -> tuple[Encoded, Encoded]:
-    """Images and captions of a split."""
+    retriever: "Retriever", split: Split, fingerprint: str, kind: str, report: Report
+) -> Encoded:
+    """The images or the captions of a split; `report` is called while they are encoded."""
     folder = place_of(retriever) / f"{split.name}-{fingerprint[:16]}"
+    index = folder / f"{kind}.json"
     made_from = {"weights": retriever.key, "data": fingerprint}
-    ready = _ready_split(folder, made_from)
+    ready = _ready(index, kind, made_from)
     if ready is not None:
         return ready
+    what = f"the embeddings of {split.dataset}"
     try:
-        with lock(folder.with_suffix(".lock"), what=f"the embeddings of {split.dataset}"):
-            ready = _ready_split(folder, made_from)
-            if ready is not None:
-                return ready
-            sweep(folder)
-            images, captions = _encode(retriever, split)
-            index = {
-                "images": write_encoded(folder, "images", images),
-                "captions": write_encoded(folder, "captions", captions),
-            }
-            write_kept(folder / INDEX, index, made_from)
-            return images, captions
+        with lock(folder.with_name(f"{folder.name}-{kind}.lock"), what=what):
+            ready = _ready(index, kind, made_from)
+            if ready is None:
+                sweep(folder)
+                ready = _encode(retriever, split, kind, report)
+                write_kept(index, write_encoded(folder, kind, ready), made_from)
+            return ready
     except OSError:  # no place to keep them: make them each time
-        return _encode(retriever, split)
+        return _encode(retriever, split, kind, report)
 
 
-def _encode(retriever: "Retriever", split: Split) -> tuple[Encoded, Encoded]:
-    images, captions = retriever.encode_split(split)
-    return images.to("cpu"), captions.to("cpu")
+def _encode(retriever: "Retriever", split: Split, kind: str, report: Report) -> Encoded:
+    retriever.fitting(split)
+    if kind == "images":  # captions that nobody asks for are not read
+        none = np.zeros(0, dtype=np.int64)
+        split = replace(
+            split, captions=[], image_of_caption=none, caption_ids=None, caption_places=None
+        )
+    return encode_one_side(retriever.model, retriever.source(split), kind, report).to("cpu")
 
 
-def _ready_split(folder: Path, made_from: dict[str, str]) -> tuple[Encoded, Encoded] | None:
+def _ready(index: Path, kind: str, made_from: dict[str, str]) -> Encoded | None:
     try:
-        index = read_kept(folder / INDEX, made_from)
-        images = read_encoded(folder, "images", index["images"])
-        return images, read_encoded(folder, "captions", index["captions"])
+        return read_encoded(index.parent, kind, read_kept(index, made_from))
     except UNUSABLE:
         return None  # none yet, or damaged

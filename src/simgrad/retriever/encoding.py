@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from simgrad.core.errors import DiskError
 from simgrad.data.base import Split
-from simgrad.data.batches import Source, Tokens, in_order
+from simgrad.data.batches import IndexBatch, Source, Tokens, in_order
 from simgrad.data.decoded import DecodedPictures
 from simgrad.data.transforms import named
 from simgrad.data.vocabulary import Tokenizer
@@ -121,6 +122,9 @@ def _seen(
     return dataclasses.replace(split, features=pictures), size
 
 
+Report = Callable[[int, int], None]  # how many are done, of how many
+
+
 @torch.no_grad()
 def encode_source(
     model: RetrievalModel, source: Source, *, batch: int = 128
@@ -143,6 +147,31 @@ def encode_source(
     if not np.array_equal(order, np.arange(len(order))):
         encoded = encoded.select(torch.from_numpy(order).to(source.device))
     return Encoded.cat(images), encoded
+
+
+@torch.no_grad()
+def encode_one_side(
+    model: RetrievalModel, source: Source, kind: str, report: Report, *, batch: int = 128
+) -> Encoded:
+    """Encode the images of a source, or its captions, and not the other side."""
+    images = kind == "images"
+    count = source.split.num_images if images else source.split.num_captions
+    none = np.zeros(0, dtype=np.int64)
+    rows = [np.arange(i, min(i + batch, count)) for i in range(0, count, batch)]
+    indices = [IndexBatch(r, none, none) if images else IndexBatch(none, r, none) for r in rows]
+    made, was_training = [], model.training
+    model.eval()
+    try:
+        for index, piece in zip(indices, source.batches(indices), strict=True):
+            made.append(
+                model.encode_images(piece.images)
+                if images
+                else model.encode_captions(piece.tokens, piece.lengths)
+            )
+            report(int((index.images if images else index.captions)[-1]) + 1, count)
+    finally:
+        model.train(was_training)
+    return Encoded.cat(made)
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.found import FOUND, INFO, Pair, caption_names, read_found, rows_of, write_found
+from simgrad.data.languages import language_of
 from simgrad.mining.evidence import DEPTH, NAMES, Floats, View, candidates, evidence
 from simgrad.mining.probable import Probable, shipped
 from simgrad.retriever.similarities import Similarities
@@ -29,6 +30,7 @@ class Finds:
     evidence: Floats  # (k, len(NAMES))
     probable: Probable
     knows: tuple[float, ...]  # by system: share of captions that lead to their own image
+    borrowed: bool = False  # whether probabilities were learned on other data
 
     def named(self) -> list[Pair]:
         """The pairs as they are kept."""
@@ -39,6 +41,19 @@ class Finds:
                 self.pairs.tolist(), self.probability.tolist(), strict=True
             )
         ]
+
+    @property
+    def caveat(self) -> str:
+        """Why the probabilities may be wrong here: they were learned on other data."""
+        if not self.borrowed:
+            return ""
+        language = language_of(self.split.captions)
+        other = f"; these captions are {language}" if language not in ("", "English") else ""
+        return (
+            f"These probabilities were learned on {self.probable.learned_from}, in English{other}. "
+            "Take them as an order, not as shares: answer some (`simgrad serve RUN`), then give "
+            "--calibrate."
+        )
 
     def save(self, folder: Path, systems: Sequence[str]) -> None:
         """found.jsonl, and what it was made from; answers that are there stay."""
@@ -76,7 +91,9 @@ def false_negatives(
     probability = probable(shown)
     order = np.argsort(-probability, kind="stable")[:most]
     knows = tuple(view.knows for view in views)
-    return Finds(split, pairs[order], probability[order], shown[order], probable, knows)
+    return Finds(
+        split, pairs[order], probability[order], shown[order], probable, knows, calibrate is None
+    )
 
 
 def split_of(retrievers: "Sequence[Retriever]", name: str) -> Split:

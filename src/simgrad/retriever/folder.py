@@ -1,11 +1,11 @@
 """A folder of pictures as something to search: embedded once, then only what is new or changed.
 
 Pictures are told apart by name, size and time, and by content where those differ, so a renamed or
-touched picture is not embedded again. See `index.py` for how the result is kept.
+touched picture is not embedded again. See `embeddings.py` for how the result is kept.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,15 @@ from simgrad.core.files import lock, sha256, sweep
 from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
 from simgrad.models import Encoded
-from simgrad.retriever.embeddings import INDEX, UNUSABLE, place_of, read_encoded, write_encoded
+from simgrad.retriever.embeddings import UNUSABLE, place_of, read_encoded, write_encoded
+from simgrad.retriever.encoding import Report
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from simgrad.retriever.retriever import Retriever
 
+_INDEX = "index.json"
 _BATCH = 64  # pictures encoded together
 _SAVE_EVERY = 30.0  # seconds of work that a kill may cost
 
@@ -59,7 +61,7 @@ def folder_embeddings(
     retriever: "Retriever",
     root: Path,
     *,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    report: Report = lambda done, total: None,
 ) -> FolderIndex:
     """Every picture below a folder; only what is new or has changed is encoded."""
     root = root.expanduser()
@@ -185,7 +187,7 @@ def _grow(state: _State, entries: dict[str, dict[str, Any]], encoded: Encoded | 
 
 def _read_state(folder: Path, weights: str) -> _State:
     try:
-        index = read_kept(folder / INDEX, {"weights": weights})
+        index = read_kept(folder / _INDEX, {"weights": weights})
         name, told = index["arrays"], index["encoded"]
         encoded = read_encoded(folder, name, told) if name else None
         entries = dict(index["pictures"])
@@ -214,7 +216,7 @@ def _write_state(folder: Path, state: _State, weights: str) -> _State:
         arrays = sha256("\n".join(f"{n} {e['sha']}" for n, e in entries.items()))[:16]
         told = write_encoded(folder, arrays, encoded)
     index = {"arrays": arrays, "encoded": told, "pictures": entries}
-    write_kept(folder / INDEX, index, {"weights": weights})
+    write_kept(folder / _INDEX, index, {"weights": weights})
     for file in folder.glob("*.npy"):
         if not arrays or not file.name.startswith(f"{arrays}."):
             file.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """Encoded items of one kind, images or captions, that can be searched."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,8 +15,8 @@ from simgrad.search.exact import Exact, Ranked, best
 class Gallery:
     """Items of one kind, and how they are searched.
 
-    `index`: `auto`, `exact`, or a factory string of FAISS; it is kept in `place`. `queries`: some
-    vectors of the other kind, by which its recall is measured.
+    `index`: `auto`, `exact`, or a factory string of FAISS; it is kept in `place`. `queries` gives
+    vectors of the other kind, by which the recall of an approximate index is measured.
     """
 
     def __init__(
@@ -25,7 +26,7 @@ class Gallery:
         kind: str,
         place: Path | None = None,
         index: str = AUTO,
-        queries: Tensor | None = None,
+        queries: Callable[[], Tensor | None] = lambda: None,
     ) -> None:
         self.model, self.items, self.kind = model, items, kind
         self._found: Exact | Approximate | None = None
@@ -61,10 +62,14 @@ class Gallery:
 
 
 def _index(
-    vectors: Tensor, kind: str, place: Path | None, index: str, queries: Tensor | None
+    vectors: Tensor,
+    kind: str,
+    place: Path | None,
+    index: str,
+    queries: Callable[[], Tensor | None],
 ) -> Exact | Approximate:
     index = default_index(*vectors.shape) if index == AUTO else index
     if place is None or index == EXACT:
         return Exact(vectors)
     path = place / f"{kind}-{sha256(index)[:8]}.faiss"
-    return Approximate.open(path, vectors, index, queries)
+    return Approximate.open(path, vectors, index, queries())

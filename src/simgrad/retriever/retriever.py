@@ -32,7 +32,7 @@ from simgrad.retriever import counting, exporting, false_negatives, mining
 from simgrad.retriever.encoding import encode_source, source_of
 from simgrad.retriever.fitting import require_fitting
 from simgrad.retriever.pictures import PictureReader, picture_reader
-from simgrad.retriever.search import Searcher, ask
+from simgrad.retriever.search import ALL, Searcher, ask
 from simgrad.retriever.similarities import Similarities
 from simgrad.runs.found_pairs import pairs_of
 from simgrad.runs.recipe import Recipe
@@ -364,9 +364,9 @@ class Retriever:
         return exporting.export(self, Path(folder), format, adapter=adapter)
 
     def searcher(
-        self, split: str = "test", folder: str | Path | None = None, **options: Any
+        self, split: str = ALL, folder: str | Path | None = None, **options: Any
     ) -> Searcher:
-        """What searches a split of its data, or the pictures of a folder; made once."""
+        """What searches its data or a split of them, or the pictures of a folder; made once."""
         key = (split, None if folder is None else str(folder), options.get("index"))
         if key not in self._searchers:
             place = None if folder is None else Path(folder)
@@ -378,13 +378,16 @@ class Retriever:
         query: "str | Path | Image",
         top: int = 10,
         *,
-        split: str = "test",
+        split: str = ALL,
         folder: str | Path | None = None,
     ) -> Results:
         """Pictures by a sentence; captions, and pictures like it, by a picture.
 
+        All of its data are searched, or one `split`, or the pictures of a `folder`.
+
         Examples:
-            >>> simgrad.open("runs/first", device="cpu").search("a red heart", 2).searched_images
+            >>> model = simgrad.open("runs/first", device="cpu")
+            >>> model.search("a red heart", 2, split="test").searched_images
             10
         """
         return ask(self.searcher(split, folder), query, top)

@@ -5,7 +5,8 @@ where one is named, an index of FAISS is used (`approximate.py`). Models that co
 for similarities. How sure a hit is was learned on the validation split (`sureness.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -18,8 +19,10 @@ from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
 from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
+from simgrad.data.resplit import joined
 from simgrad.models import Encoded
 from simgrad.retriever.embeddings import place_of, split_embeddings
+from simgrad.retriever.encoding import Report
 from simgrad.retriever.folder import FolderIndex, folder_embeddings
 from simgrad.retriever.gallery import Gallery
 from simgrad.retriever.sureness import Calibrations, sureness_of
@@ -34,10 +37,14 @@ if TYPE_CHECKING:
     from simgrad.retriever.retriever import Retriever
 
 MOST = 1000  # results of one query
+ALL = "all"  # splits together
 
 
 class Searcher:
-    """A model and what it searches: a split of its data, or the pictures of a folder."""
+    """A model and what it searches: a split of its data, all of them, or the pictures of a folder.
+
+    `report` is called while images are encoded that were not encoded before.
+    """
 
     def __init__(
         self,
@@ -47,9 +54,9 @@ class Searcher:
         *,
         dataset: Dataset | None = None,
         index: str = AUTO,
-        report: Callable[[int, int], None] = lambda done, total: None,
+        report: Report = lambda done, total: None,
     ) -> None:
-        self.retriever, self._index = retriever, index
+        self.retriever, self._index, self._report = retriever, index, report
         self.folder: FolderIndex | None = None
         self.dataset, self._no_data = dataset, ""
         if folder is not None:
@@ -57,8 +64,20 @@ class Searcher:
         if dataset is None:
             self.dataset = self._open_data()
         self.split: Split | None = None
-        if self.dataset is not None and (folder is None or split in self.dataset.splits):
-            self.split = self.dataset.split(split)
+        self._parts: list[Split] = []  # of which the split is made
+        if self.dataset is not None:
+            self.split, self._parts = self._chosen(self.dataset, split)
+
+    def _chosen(self, dataset: Dataset, split: str) -> tuple[Split | None, list[Split]]:
+        """What is searched, and the splits that it is made of."""
+        if split != ALL or ALL in dataset.splits:
+            if self.folder is not None and split not in dataset.splits:
+                return None, []
+            one = dataset.split(split)
+            return one, [one]
+        twice = "test" if "testall" in dataset.splits else ""  # COCO's test is part of its testall
+        parts = [s for s in dataset.splits.values() if s.num_images and s.name != twice]
+        return replace(joined(parts), name=ALL), parts
 
     def _open_data(self) -> Dataset | None:
         """The model's data; a folder can be searched without it."""
@@ -75,17 +94,31 @@ class Searcher:
         """The fingerprint of the data."""
         return "" if self.dataset is None else self.dataset.fingerprint()
 
-    @cached_property
-    def _encoded(self) -> tuple[Encoded, Encoded]:
-        assert self.split is not None
-        return split_embeddings(self.retriever, self.split, self.fingerprint)
+    def _encoded(self, kind: str) -> Encoded:
+        """The images or the captions of all that is searched."""
+        sizes = [part.num_images if kind == "images" else part.num_captions for part in self._parts]
+        encoded = []
+        for number, part in enumerate(self._parts):
+            before, whole = sum(sizes[:number]), sum(sizes)
+
+            def report(done: int, _: int, before: int = before, whole: int = whole) -> None:
+                self._report(before + done, whole)
+
+            encoded.append(split_embeddings(self.retriever, part, self.fingerprint, kind, report))
+        return encoded[0] if len(encoded) == 1 else Encoded.cat(encoded)
 
     def _gallery(self, kind: str) -> Gallery:
         assert self.split is not None
         place = place_of(self.retriever) / f"{self.split.name}-{self.fingerprint[:16]}"
-        images, captions = self._encoded
-        items, others = (images, captions) if kind == "images" else (captions, images)
-        return Gallery(self.retriever.model, items, kind, place, self._index, others.vectors)
+        others = "captions" if kind == "images" else "images"
+        return Gallery(
+            self.retriever.model,
+            self._encoded(kind),
+            kind,
+            place,
+            self._index,
+            lambda: self._encoded(others).vectors,
+        )
 
     @cached_property
     def images(self) -> Gallery | None:
@@ -193,8 +226,8 @@ class Searcher:
             return []
         if calibration.far_from(len(gallery)):
             notes.append(
-                f"how sure these are was learned among {calibration.candidates:,}, far from the "
-                f"{len(gallery):,} searched here: take it as a guess"
+                f"a guess: how sure these are was learned among {calibration.candidates:,}, not "
+                f"{len(gallery):,}"
             )
         return calibration.probabilities([score for _, score in ranked], len(gallery))
 

@@ -1,6 +1,5 @@
 """A folder of features: every split of a data set, and a header that says how they were made."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simgrad.core.console import progress
+from simgrad.core.console import reporting
 from simgrad.core.derived import write_checked
 from simgrad.data.base import Dataset
 from simgrad.data.feature_folder import HEADER
@@ -17,8 +16,6 @@ from simgrad.data.opening import absolute
 from simgrad.data.resplit import look_alikes
 from simgrad.runs.begun import entry, finish
 from simgrad.runs.features import Job, compute
-
-_SECONDS_BETWEEN_LINES = 30.0
 
 
 @dataclass(frozen=True)
@@ -50,36 +47,9 @@ def _split(dataset: Dataset, name: str, job: Job, folder: Path, limit: int | Non
     total = split.num_images if limit is None else min(limit, split.num_images)
     target = folder / f"{name}.npy"
     started = monotonic()
-    lines = FeatureLines(name, total)
-    with progress() as bar:
-        task = bar.add_task(f"{name} through {job.backbone.name}", total=total)
-
-        def report(done: int) -> None:
-            bar.update(task, completed=done)
-            lines.report(done)
-
-        computed = compute(split, job, target, limit=limit, report=report)
+    with reporting(f"{name} through {job.backbone.name}") as report:
+        computed = compute(split, job, target, limit=limit, report=lambda done: report(done, total))
     return Written(target, total, computed, monotonic() - started)
-
-
-class FeatureLines:
-    """Progress where there is no terminal: a line now and then, for whoever reads the log."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self.name, self.total, self.shown = name, total, not sys.stderr.isatty()
-        self.begun = self.told = monotonic()
-        self.first: int | None = None  # rows that an earlier run had done
-
-    def report(self, done: int) -> None:
-        self.first = done if self.first is None else self.first
-        now = monotonic()
-        if not self.shown or now - self.told < _SECONDS_BETWEEN_LINES or done == self.first:
-            return
-        self.told = now
-        rate = (done - self.first) / (now - self.begun)
-        left = (self.total - done) / rate / 60
-        told = f"{self.name}: {done:,} of {self.total:,} images, {rate:,.1f} a second, "
-        print(f"{told}about {left:,.0f} min left", file=sys.stderr, flush=True)
 
 
 def _header(

@@ -71,7 +71,7 @@ def _among(keys: Rows, known: Rows) -> Mask:
 
 
 def known_pairs(recipe: Recipe, split: Split) -> FoundPairs | None:
-    """What the recipe's `positives` names; None where it names no file."""
+    """The pairs that the recipe names; None where it names none."""
     if recipe.found_pairs is None:
         return None
     specs = [spec for spec in (recipe.objective, recipe.first_objective) if spec]
@@ -80,7 +80,7 @@ def known_pairs(recipe: Recipe, split: Split) -> FoundPairs | None:
             f"recipe: found: {recipe.objective} weighs one positive of each caption; give "
             "`found: ignore`."
         )
-    known = pairs_of(recipe.found_pairs, split, recipe.sure, "recipe: positives: ")
+    known = pairs_of(recipe.found_pairs, split, recipe.sure, "recipe: found_pairs: ")
     if recipe.found == "positive":
         return known
     every = np.union1d(known.positive, known.ignored)

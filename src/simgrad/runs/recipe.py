@@ -1,10 +1,11 @@
 """A recipe: everything that decides what a training run does, as typed and documented fields.
 
-Recipes are YAML files with these fields; `simgrad train recipe.yaml --objective nt-xent --seed 3`
-overrides any of them. The defaults are VSE++'s published schedule. `simgrad train --schema` prints
-a JSON schema, with which editors complete and check recipes.
+Recipes are YAML files with these fields, in any order; `simgrad train recipe.yaml --objective
+nt-xent --seed 3` overrides any of them. The defaults are VSE++'s published schedule. `simgrad train
+--schema` prints a JSON schema, with which editors complete and check recipes.
 """
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,7 +21,7 @@ from simgrad.data.opening import open_dataset
 from simgrad.data.resplit import read_resplit
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.models import models
-from simgrad.runs.recipe_places import absolute
+from simgrad.runs.recipe_fields import absolute, earlier_names, grouped, up_to_date
 
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 CountOrZero = Annotated[int, Field(ge=0, lt=2**31)]
@@ -42,7 +43,7 @@ class Recipe(Typed):
         ('vse++', 128)
     """
 
-    # What
+    # Data
     data: Text = Field(
         default="scenes(features=global)",
         description="Data set: `scenes(...)`, or a file or folder in a known layout (`simgrad "
@@ -66,118 +67,9 @@ class Recipe(Typed):
         "test=1000, val=1000, pool=train)`; images of other splits than the pool's are always "
         "trained on",
     )
-    model: Text = Field(
-        default="vse++",
-        description="Model spec, e.g. `vsrn(dimension=2048)`: "
-        + ", ".join(sorted(known.name for known in models)),
-    )
-    objective: Text = Field(
-        default="triplet-sh",
-        description="Objective spec, e.g. `goal(triplet=cir, pair=sig-ms)`; `simgrad objectives` "
-        "lists them",
-    )
-    seed: int = Field(
-        default=0,
-        gt=-(2**31),
-        lt=2**31,
-        description="Sets the initial weights, the order of batches and the augmentation",
-    )
-
-    # Batches
-    batch: Count = Field(
-        default=128, description="Captions in a batch (images, if `sampler` is images)"
-    )
-    sampler: Literal["pairs", "images", "distinct"] = Field(
-        default="pairs",
-        description="pairs: random captions, as published; images: images with several captions "
-        "each (SmoothAP); distinct: no two captions of one image",
-    )
-    captions_per_image: Count = Field(
-        default=5, description="Captions drawn for each image, if `sampler` is images"
-    )
-    positives: Text = Field(
-        default="images",
-        description="images: all captions of an image are its positives; pairs: an image's other "
-        "captions are negatives, as published; or a file or folder of found pairs (from `simgrad "
-        "false-negatives` or the lab page), used in addition to the captions of the same image",
-    )
-    found: Literal["ignore", "positive"] = Field(
-        default="ignore",
-        description="What found pairs are used as. ignore: neither positives nor negatives; "
-        "positive: positives. Pairs answered `unsure` are always ignored",
-    )
-    sure: Annotated[Number, Field(ge=0, le=1)] = Field(
-        default=0.5,
-        description="Use a found pair that nobody has answered if its probability is at least this",
-    )
-    micro_batch: Count | None = Field(
-        default=None,
-        description="Encode N pairs at a time to save memory; the gradient of the whole batch "
-        "stays exact (GradCache)",
-    )
-    drop_last: bool = Field(
-        default=False, description="Drop the last batch of an epoch if it is not full"
-    )
     augment: Text | None = Field(
         default=None, description="Augmentation of training pictures, e.g. vse++"
     )
-
-    # Schedule
-    epochs: CountOrZero = Field(
-        default=30,
-        description="Passes over the training captions (over the images, if `sampler` is images); "
-        "0 only evaluates a pretrained model",
-    )
-    optimizer: Literal["adam", "adamw"] = Field(default="adam", description="Optimiser")
-    lr: NotNegative = Field(default=2e-4, description="Learning rate")
-    weight_decay: NotNegative = Field(default=0.0, description="Weight decay")
-    betas: tuple[Share, Share] = Field(
-        default=(0.9, 0.999),
-        strict=False,
-        description="Adam's two decay rates: of the mean gradient, of the mean squared gradient",
-    )
-    epsilon: NotNegative = Field(
-        default=1e-8,
-        description="Adam's constant in the denominator; it counts where gradients are short",
-    )
-    decay: Literal["step", "linear", "cosine"] = Field(
-        default="step",
-        description="step: divide the learning rate by 10 every `decay_every` epochs; linear, "
-        "cosine: reduce it to zero at the end",
-    )
-    decay_every: Count = Field(default=15, description="Epochs between two steps of `decay: step`")
-    warmup: Share = Field(
-        default=0.0,
-        description="Share of a stage's steps in which the learning rate rises linearly; a second "
-        "stage (finetune_epochs) has a rise of its own",
-    )
-    clip: NotNegative = Field(
-        default=2.0, description="Largest norm of the model's gradient; 0 turns clipping off"
-    )
-    reduction: Literal["published", "mean", "sum"] = Field(
-        default="published",
-        description="published: sum or mean over queries, as each objective was published; mean or "
-        "sum: the same for all of them, so that their losses are on one scale",
-    )
-    first_objective: Text | None = Field(
-        default=None,
-        description="Objective of the first epochs, e.g. `triplet` before `triplet-sh`",
-    )
-    first_epochs: CountOrZero = Field(
-        default=0, description="Number of epochs trained with `first_objective`"
-    )
-    freeze_epochs: CountOrZero = Field(
-        default=0,
-        description="Keep a fine-tuned backbone frozen for the first N epochs; during epoch N+1 "
-        "the loss rises linearly from 0, as in VSE-infinity",
-    )
-    finetune_epochs: CountOrZero = Field(
-        default=0,
-        description="Add a second stage of N epochs that trains the backbone too",
-    )
-    finetune_lr: NotNegative = Field(default=2e-5, description="Learning rate of that second stage")
-
-    # Text
     vocabulary: Text | None = Field(
         default=None,
         description="Vocabulary file (JSON or published pickle); for BERT, a folder or file with "
@@ -193,7 +85,53 @@ class Recipe(Typed):
         default=4, description="Words that occur fewer than N times are treated as unknown"
     )
 
-    # Offline negatives (AOQ)
+    # Model
+    model: Text = Field(
+        default="vse++",
+        description="Model spec, e.g. `vsrn(dimension=2048)`: "
+        + ", ".join(sorted(known.name for known in models)),
+    )
+    start_from: Text | None = Field(
+        default=None, description="Checkpoint folder with the weights to start from"
+    )
+
+    # Objective
+    objective: Text = Field(
+        default="triplet-sh",
+        description="Objective spec, e.g. `goal(triplet=cir, pair=sig-ms)`; `simgrad objectives` "
+        "lists them",
+    )
+    first_objective: Text | None = Field(
+        default=None,
+        description="Objective of the first epochs, e.g. `triplet` before `triplet-sh`",
+    )
+    first_epochs: CountOrZero = Field(
+        default=0, description="Number of epochs trained with `first_objective`"
+    )
+    reduction: Literal["published", "mean", "sum"] = Field(
+        default="published",
+        description="published: sum or mean over queries, as each objective was published; mean or "
+        "sum: the same for all of them, so that their losses are on one scale",
+    )
+    positives: Literal["images", "pairs"] = Field(
+        default="images",
+        description="images: all captions of an image are its positives; pairs: an image's other "
+        "captions are negatives, as published",
+    )
+    found_pairs: Text | None = Field(
+        default=None,
+        description="File or folder of pairs that belong together though nobody had marked them "
+        "(from `simgrad false-negatives` or the lab page)",
+    )
+    found: Literal["ignore", "positive"] = Field(
+        default="ignore",
+        description="What found pairs are used as. ignore: neither positives nor negatives; "
+        "positive: positives. Pairs answered `unsure` are always ignored",
+    )
+    sure: Annotated[Number, Field(ge=0, le=1)] = Field(
+        default=0.5,
+        description="Use a found pair that nobody has answered if its probability is at least this",
+    )
     candidates: Text | None = Field(
         default=None,
         description="Folder of mined candidates for off-tri, off-quin and adap-off-quin: from "
@@ -206,8 +144,83 @@ class Recipe(Typed):
     draw: Literal["uniform", "normal"] = Field(
         default="uniform", description="Distribution to draw these candidates from"
     )
-    start_from: Text | None = Field(
-        default=None, description="Checkpoint folder with the weights to start from"
+
+    # Optimisation
+    batch: Count = Field(
+        default=128, description="Captions in a batch (images, if `sampler` is images)"
+    )
+    lr: NotNegative = Field(default=2e-4, description="Learning rate")
+    seed: int = Field(
+        default=0,
+        gt=-(2**31),
+        lt=2**31,
+        description="Sets the initial weights, the order of batches and the augmentation",
+    )
+    optimizer: Literal["adam", "adamw"] = Field(default="adam", description="Optimiser")
+    weight_decay: NotNegative = Field(default=0.0, description="Weight decay")
+    betas: tuple[Share, Share] = Field(
+        default=(0.9, 0.999),
+        strict=False,
+        description="Adam's two decay rates: of the mean gradient, of the mean squared gradient",
+    )
+    epsilon: NotNegative = Field(
+        default=1e-8,
+        description="Adam's constant in the denominator; it counts where gradients are short",
+    )
+    clip: NotNegative = Field(
+        default=2.0, description="Largest norm of the model's gradient; 0 turns clipping off"
+    )
+    sampler: Literal["pairs", "images", "distinct"] = Field(
+        default="pairs",
+        description="pairs: random captions, as published; images: images with several captions "
+        "each (SmoothAP); distinct: no two captions of one image",
+    )
+    captions_per_image: Count = Field(
+        default=5, description="Captions drawn for each image, if `sampler` is images"
+    )
+    drop_last: bool = Field(
+        default=False, description="Drop the last batch of an epoch if it is not full"
+    )
+    micro_batch: Count | None = Field(
+        default=None,
+        description="Encode N pairs at a time to save memory; the gradient of the whole batch "
+        "stays exact (GradCache)",
+    )
+
+    # Schedule
+    epochs: CountOrZero = Field(
+        default=30,
+        description="Passes over the training captions (over the images, if `sampler` is images); "
+        "0 only evaluates a pretrained model",
+    )
+    decay: Literal["step", "linear", "cosine"] = Field(
+        default="step",
+        description="step: divide the learning rate by 10 every `decay_every` epochs; linear, "
+        "cosine: reduce it to zero at the end",
+    )
+    decay_every: Count = Field(default=15, description="Epochs between two steps of `decay: step`")
+    warmup: Share = Field(
+        default=0.0,
+        description="Share of a stage's steps in which the learning rate rises linearly; a second "
+        "stage (finetune_epochs) has a rise of its own",
+    )
+    early_stop: Count | None = Field(
+        default=None, description="Stop after N evaluations without improvement"
+    )
+    freeze_epochs: CountOrZero = Field(
+        default=0,
+        description="Keep a fine-tuned backbone frozen for the first N epochs; during epoch N+1 "
+        "the loss rises linearly from 0, as in VSE-infinity",
+    )
+    finetune_epochs: CountOrZero = Field(
+        default=0,
+        description="Add a second stage of N epochs that trains the backbone too",
+    )
+    finetune_lr: NotNegative = Field(default=2e-5, description="Learning rate of that second stage")
+    wise: CountOrZero = Field(
+        default=0,
+        description="After training, try N steps between the pretrained and the trained weights "
+        "on the validation split and keep the best (WiSE-FT); 10 is usual",
     )
     second_round: dict[str, Any] | None = Field(
         default=None,
@@ -216,13 +229,13 @@ class Recipe(Typed):
         "first round's best model; `from_round_one: true` starts from that model's weights",
     )
 
-    # Evaluation and bookkeeping
+    # Evaluation
+    select: Text = Field(
+        default="rsum", description="Validation metric that decides which checkpoint is best"
+    )
     evaluate_every: Count | None = Field(
         default=None,
         description="Evaluate on the validation split every N steps; by default once per epoch",
-    )
-    select: Text = Field(
-        default="rsum", description="Validation metric that decides which checkpoint is best"
     )
     protocol: Text = Field(
         default="all",
@@ -239,48 +252,33 @@ class Recipe(Typed):
         description="When testing, re-score the top N candidates with the model's re-ranker "
         "(X-VLM only); 0 uses the model's own setting",
     )
-    early_stop: Count | None = Field(
-        default=None, description="Stop after N evaluations without improvement"
+    also: Text | None = Field(
+        default=None,
+        description="Another data set to test before and after training, to see what the model "
+        "forgets",
+    )
+    validation_only: bool = Field(
+        default=False,
+        description="Judge the run on the validation split alone: no test score is computed and no "
+        "weights are kept, as in the trials of a search",
     )
     attention_every: CountOrZero = Field(
         default=0,
         description="Record which samples the objective weighs every N steps; 0 records at "
         "evaluations only",
     )
-    checkpoint_seconds: Number = Field(
-        default=60.0, description="Seconds between two checkpoints to resume from"
-    )
-    trial: bool = Field(
-        default=False,
-        description="A trial of a search: judged on the validation split only. No test score is "
-        "computed and no weights are kept",
-    )
-    tensorboard: bool = Field(
-        default=False, description="The older way to write `log: tensorboard`"
-    )
     log: Text | None = Field(
         default=None,
         description="Log to tensorboard, wandb, or both (tensorboard,wandb)",
     )
-    wise: CountOrZero = Field(
-        default=0,
-        description="After training, try N steps between the pretrained and the trained weights "
-        "on the validation split and keep the best (WiSE-FT); 10 is usual",
-    )
-
-    also: Text | None = Field(
-        default=None,
-        description="Another data set to test before and after training, to see what the model "
-        "forgets",
-    )
 
     # Machine
+    device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1 or mps")
     precision: Literal["float32", "tf32", "bf16", "fp16"] = Field(
         default="float32",
         description="Arithmetic of the encoders; tf32 is float32 with faster, less exact products "
         "on a GPU",
     )
-    device: Text = Field(default="auto", description="auto, cpu, cuda, cuda:1 or mps")
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
         description="Computing threads on a CPU; by default as many as cores are free when the run "
@@ -294,6 +292,14 @@ class Recipe(Typed):
         default=True,
         description="On a GPU, with features in its memory, replay steps as CUDA graphs",
     )
+    checkpoint_seconds: Number = Field(
+        default=60.0, description="Seconds between two checkpoints to resume from"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_todays_names(cls, values: Any) -> Any:
+        return up_to_date(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -301,6 +307,11 @@ class Recipe(Typed):
         if self.second_round is not None:
             self.round_two()
         find_protocol(self.protocol)
+        if self.found_pairs is not None and self.positives == "pairs":
+            raise InputError(
+                "recipe: found_pairs come beside all captions of an image: leave `positives: pairs`"
+                " out, or `found_pairs`."
+            )
         if self.resplit is not None:
             read_resplit(self.resplit)
             if self.protocol != "all":
@@ -311,18 +322,13 @@ class Recipe(Typed):
         return self
 
     @property
-    def found_pairs(self) -> str | None:
-        """Where found pairs are kept, if `positives` names them."""
-        return None if self.positives in ("images", "pairs") else self.positives
-
-    @property
     def other_captions_are_negatives(self) -> bool:
         """Whether a caption's only positive is its pair: other captions of the image are pushed."""
         return self.positives == "pairs"
 
     def round_two(self, **changes: Any) -> "Recipe":
         """The recipe of the second round."""
-        own = {**(self.second_round or {}), **changes}
+        own = up_to_date({**(self.second_round or {}), **changes})
         if own.get("second_round") is not None:
             raise InputError("second_round: there is no third round.")
         goes_on = own.pop("from_round_one", False)
@@ -373,18 +379,21 @@ class Recipe(Typed):
 
     def replace(self, **changes: Any) -> "Recipe":
         """Another recipe with some fields changed, checked like one that was read."""
-        return from_dict({**self.to_dict(), **changes}, "recipe")
+        return from_dict({**self.to_dict(), **up_to_date(changes)}, "recipe")
 
     def save(self, path: Path) -> None:
         """Write YAML that reads back."""
+        values = self.to_dict()
         with atomic_write(path) as file:
-            yaml.safe_dump(self.to_dict(), file, sort_keys=False, allow_unicode=True)
+            for title, names in grouped(values).items():
+                file.write(f"# {title}\n")
+                some = {name: values[name] for name in names}
+                yaml.safe_dump(some, file, sort_keys=False, allow_unicode=True)
 
 
 # May change between sittings of a run: how the same gradient is computed, and where.
 MACHINE = (
     "device", "threads", "workers", "graphs", "checkpoint_seconds", "micro_batch", "log",
-    "tensorboard",
 )  # fmt: skip
 
 
@@ -403,7 +412,10 @@ def read_recipe(path: str | Path) -> Recipe:
         >>> simgrad.training.read_recipe("mine.yaml").epochs
         3
     """
-    return from_dict(read_yaml(path), str(path))
+    values = read_yaml(path)
+    for text in earlier_names(values):
+        warnings.warn(f"{path}: {text}.", stacklevel=2)
+    return from_dict(values, str(path))
 
 
 def from_dict(values: Mapping[str, Any], where: str) -> Recipe:

@@ -12,6 +12,7 @@ from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back
 from simgrad.core.files import read_json, sha256, write_json
+from simgrad.core.typed import read_yaml
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Checkpoint, load
@@ -19,7 +20,7 @@ from simgrad.models.checkpoint import DESCRIPTION, verify
 from simgrad.pages.drawers import draw
 from simgrad.pages.notebook import Shown
 from simgrad.runs.data import open_data
-from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe import Recipe, from_dict
 
 RECIPE, INFO, HISTORY, TEST, RANKS = (
     "recipe.yaml",
@@ -85,7 +86,8 @@ class Run:
     def recipe(self) -> Recipe:
         """What it was asked to do; the user's files that it was made with are imported again."""
         self._bring_back()
-        return read_recipe(self.file(RECIPE))
+        file = self.file(RECIPE)
+        return from_dict(read_yaml(file), str(file))
 
     def _bring_back(self) -> None:
         bring_back(self.path, self.info.get("with", []))

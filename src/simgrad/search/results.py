@@ -40,6 +40,19 @@ class Results:
         """What was asked for: pictures of a sentence, captions of a picture."""
         return self.images if self.kind == "sentence" else self.captions
 
+    def told(self, sure: float | None = None) -> str:
+        """The verdict in one short line."""
+        known = [hit.probability for hit in self.asked if hit.probability is not None]
+        if not known or self.cut_off is None or self.refused is None:
+            return ""
+        best, cut = max(known), self.cut_off if sure is None else sure
+        told = f"he best hit is right with a probability of {percent(best)}"
+        if sure is None and self.refused <= _WORTHLESS:
+            return f"T{told}; if anything fits, this model cannot tell."
+        if best < cut:
+            return f"Nothing fits: t{told}, and {percent(cut)} is needed."
+        return f"T{told}; below {percent(cut)} nothing fits."
+
     def verdict(self, sure: float | None = None) -> str:
         """In words whether anything fits, by the cut-off that was learned, or by `sure`."""
         known = [hit.probability for hit in self.asked if hit.probability is not None]

@@ -27,6 +27,7 @@ from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.space import printed
 from simgrad.studies.study import Study
+from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import TRIALS, Tuning, validation_of
 from simgrad.studies.worker import work_together
 from simgrad.training.optimizing import total_epochs
@@ -118,6 +119,13 @@ def run_local(study: Study, processes: int | None = None, quiet: bool = False) -
         finally:
             for worker in workers:
                 worker.wait()
+
+
+def train_study(study: Study, processes: int | None = None, quiet: bool = False) -> None:
+    """Train what is missing of a study, and write its tables."""
+    run_local(study, processes, quiet)
+    done = Study(study.path)
+    write_tables(build_table(done), done.path)
 
 
 def _start(study: Study, crew: Crew, service: dict[str, str]) -> list[subprocess.Popen[bytes]]:

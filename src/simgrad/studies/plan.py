@@ -14,6 +14,7 @@ changes to the recipe and the published row that belongs beside it. docs/trainin
 import dataclasses
 import itertools
 import math
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,10 +28,10 @@ from simgrad.data.opening import embedded
 from simgrad.data.resplit import with_draw
 from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
+from simgrad.runs import naming
 from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe_fields import absolute, earlier_names, up_to_date
 from simgrad.runs.recipe_names import wrong_names
-from simgrad.runs.recipe_places import absolute
-from simgrad.studies import naming
 from simgrad.studies.checking import SEEDS_APART, check_tuning
 from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import for_dataset, offered
@@ -191,7 +192,15 @@ class Plan:
 
 def read_plan(path: str | Path, dataset: str | None = None) -> Plan:
     """A study file, for one of the data sets it is about; what does not fit is named."""
-    return plan_from_dict(read_yaml(path), str(path), dataset)
+    values = read_yaml(path)
+    plan = plan_from_dict(values, str(path), dataset)
+    told = earlier_names(values.get("recipe") or {})
+    told += [
+        f"row '{row.label}': {text}" for row in plan.rows for text in earlier_names(row.changes)
+    ]
+    for text in told:
+        warnings.warn(f"{path}: {text}.", stacklevel=2)
+    return plan
 
 
 def offers_of(path: str | Path) -> tuple[str, ...]:
@@ -229,7 +238,7 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
     for row in rows:
         if not row.ensemble:
             place = f"{where}: row '{row.label[:80]}'"
-            recipe = checked(Recipe, {**plan.base.to_dict(), **row.changes}, place)
+            recipe = checked(Recipe, {**plan.base.to_dict(), **up_to_date(row.changes)}, place)
             wrong += wrong_names(recipe, place)
     if wrong:
         more = [f"{where}: and {len(wrong) - _TOLD} more."] if len(wrong) > _TOLD else []

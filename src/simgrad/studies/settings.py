@@ -26,7 +26,7 @@ from simgrad.runs.recipe import Recipe
 # What decides where and how a run is computed, or what a row is about; the rest is a setting.
 NOT_SETTINGS = {
     "data", "features", "skip", "seed", "objective", "model", "second_round", "device", "workers",
-    "threads", "graphs", "checkpoint_seconds", "tensorboard", "attention_every", "log",
+    "threads", "graphs", "checkpoint_seconds", "attention_every", "log",
 }  # fmt: skip
 
 

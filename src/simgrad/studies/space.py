@@ -117,7 +117,7 @@ def apply(recipe: Recipe, setting: Setting) -> Recipe:
 
 def trial_of(recipe: Recipe, seed: int) -> Recipe:
     """As a trial, never tested; of two rounds the first keeps its weights, to mine with."""
-    return _changed(recipe.replace(seed=seed), {"trial": True})
+    return _changed(recipe.replace(seed=seed), {"validation_only": True})
 
 
 def shortened(recipe: Recipe, share: float) -> Recipe:

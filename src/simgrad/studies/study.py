@@ -1,10 +1,11 @@
 """A study folder: the plan, a folder for every run, and the table."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -13,7 +14,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
 from simgrad.core.typed import read_yaml
-from simgrad.pages.drawers import draw
+from simgrad.pages.drawers import ask, draw
 from simgrad.pages.notebook import Shown
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import Recipe
@@ -21,10 +22,13 @@ from simgrad.runs.run import LOCK, RECIPE, Run
 from simgrad.studies.belonging import own_ensemble, own_run
 from simgrad.studies.correcting import RUNS as RUNS
 from simgrad.studies.correcting import corrected
-from simgrad.studies.plan import Plan, plan_from_dict
+from simgrad.studies.plan import Plan, plan_from_dict, read_plan
 from simgrad.studies.space import apply, base_of, told_apart
 from simgrad.studies.study_file import Row
 from simgrad.studies.tuned import Tuning, setting_of
+
+if TYPE_CHECKING:
+    from simgrad.studies.table import StudyTable
 
 PLAN, ENSEMBLES = "study.yaml", "ensembles"
 SEAL = "study.json"  # the plan's hash, and files of one's own that the study was made with
@@ -44,6 +48,9 @@ class Study:
 
     path: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+
     @staticmethod
     def open(path: "str | Path | Study") -> "Study":
         """A study folder."""
@@ -56,12 +63,18 @@ class Study:
         return Study(path)
 
     @staticmethod
-    def create(plan: Plan, path: str | Path) -> "Study":
+    def create(plan: Plan | Mapping[str, Any] | str | Path, path: str | Path) -> "Study":
         """Write the plan into a folder, or a corrected one over it.
+
+        The plan may be a study file, or what stands in one: {"recipe": {...}, "rows": [...]}.
 
         What has been trained is never changed: rows and seeds may be added, and settings of runs
         that failed or have not begun may be corrected; these are then trained again.
         """
+        if isinstance(plan, str | Path):
+            plan = read_plan(plan)
+        elif isinstance(plan, Mapping):
+            plan = plan_from_dict(plan, Path(path).name)
         study, plan = Study(Path(path)), plan.settled()
         with lock(study.path / LOCK, what=f"the study {study.path}"):
             if (study.path / PLAN).is_file():
@@ -131,6 +144,24 @@ class Study:
                 f"it again; if {PLAN} is right, delete {SEAL}."
             )
         return seal
+
+    def train(self, processes: int | None = None, *, quiet: bool = False) -> "Study":
+        """Train what is missing, with as many processes as help, and write the tables.
+
+        Stopped and called again, it resumes. Runs that fail do not stop the others; the table
+        names how many seeds each row has.
+        """
+        ask("train_study", self, processes, quiet)
+        return Study(self.path)
+
+    def table(self) -> "StudyTable":
+        """A row for each setting: mean and deviation over seeds, differences from the baseline."""
+        made: StudyTable = ask("build_table", self)
+        return made
+
+    def to_frame(self) -> Any:
+        """The table as a pandas DataFrame, one line for each row and metric."""
+        return self.table().to_frame()
 
     def plot(self) -> Shown:
         """Who leads, and how training went, drawn in a notebook: `simgrad.plot` of this study."""

@@ -75,6 +75,20 @@ class StudyTable:
     tested: tuple[str, ...] = ()  # what the tests ranked: data, split, images, protocol
     deviation: str | None = None  # what ± is in the published rows
 
+    def __str__(self) -> str:
+        return tables.plain_text(printed(self))
+
+    def _repr_html_(self) -> str:
+        return tables.html_table(printed(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for programs."""
+        return as_dict(self)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, one line for each row and metric."""
+        return tables.frame(records(self), "label")
+
     @property
     def head(self) -> str:
         """The title, and what was tested."""

@@ -68,8 +68,6 @@ _PACKAGES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
 def chosen(recipe: Recipe) -> list[str]:
     """The loggers that a recipe names; an error before the run begins, not at its first figure."""
     names = [name.strip() for name in (recipe.log or "").split(",") if name.strip()]
-    if recipe.tensorboard:  # as recipes of before say it
-        names.append("tensorboard")
     for name in names:
         if name not in LOGGERS:
             raise InputError(f"log: there is no '{name[:40]}' (there are: {', '.join(LOGGERS)}).")

@@ -255,7 +255,7 @@ class Training:
         at.since_best = 0 if better else at.since_best + 1
         if better:
             self.kept.note_best(score, chosen)
-            if recipe.trial:
+            if recipe.validation_only:
                 self.kept.ranks = metrics.ranks
         entry["spread"] = round(spread(model, images, captions), 6)
         at.over = recipe.early_stop is not None and at.since_best >= recipe.early_stop
@@ -307,7 +307,7 @@ class Training:
 
     def _finish(self) -> None:
         """Test the best checkpoint once, and only now; a trial's never."""
-        if self.recipe.trial:
+        if self.recipe.validation_only:
             if distributed.rank() == 0:
                 self.kept.write_ranks()
                 self._describe("finished")

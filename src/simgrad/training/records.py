@@ -103,7 +103,8 @@ class Records:
         asked = what_is_tested(self.recipe, dataset)
         info = {
             "status": status,
-            **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data", "trial")},
+            **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
+            "trial": self.recipe.validation_only,
             "steps": at.step,
             "epochs": at.epoch,
             "best": {self.recipe.select: at.best, "step": at.best_step},

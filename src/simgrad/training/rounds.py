@@ -16,14 +16,13 @@ from simgrad.runs.recipe_names import check_names
 from simgrad.runs.run import BEST, RECIPE, Run
 from simgrad.training import distributed
 from simgrad.training.loggers import Log
+from simgrad.training.placing import ROUND_ONE, default_folder, withdrawn
 from simgrad.training.sitting import train_round
-
-ROUND_ONE = "round1"  # folder of a run's first round, where no other run shares it
 
 
 def train(
-    recipe: Recipe | str | Path,
-    folder: str | Path,
+    recipe: Recipe | str | Path | None = None,
+    folder: str | Path | None = None,
     *,
     dataset: Dataset | None = None,
     quiet: bool = False,
@@ -31,12 +30,15 @@ def train(
     shared: dict[Any, Any] | None = None,
     round_one: Path | None = None,
     log: Log | None = None,
+    **fields: Any,
 ) -> Run:
     """Train in `folder`, or resume there; a finished run is returned as it is.
 
+    `simgrad.train(objective="nt-xent", data="photos/", epochs=10)` is all that it needs.
+
     Args:
-        recipe: what to do, or the YAML file that says it.
-        folder: where the run is kept.
+        recipe: what to do, or the YAML file that says it; by default VSE++'s published schedule.
+        folder: where the run is kept; by default runs/MODEL-OBJECTIVE-DATA-sSEED.
         dataset: an opened data set, used instead of the one that the recipe names.
         quiet: print nothing.
         stop_after: stop the run after this many seconds, ready to be resumed; two rounds share
@@ -45,6 +47,7 @@ def train(
         round_one: of a recipe of two rounds, where the first is trained; other runs may share it.
             `folder/round1` by default.
         log: called with a step and figures by name at every evaluation; not in a first round.
+        fields: fields of the recipe, which they override; `data` may be an opened data set.
 
     Examples:
         >>> recipe = simgrad.Recipe(
@@ -60,24 +63,34 @@ def train(
         >>> 0 <= run.test["rsum"] <= 600
         True
     """
-    where = "recipe" if isinstance(recipe, Recipe) else str(recipe)
-    recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+    where = str(recipe) if isinstance(recipe, str | Path) else "recipe"
+    recipe = read_recipe(recipe) if isinstance(recipe, str | Path) else recipe or Recipe()
+    if isinstance(fields.get("data"), Dataset):
+        dataset = fields.pop("data")
+    recipe = recipe.replace(**fields) if fields else recipe
+    if folder is None:
+        check_names(recipe, where)
+        folder = default_folder(trained_on(recipe.settled(), dataset))
     if not (Path(folder) / RECIPE).is_file():  # one that has begun brings its files of one's own
         check_names(recipe, where)
     recipe = trained_on(recipe.settled(), dataset)
-    if recipe.second_round is None:
-        return train_round(
-            recipe,
-            folder,
-            dataset=dataset,
-            quiet=quiet,
-            stop_after=stop_after,
-            shared=shared,
-            log=log,
-        )
     folder = Path(folder)
+    if recipe.second_round is None:
+        with withdrawn(folder):
+            return train_round(
+                recipe,
+                folder,
+                dataset=dataset,
+                quiet=quiet,
+                stop_after=stop_after,
+                shared=shared,
+                log=log,
+            )
     place = round_one or folder / ROUND_ONE
-    with distributed.together():  # parted and joined again, processes may take old addresses
+    with (
+        withdrawn(folder),
+        distributed.together(),
+    ):  # parted and joined again, processes may take old addresses
         return _train_two(
             recipe,
             folder,

@@ -70,6 +70,14 @@ def read_lines(path: Path, log: Log) -> list[str | None]:
     return lines
 
 
+def whole_characters(text: str) -> str:
+    """JSON may carry half a surrogate pair, which no file or terminal takes: it becomes U+FFFD,
+    which `simgrad datasets` reports."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 # Where a caption was read: the number of its file, and two numbers within it.
 Place = tuple[int, int, int]
 
@@ -97,15 +105,9 @@ class Growing:
     def caption(
         self, row: int, text: str, identifier: str | None = None, at: Place = (0, 0, 0)
     ) -> None:
-        """One more caption of an image; its id is "name#k" where it has none.
-
-        JSON may carry half a surrogate pair, which no file or terminal takes: it becomes U+FFFD,
-        which `simgrad datasets` reports.
-        """
-        if not text.isascii():
-            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        """One more caption of an image; its id is "name#k" where it has none."""
         self.places.append(at)
-        self.captions.append(text)
+        self.captions.append(whole_characters(text))
         self.owners.append(row)
         self.ids.append(identifier or f"{self.names[row]}#{self.counts[row]}")
         self.counts[row] += 1

@@ -17,7 +17,7 @@ from simgrad.data.pictures import decode
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_NAMES = ("filename", "file_name", "image_id", "img_id", "cocoid", "imgid")
+NAME_COLUMNS = ("filename", "file_name", "image_id", "img_id", "cocoid", "imgid")
 
 
 @dataclass
@@ -105,7 +105,7 @@ def _read_table(
             f"(it has: {', '.join(table.column_names)})."
         )
     raw = table.select_columns([images[0]]).cast_column(images[0], datasets.Image(decode=False))
-    naming = next((name for name in _NAMES if name in table.column_names), None)
+    naming = next((name for name in NAME_COLUMNS if name in table.column_names), None)
     wanted = [column, *([naming] if naming else [])]
     wanted += ["split"] if "split" in table.column_names else []
     for i, record in enumerate(table.select_columns(wanted)):

@@ -1,6 +1,7 @@
 """webdataset: tar shards whose members KEY.jpg and KEY.txt (or KEY.json) belong together.
 
-Nothing is unpacked. Headers are read once; pictures are then read at their offset.
+Nothing is unpacked. Headers are read once, into an index that is kept (`shard_index.py`); pictures
+are then read at their offset.
 The split is the folder or the first word of a shard's name: train/00000.tar, test-0001.tar.
 """
 
@@ -8,16 +9,20 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+import numpy as np
+
+from simgrad.core.console import track
 from simgrad.core.derived import content_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import require_file, sha256
-from simgrad.data.base import Dataset, Pictures
+from simgrad.data.base import Dataset
 from simgrad.data.layouts.base import Layout, declare
-from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, known_split
+from simgrad.data.layouts.building import hashed_split, known_split
+from simgrad.data.layouts.shard_index import Collected, ShardIndex, indexed_dataset, shard_index
 from simgrad.data.log import Log
 from simgrad.data.pictures import SUFFIXES, decode
 
@@ -37,41 +42,51 @@ class Member:
     offset: int
     size: int
 
-    def read(self) -> bytes:
-        with open(self.shard, "rb") as file:
-            # Room for what the header promises would be made before anything is read.
-            ends = file.seek(0, os.SEEK_END) < self.offset + self.size
-            file.seek(self.offset)
-            data = b"" if ends else file.read(self.size)
+    def read(self, file: IO[bytes]) -> bytes:
+        """Its bytes, from its shard, which is open."""
+        # Room for what the header promises would be made before anything is read.
+        ends = file.seek(0, os.SEEK_END) < self.offset + self.size
+        file.seek(self.offset)
+        data = b"" if ends else file.read(self.size)
         if len(data) < self.size:
             raise InputError(f"{self.shard}, member {self.name}: the shard ends too early.")
         return data
 
 
-@dataclass
+@dataclass(frozen=True)
 class ShardPictures:
     """Pictures inside shards."""
 
-    members: list[Member] = field(default_factory=list)
+    index: ShardIndex
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.index.names)
 
     def path(self, row: int) -> Path | None:
         return None
 
     def content(self, verify: bool = False) -> str:
-        shards = dict.fromkeys(member.shard for member in self.members)
-        places = (f"{m.shard.name} {m.name} {m.offset} {m.size}\n" for m in self.members)
-        return sha256(*(content_hash(shard, verify=verify) for shard in shards), *places)
+        used = [self.index.shards[number] for number in np.unique(self.index.shard).tolist()]
+        places = (
+            f"{m.shard.name} {m.name} {m.offset} {m.size}\n"
+            for m in map(self._member, range(len(self)))
+        )
+        return sha256(*(content_hash(shard, verify=verify) for shard in used), *places)
 
     @property
     def root(self) -> Path | None:
         return None
 
+    def _member(self, row: int) -> Member:
+        index = self.index
+        offset, size = index.place[row].tolist()
+        return Member(index.shards[int(index.shard[row])], index.members[row], offset, size)
+
     def picture(self, row: int) -> "Image":
-        member = self.members[row]
-        return decode(member.read(), f"{member.shard}, member {member.name}")
+        member = self._member(row)
+        with open(member.shard, "rb") as file:
+            data = member.read(file)
+        return decode(data, f"{member.shard}, member {member.name}")
 
 
 @declare(
@@ -87,14 +102,25 @@ class WebDataset(Layout):
         return {"SPLIT-0000.tar": bool(_shards(path))}
 
     def read(self, path: Path, log: Log, published: bool) -> Dataset:
-        growth = Growth(path.name.removesuffix(".tar"), pattern="sample {}")
-        pictures: dict[str, Pictures] = {}
-        for number, shard in enumerate(_shards(path)):
-            growth.files.append(shard)
-            split = known_split(shard.parent.name if shard.parent != path else shard.name)
-            for i, (key, parts) in enumerate(_samples(shard, log)):
-                _add(key, parts, split, growth, pictures, log, (number, i, 0))
-        return growth.build(pictures, published)
+        shards = _shards(path)
+        splits = [_split(path, shard) for shard in shards]
+
+        def collect() -> dict[str, Collected]:
+            found: dict[str, Collected] = {}
+            numbered = list(enumerate(zip(shards, splits, strict=True)))
+            for number, (shard, split) in track(numbered, "reading shards"):
+                with open(require_file(shard), "rb") as file:
+                    for i, (key, parts) in enumerate(_samples(shard, log)):
+                        _add(key, parts, split, found, log, (number, shard, i), file)
+            return found
+
+        indexes = shard_index(path, self.name, shards, log, collect)
+        name = path.name.removesuffix(".tar")
+        return indexed_dataset(name, indexes, ShardPictures, None in splits, published)
+
+
+def _split(path: Path, shard: Path) -> str | None:
+    return known_split(shard.parent.name if shard.parent != path else shard.name)
 
 
 def _shards(path: Path) -> list[Path]:
@@ -150,34 +176,27 @@ def _add(
     key: str,
     parts: dict[str, Member],
     split: str | None,
-    growth: Growth,
-    pictures: dict[str, Pictures],
+    found: dict[str, Collected],
     log: Log,
-    at: tuple[int, int, int],
+    at: tuple[int, Path, int],
+    file: IO[bytes],
 ) -> None:
-    shard = growth.files[at[0]]
+    number, shard, sample = at
     image = next((m for suffix, m in parts.items() if f".{suffix}" in SUFFIXES), None)
     if image is None:
         log.bad(shard, f"member {key}", "no picture with this key.")
         return
-    captions = _captions(shard, key, parts, log)
+    captions = _captions(shard, key, parts, log, file)
     if captions is None:
         return
-    name = split or hashed_split(key)
-    if split is None and HASHED_NOTE not in growth.notes:
-        growth.notes.append(HASHED_NOTE)
-    growing = growth.split(name)
-    held = pictures.setdefault(name, ShardPictures())
-    assert isinstance(held, ShardPictures)
-    # The same key in two shards is two samples.
-    label = key if key not in growing.row_of else f"{shard.name}:{key}"
-    row = growing.image(label)
-    held.members.append(image)
-    for caption in captions:
-        growing.caption(row, caption, at=at)
+    into = found.setdefault(split or hashed_split(key), Collected())
+    place = (image.offset, image.size)
+    into.add((number, shard), (sample, key), image.name, place, captions)
 
 
-def _captions(shard: Path, key: str, parts: dict[str, Member], log: Log) -> list[str] | None:
+def _captions(
+    shard: Path, key: str, parts: dict[str, Member], log: Log, file: IO[bytes]
+) -> list[str] | None:
     member = next((parts[suffix] for suffix in (*_TEXT, "json") if suffix in parts), None)
     if member is None:
         log.bad(shard, f"member {key}", "no .txt or .json with this key.")
@@ -187,7 +206,7 @@ def _captions(shard: Path, key: str, parts: dict[str, Member], log: Log) -> list
         log.bad(shard, place, "too large for captions.")
         return None
     try:
-        text = member.read().decode("utf-8")
+        text = member.read(file).decode("utf-8")
         if not member.name.endswith(".json"):
             return [line.strip("\r") for line in text.rstrip("\n").split("\n")]
         value = json.loads(text)

@@ -5,9 +5,9 @@ every caption is known, so `truth` says which captions fit which pictures, exact
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from PIL import Image
 from simgrad.core.derived import cache_folder, open_sealed, seal
 from simgrad.core.files import atomic_path, lock, new_array, open_array, sha256
 from simgrad.data.base import Rows, Split
+from simgrad.data.lazy import Lazy
 from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE, make_captions
 from simgrad.data.scenes.features import (
     GLOBAL_DIMENSION,
@@ -70,27 +71,6 @@ def scene_split(world: "Scenes", name: str) -> Split:
         features=None if world.features == "pixels" else SceneFeatures(world, name, scenes),
         truth=SceneTruth(scenes, captions),
     )
-
-
-class Lazy(Sequence[T], Generic[T]):
-    """A sequence whose items are made when they are asked for."""
-
-    def __init__(self, length: int, make: Callable[[int], T]) -> None:
-        self._length, self._make = length, make
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        if isinstance(index, slice):
-            return [self._make(i) for i in range(*index.indices(self._length))]
-        if not -self._length <= index < self._length:
-            raise IndexError(index)
-        return self._make(int(index) % self._length)
 
 
 class ScenePictures:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from simgrad.studies.naming import apart, brief
+from simgrad.runs.naming import apart, brief
 from simgrad.studies.plan import plan_from_dict
 
 

@@ -1,0 +1,97 @@
+"""Recipes: groups of fields, files that read back, and files with earlier names."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simgrad
+from simgrad.core.errors import InputError
+from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.recipe_fields import GROUPS, grouped
+from simgrad.studies.plan import read_plan
+
+
+def test_every_field_is_in_one_group() -> None:
+    groups = grouped(Recipe.model_fields)
+    assert list(groups) == list(GROUPS.values())
+    assert [name for names in groups.values() for name in names] == list(Recipe.model_fields)
+
+
+def test_a_saved_recipe_has_its_groups_and_reads_back(tmp_path: Path) -> None:
+    recipe = Recipe(
+        objective="nt-xent", lr=1e-3, found_pairs="some/pairs", second_round={"lr": 1e-4}
+    )
+    recipe.save(tmp_path / "recipe.yaml")
+    lines = (tmp_path / "recipe.yaml").read_text().splitlines()
+    assert [line[2:] for line in lines if line.startswith("# ")] == list(GROUPS.values())
+    assert lines.index("# optimisation") < lines.index("lr: 0.001") < lines.index("# schedule")
+    assert read_recipe(tmp_path / "recipe.yaml") == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "told"),
+    [
+        ("trial: true", {"validation_only": True}, "`trial` is `validation_only` now"),
+        ("tensorboard: true", {"log": "tensorboard"}, "is `log: tensorboard` now"),
+        ("tensorboard: true\nlog: wandb", {"log": "wandb,tensorboard"}, "is `log: tensorboard`"),
+        (
+            "positives: help/found",
+            {"positives": "images", "found_pairs": "help/found"},
+            "is `found_pairs` now",
+        ),
+    ],
+)
+def test_earlier_names_are_read_and_told(
+    tmp_path: Path, text: str, fields: dict[str, Any], told: str
+) -> None:
+    (tmp_path / "old.yaml").write_text(text)
+    with pytest.warns(UserWarning, match=told):
+        found = read_recipe(tmp_path / "old.yaml")
+    assert found == Recipe(**fields)
+
+
+def test_a_study_file_says_what_its_fields_are_called_now(tmp_path: Path) -> None:
+    text = "title: t\nrecipe: {tensorboard: false}\nrows:\n- {label: a, set: {positives: x/y}}\n"
+    (tmp_path / "study.yaml").write_text(text)
+    with (
+        pytest.warns(UserWarning, match="study.yaml: `tensorboard: true` is `log: tensorboard`"),
+        pytest.warns(UserWarning, match="study.yaml: row 'a': `positives` with a file"),
+    ):
+        plan = read_plan(tmp_path / "study.yaml")
+    assert plan.recipe(plan.rows[0], 0).found_pairs == "x/y"
+
+
+def test_a_run_of_before_is_read_without_a_word() -> None:
+    folder = Path(__file__).parents[1] / "fixtures" / "aef3eeb" / "run"
+    assert "tensorboard" in (folder / "recipe.yaml").read_text()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert simgrad.Run.open(folder).recipe.log is None
+
+
+def test_who_sets_positives_drops_found_pairs_of_before() -> None:
+    recipe = Recipe(found_pairs="help/found")
+    assert recipe.replace(lr=1.0).found_pairs == "help/found"
+    assert recipe.replace(positives="images").found_pairs is None
+    assert recipe.replace(positives="pairs").found_pairs is None
+    assert recipe.replace(positives="other/found").found_pairs == "other/found"
+
+
+def test_fields_of_a_second_round_have_earlier_names_too() -> None:
+    recipe = Recipe(second_round={"positives": "help/found", "trial": True})
+    second = recipe.round_two()
+    assert (second.found_pairs, second.validation_only) == ("help/found", True)
+    assert recipe == Recipe(
+        second_round={"positives": "images", "found_pairs": "help/found", "validation_only": True}
+    )
+
+
+def test_what_does_not_fit_is_named() -> None:
+    with pytest.raises(InputError, match="positives is one of images or pairs, not 'pair'"):
+        Recipe(positives="pair")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="leave `positives: pairs` out"):
+        Recipe(positives="pairs", found_pairs="help/found")
+    with pytest.raises(InputError, match="tensorboard is true or false"):
+        Recipe(tensorboard="yes")  # type: ignore[call-arg]

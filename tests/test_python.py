@@ -1,0 +1,98 @@
+"""What commands do, done in Python: short calls, plain errors, a readable help."""
+
+import pydoc
+from pathlib import Path
+
+import pytest
+
+import simgrad
+from simgrad.core.errors import InputError
+
+DATA = "scenes(train=60, val=20, test=20, features=global)"
+SMALL = {"model": "vse++(dimension=16, word_dimension=16)", "epochs": 1, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[simgrad.Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        simgrad.train(objective=one, data=DATA, lr=lr, folder=folder / one, quiet=True, **SMALL)
+        for one, lr in (("nt-xent", 2e-3), ("triplet", 1e-3))
+    ]
+
+
+def test_a_run_needs_no_recipe_and_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = simgrad.data.open_dataset(DATA)
+    run = simgrad.train(objective="nt-xent", data=data, quiet=True, **SMALL)
+    assert run.path == Path("runs/vse++-nt-xent-scenes-s0")
+    assert run.finished
+    assert run.recipe.data == DATA
+    again = simgrad.train(objective="nt-xent", data=data, quiet=True, **SMALL)
+    assert again == run
+    other = simgrad.train(objective="nt-xent", data=data, quiet=True, **{**SMALL, "epochs": 2})
+    assert other.path == Path("runs/vse++-nt-xent-scenes-s0-2")
+
+
+def test_runs_are_compared_and_drawn_as_they_are(two: list[simgrad.Run]) -> None:
+    found = simgrad.compare(*two)
+    assert found.names == ("nt-xent", "triplet")
+    assert found["rsum"].second - found["rsum"].first == pytest.approx(found["rsum"].difference)
+    assert found["rsum"].first == pytest.approx(two[0].test["rsum"])
+    opened = simgrad.compare(simgrad.open(two[0]), two[1].ranks())
+    assert opened["rsum"].difference == found["rsum"].difference
+    seeds = simgrad.compare([two[0], two[0]], [two[1], two[1]])
+    assert seeds.names == ("A", "B")
+    assert str(simgrad.plot(two)) == str(simgrad.plot(*two))
+
+
+def test_a_study_is_trained_and_read(tmp_path: Path) -> None:
+    rows = [
+        {"label": name, "set": {"objective": name}, "baseline": name == "nt-xent"}
+        for name in ("nt-xent", "triplet")
+    ]
+    plan = {"recipe": {"data": DATA, **SMALL}, "rows": rows, "seeds": 2}
+    study = simgrad.Study.create(plan, tmp_path / "mine").train(1, quiet=True)
+    assert study.complete
+    table = study.table()
+    assert [row.label for row in table.rows] == ["nt-xent", "triplet"]
+    lines = str(table).splitlines()
+    assert lines[0].startswith("mine")
+    assert lines[2].split()[0] == "nt-xent"
+    assert "<table" in table._repr_html_()
+    frame = study.to_frame()
+    rsum = frame[frame.metric == "rsum"]["mean"]
+    assert rsum["triplet"] == pytest.approx(table.rows[1].cells["rsum"].mean)
+    assert (tmp_path / "mine" / "table.tex").is_file()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: simgrad.train(objectve="nt-xent"), "Did you mean 'objective'?"),
+        (lambda: simgrad.train(data="nowhere", quiet=True), "no such file or folder"),
+        (lambda: simgrad.compare("runs/a", "runs/b"), "compare what? Give two runs"),
+        (lambda: simgrad.plot("nowhere"), "no such folder"),
+        (lambda: simgrad.Study.create({"rows": 1}, "nowhere"), "rows takes a list"),
+        (lambda: simgrad.Study("nowhere").table(), "there is no such file"),
+        (lambda: simgrad.open("nowhere"), "there is no such run"),
+    ],
+)
+def test_errors_are_sentences(
+    wrong: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=said.replace("?", r"\?")):
+        wrong()  # type: ignore[operator]
+    assert list(tmp_path.rglob("*.yaml")) == []
+
+
+def test_help_can_be_read() -> None:
+    told = pydoc.plain(pydoc.render_doc(simgrad)).splitlines()
+    assert any("simgrad.choose(" in line for line in told[:12])
+    assert not any("BeforeValidator" in line for line in told)
+    assert "simgrad.train(" in pydoc.plain(pydoc.render_doc(simgrad.train))
+    signature = pydoc.plain(pydoc.render_doc(simgrad.Recipe)).splitlines()[3]
+    assert "objective='triplet-sh', seed=0" in signature
