@@ -33,8 +33,8 @@ from simgrad.studies.worker import work_together
 from simgrad.training.optimizing import total_epochs
 
 # Runs on one GPU, where they can be trained together: processes, and runs of each at a time. Of six
-# layouts the fastest on an H200 (benchmarks/grouped.py): 0.32 ms a step of one model, with sixteen
-# processes of one run each 0.58.
+# layouts the fastest on an H200 (benchmarks/grouped.py). With captions as long as Flickr8k's a step
+# of one model takes 0.36 ms; with sixteen processes of one run each 0.77.
 _GROUPS, _TOGETHER = 4, 8
 
 
