@@ -150,7 +150,9 @@ def test_the_four_words() -> None:
     assert "stuck" not in told
     short = stand(systems, outcomes, margin=60.0, short=True)  # type: ignore[arg-type]
     assert {one.word for one in short.rivals} == {"equivalent", "open"}
-    assert "too short to say who is ahead" in wording.basis(short)
+    assert wording.lead(short).startswith("Too short a training to say who leads. Mean rsum: best")
+    assert not any(word in wording.lead(short) for word in ("ahead", "behind", "open"))
+    assert "No gap is tested" in wording.basis(short)
 
 
 def test_a_wide_interval_agrees_with_its_word() -> None:
@@ -199,6 +201,24 @@ def test_equivalence_at_its_margin_is_rarely_claimed() -> None:
         gap = second.mean - first.mean
         claimed += sureness(first, second).p(gap, beyond=MARGIN)[0] < 0.05
     assert 20 <= claimed <= 72
+
+
+@pytest.mark.long
+def test_who_looks_again_finds_more_by_luck_and_at_most_what_is_said() -> None:
+    """Three seeds, and where nothing shows five more: beyond 5 %, below the 10 % of the page."""
+    random = np.random.default_rng(11)
+    trials, once, twice = 2000, 0, 0
+    for _ in range(trials):
+        values = random.normal(0, 10.0, (2, 8, 1)) + random.normal(0, 5.0, (2, 8, 60))
+        first = told_apart([crossed(one[:3]) for one in values])
+        once += first
+        twice += first or told_apart([crossed(one) for one in values])
+    assert once / trials <= 0.065
+    assert 0.055 <= twice / trials <= 0.10
+    same = [ranked(np.arange(30)), ranked(np.arange(29))]
+    found = stand({"a": same, "b": same}, looked=["3 seeds (2026-11-18)"])
+    assert "with 3 seeds (2026-11-18): " in wording.basis(found)
+    assert "in up to 10% of such studies, not 5%" in wording.basis(found)
 
 
 def test_replicates_are_the_unit() -> None:

@@ -1,5 +1,6 @@
 """The whole report, of studies and runs in every state they are found in."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ from simgrad.data.base import Dataset
 from simgrad.report import build_report, write_report
 from simgrad.report.material import collect
 from simgrad.runs.run import Run
+from simgrad.studies.study import Study
 from tests.report.conftest import EVIL
 from tests.report.reading import Page
 
@@ -40,6 +42,17 @@ def test_an_output_without_an_ending_is_a_folder(features_run: Run, tmp_path: Pa
         made = write_report([features_run.path], tmp_path / "new", format, **options)  # type: ignore[arg-type]
         assert made == tmp_path / "new" / name
         assert made.is_file()
+
+
+def test_a_short_study_calls_nobody_ahead(study: Path, tmp_path: Path) -> None:
+    """What `choose --short` writes: its report knows it, too."""
+    shutil.copytree(study, tmp_path / "short")
+    plan = dataclasses.replace(Study.open(tmp_path / "short").plan, short=True)
+    assert Study.create(plan, tmp_path / "short").plan.short
+    page = read(write_report([tmp_path / "short"], tmp_path / "report.html", batches=0))
+    assert "Too short a training to say who leads." in page.text
+    assert "difference from triplet" not in page.text
+    assert not re.search(r"\b(leads with|ahead of|behind by)\b|\bp [<=] 0", page.text)
 
 
 def test_a_study_has_every_section(study: Path, tmp_path: Path) -> None:

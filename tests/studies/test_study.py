@@ -184,7 +184,13 @@ def test_each_seed_is_a_draw_of_its_own(done: Study) -> None:
 
 
 def test_a_study_is_extended_by_seeds_and_never_changed(done: Study) -> None:
+    assert Study.create(plan(seeds=2), done.path).looked == ()  # the same once more
     more = Study.create(plan(seeds=3), done.path)
+    assert [one.partition(" (")[0] for one in more.looked] == ["2 seeds"]
+    told = " ".join(build_table(more).notes)
+    assert "Looked at before, with 2 seeds (" in told
+    assert "in up to 10% of such studies, not 5%" in told
+    assert Study.create(plan(seeds=3), done.path).looked == more.looked  # nothing new came
     assert len(more.jobs()) == 6
     assert sum(Run(path).finished for path, _ in more.jobs()) == 4
     with pytest.raises(InputError, match="another recipe"):

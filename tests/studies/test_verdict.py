@@ -44,8 +44,8 @@ class Diverged:
 
 def study_of(folder: Path, groups: dict[str, list[Any]]) -> Any:
     draws = {label: [[run] for run in runs] for label, runs in groups.items()}
-    plan = SimpleNamespace(replicates=[None])
-    return SimpleNamespace(path=folder, draws=draws, new_splits=False, plan=plan)
+    plan = SimpleNamespace(replicates=[None], short=False)
+    return SimpleNamespace(path=folder, draws=draws, new_splits=False, plan=plan, looked=())
 
 
 def unsteady(folder: Path, seeds: int, random: np.random.Generator) -> list[Any]:

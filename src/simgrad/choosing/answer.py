@@ -181,7 +181,8 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
             _about(choice, found),
         ]
     more = _more(choice, study, found)
-    return [wording.lead(found), told, wording.basis(found), _about(choice, found), more]
+    sure = f"{wording.basis(found)}{_alike(study)}"
+    return [wording.lead(found), told, sure, _about(choice, found), more]
 
 
 def _without_runs(study: Study) -> list[str]:
@@ -201,6 +202,22 @@ def _means(found: Standing) -> str:
     """Of every objective, the best first; a run that diverged has 0."""
     ranked = sorted(found.scores.values(), key=lambda one: -one.mean)
     return ", ".join(f"{one.label} {one.mean:.1f}" for one in ranked)
+
+
+def _alike(study: Study) -> str:
+    """Which objectives' searches all ended at one rate: then the luck of a search hardly shows."""
+    found = []
+    for row in study.plan.rows:
+        records = [one.record for one in study.tunings_of(row)]
+        rates = [one["chosen"]["setting"].get("lr") for one in records if one and one["chosen"]]
+        if len(rates) > 1 and len(set(rates)) == 1:
+            found.append(row.label)
+    if not found:
+        return ""
+    return (
+        f" All searches of {listed(found, 'and')} chose the same rate: of so few settings, other "
+        "searches may differ more than the intervals say."
+    )
 
 
 def _about(choice: Choice, found: Standing | None = None) -> str:

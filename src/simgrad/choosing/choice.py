@@ -101,6 +101,7 @@ class Choice:
                 for place, one in enumerate(self.objectives)
             ],
             "seeds": self.size.seeds,
+            "short": self.short,
             "tune": {
                 "trials": self.size.trials,
                 "finalists": self.size.finalists,

@@ -8,6 +8,7 @@ choose.json and done to its end, however often it is stopped: from then on no cl
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from simgrad.choosing.answer import Answer, answer_alone, answer_of
@@ -154,7 +155,10 @@ def _name(data: str) -> str:
 def _study(choice: Choice, folder: Path) -> Study:
     """The study of the plan; seeds that somebody added to it later stay."""
     if (folder / PLAN).is_file():
-        return Study.open(folder)
+        study = Study.open(folder)
+        if choice.short and not study.plan.short:  # of an earlier version
+            return Study.create(replace(study.plan, short=True), folder)
+        return study
     return Study.create(choice.plan(_name(choice.data)), folder)
 
 

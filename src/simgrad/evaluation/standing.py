@@ -124,6 +124,7 @@ class Standing:
     replicates: bool  # draws are whole searches
     short: bool = False  # too short a training to say who is ahead
     units: str = "test images"  # what is drawn beside runs
+    looked: tuple[str, ...] = ()  # with how many draws it was looked at before it got more
 
     def worded(self, word: Word) -> tuple[Rival, ...]:
         """The rivals of which a word is said."""
@@ -154,11 +155,13 @@ def stand(
     margin: float = MARGIN,
     new_images: bool = False,
     short: bool = False,
+    looked: Sequence[str] = (),
 ) -> Standing:
     """Compare systems by their test ranks. `outcomes`: how each run ended, in the same order.
 
     `new_images`: each draw has test images of its own, and draws of one place are pairs. `short`:
     the training was too short to say who is ahead; all that is not equivalent is then open.
+    `looked`: earlier looks at fewer draws, which the words then tell of.
 
     Examples:
         >>> ranks = lambda: simgrad.evaluate_similarities(torch.rand(20, 20)).ranks
@@ -187,6 +190,7 @@ def stand(
         0 if new_images else len(runs_of(several[leader][0])[0].i2t),
         any(not isinstance(draw, Ranks) for draw in several[leader]),
         short,
+        looked=tuple(looked),
     )
 
 

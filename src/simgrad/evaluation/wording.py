@@ -11,6 +11,11 @@ from simgrad.evaluation.standing import Outcome, Rival, Standing
 
 def lead(standing: Standing) -> str:
     """Who leads, and what can be said of the others."""
+    if standing.short:
+        ranked = sorted(standing.scores.values(), key=lambda one: -one.mean)
+        means = ", ".join(f"{one.label} {one.mean:.1f}" for one in ranked)
+        label = metric_of(standing.metric).label
+        return f"Too short a training to say who leads. Mean {label}: {means}."
     score = standing.scores[standing.leader]
     number = f"{metric_of(standing.metric).label} {score.mean:.1f}"
     parts = []
@@ -73,8 +78,20 @@ def basis(standing: Standing) -> str:
         over = f"{several} {plural} of each{images}"
     told = f"In brackets: 95% intervals of the gap, for all rivals together, over {over}."
     if standing.short:
-        return f"{told} The training was too short to say who is ahead."
-    return f"{told} Equivalent: within {standing.margin:g} ({_margin(standing)}), at 5%."
+        return "No gap is tested: a longer training may turn the order round."
+    told = f"{told} Equivalent: within {standing.margin:g} ({_margin(standing)}), at 5%."
+    return f"{told} {looked_before(standing.looked)}".strip()
+
+
+def looked_before(looks: Sequence[str]) -> str:
+    """What an earlier look at fewer draws does to p; nothing where there was none."""
+    if not looks:
+        return ""
+    most = 5 * (1 + len(looks))
+    return (
+        f"Looked at before, with {listed(looks, 'and')}: whoever looks again has more chances, so "
+        f"somebody is told apart by luck in up to {most}% of such studies, not 5%."
+    )
 
 
 def outlook(standing: Standing, found: Decision | None, cost: str = "") -> str:

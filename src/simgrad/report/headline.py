@@ -88,6 +88,11 @@ def _sentence(material: Material, standing: GroupStanding) -> Words:
         return [key(best), " reaches ", *figure, *interval, where]
     if standing.standing is not None:
         return _coloured(wording.lead(standing.standing), [*map(key, standing.systems)])
+    ends = [one for ended in standing.outcomes.values() for one in ended]
+    if standing.short or (ends and "trained" not in ends):
+        why = "Too short a training" if standing.short else "No run trained, so it is too early"
+        said = f". {why} to say who leads. "
+        return [key(best), " has the highest mean, ", *figure, said]
     second = standing.order[1]
     lead = f"{number.mean - standing.numbers[second.label]['rsum'].mean:.1f}"
     return [key(best), " leads with ", *figure, f", {lead} above ", key(second), _UNSURE]
@@ -141,7 +146,8 @@ def _standing_table(material: Material, group: GroupStanding, found: Standing) -
         ends = ", ".join(sorted({one for one in score.outcomes if one != "trained"}))
         beneath = [line for line in (ends, "" if score.failed else bound) if line]
         cells.append(Cell(f"{score.failures} of {len(score.runs)}", "\n".join(beneath)))
-        if rival is None:
+        if rival is None or found.short:
+            word = "too short" if found.short and not score.failed else word
             cells += [Cell("–"), Cell(word), Cell("–")]
         else:
             note = f"{rival.low:.1f} to {rival.high:.1f}\n{printed_p(rival.p)}".replace("-", "−")

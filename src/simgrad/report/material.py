@@ -40,6 +40,8 @@ class System:
     average_of: tuple[str, ...] = ()  # an average: it has a test, no recipe and no training
     replicates: tuple[tuple[Run, ...], ...] = ()  # ended runs by replicate, where there are any
     new_images: bool = False  # each replicate was tested on images of its own
+    shortened: bool = False  # too short a training to say who is ahead
+    looked: tuple[str, ...] = ()  # with how many draws its study was looked at before it got more
 
     @cached_property
     def finished(self) -> tuple[Run, ...]:
@@ -246,6 +248,8 @@ def _of_study(study: Study, several: bool) -> list[System]:
                 tuple(row.ensemble),
                 tuple(map(tuple, study.draws[row.label])) if len(study.plan.replicates) > 1 else (),
                 study.new_splits,
+                study.plan.short,
+                study.looked,
             )
         )
     return systems

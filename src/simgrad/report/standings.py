@@ -60,6 +60,11 @@ class GroupStanding:
     def new_images(self) -> bool:
         return any(system.new_images for system in self.systems)
 
+    @property
+    def short(self) -> bool:
+        """Whether training was too short to say who is ahead."""
+        return any(system.shortened for system in self.systems)
+
     @cached_property
     def standing(self) -> Standing | None:
         """Who leads, and how sure that is; None: it cannot be told, for want of ranks."""
@@ -71,7 +76,13 @@ class GroupStanding:
         if len(draws) < 2:
             return None
         try:
-            return stand(draws, self.outcomes, new_images=self.new_images)
+            return stand(
+                draws,
+                self.outcomes,
+                new_images=self.new_images,
+                short=self.short,
+                looked=next((s.looked for s in self.systems if s.looked), ()),
+            )
         except InputError:  # ranked on different queries, or nothing trained
             return None
 
@@ -83,7 +94,7 @@ class GroupStanding:
         ]
         ranked = with_spread({label: self.ranks[label] for label in trained})
         one = self.baseline
-        if one is None or one.label not in ranked or len(ranked) < 2:
+        if self.short or one is None or one.label not in ranked or len(ranked) < 2:
             return {}
         try:
             return compare_many(ranked, one.label, "rsum", new_images=self.new_images)

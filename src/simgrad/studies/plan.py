@@ -56,6 +56,7 @@ class Plan:
     dataset: str | None = None  # whose settings and published numbers these are: f30k, coco
     offers: tuple[str, ...] = ()  # the data sets that the file has settings for
     tune: Tune | None = None
+    short: bool = False  # too short a training to say who is ahead
 
     def recipe(self, row: Row, seed: int) -> Recipe:
         """The recipe of one run."""
@@ -116,6 +117,7 @@ class Plan:
             "published": self.published,
             "metrics": list(self.metrics),
             "tune": None if self.tune is None else self.tune.to_dict(),
+            **({"short": True} if self.short else {}),
         }
 
     def settled(self) -> "Plan":
@@ -233,6 +235,7 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
         dataset=told.dataset,
         offers=offered(values),
         tune=told.tune,
+        short=told.short,
     )
     wrong = []  # every run must be possible before the first one starts
     for row in rows:

@@ -22,6 +22,7 @@ from simgrad.runs.run import LOCK, RECIPE, Run
 from simgrad.studies.belonging import own_ensemble, own_run
 from simgrad.studies.correcting import RUNS as RUNS
 from simgrad.studies.correcting import corrected
+from simgrad.studies.looks import looks_of, note_look
 from simgrad.studies.plan import Plan, plan_from_dict, read_plan
 from simgrad.studies.space import apply, base_of, told_apart
 from simgrad.studies.study_file import Row
@@ -79,6 +80,7 @@ class Study:
         with lock(study.path / LOCK, what=f"the study {study.path}"):
             if (study.path / PLAN).is_file():
                 plan = corrected(study, plan)
+                note_look(study, plan)
             study._write(plan)
         return Study(study.path)
 
@@ -281,6 +283,11 @@ class Study:
             draws = [[run for run in runs if run.recipe.seed in own] for own in seeds]
             found[label] = [draw for draw in draws if draw]
         return found
+
+    @property
+    def looked(self) -> tuple[str, ...]:
+        """With how many draws it was looked at before it got more."""
+        return looks_of(self.path)
 
     @property
     def new_splits(self) -> bool:

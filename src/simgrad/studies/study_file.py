@@ -153,6 +153,9 @@ class StudyFile(Typed):
     tune: Tune | None = Field(
         default=None, description="Search for each row's setting first, with the same budget"
     )
+    short: bool = Field(
+        default=False, description="Too short a training to say who is ahead: nobody is told apart"
+    )
     published: Published = Field(default_factory=Published, description="Numbers of a paper")
     metrics: list[Text] = Field(
         default_factory=lambda: list(headlines()), description="Columns of the table"

@@ -22,7 +22,7 @@ from simgrad.evaluation import (
 )
 from simgrad.evaluation.comparing import with_spread
 from simgrad.evaluation.standing import Outcome
-from simgrad.evaluation.wording import how_it_ended
+from simgrad.evaluation.wording import how_it_ended, looked_before
 from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics
 from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside_rows
@@ -74,6 +74,8 @@ class StudyTable:
     rows: tuple[TableRow, ...]
     tested: tuple[str, ...] = ()  # what the tests ranked: data, split, images, protocol
     deviation: str | None = None  # what ± is in the published rows
+    short: bool = False  # too short a training to say who is ahead
+    looked: tuple[str, ...] = ()  # with how many draws it was looked at before it got more
 
     def __str__(self) -> str:
         return tables.plain_text(printed(self))
@@ -99,6 +101,10 @@ class StudyTable:
         """What a reader should know, beneath the table."""
         found = self._failures
         found += [f"The claim: {self.claim}"] if self.claim else []
+        if self.short:
+            found.append("Too short a training to say who leads: no difference is tested.")
+        elif self.looked:
+            found.append(looked_before(self.looked))
         if any(row.beside != "published" for row in self.rows):
             found.append(
                 "Published rows marked NOT like ours are of other data or of another protocol: "
@@ -146,7 +152,7 @@ def build_table(study: Study) -> StudyTable:
             baselines.setdefault(row.group, row.label)
     differences: dict[str, Difference] = {}
     outcomes = {x: outcomes_of(runs) for x, runs in groups.items()}
-    for group, base in baselines.items():
+    for group, base in ({} if plan.short else baselines).items():
         # Nothing is fair about a row none of whose runs trained: no difference and no p.
         some = {p: ranks[p] for p in peers[group] if "trained" in outcomes[p]}
         differences |= _differences(some, base, study.new_splits)
@@ -173,7 +179,9 @@ def build_table(study: Study) -> StudyTable:
         where = "each on a new split" if study.new_splits else "all on the same split"
         told += (f"{len(plan.replicates)} replicates, {where}",)
     deviation = plan.published.get("deviation")
-    return StudyTable(plan.title, plan.claim, plan.metrics, rows, told, deviation)
+    return StudyTable(
+        plan.title, plan.claim, plan.metrics, rows, told, deviation, plan.short, study.looked
+    )
 
 
 def _among(metrics: Sequence[str], values: dict[str, float]) -> dict[str, float]:

@@ -34,7 +34,8 @@ def verdict(study: Study, *, group: str | None = None, short: bool = False) -> S
     outcomes = {
         x: outcomes_of([r for draw in several for r in draw]) for x, several in runs.items()
     }
-    return stand(draws, outcomes, new_images=study.new_splits, short=short)
+    short = short or study.plan.short
+    return stand(draws, outcomes, new_images=study.new_splits, short=short, looked=study.looked)
 
 
 def verdicts(study: Study) -> dict[str, Standing]:
