@@ -16,11 +16,12 @@ from typing import Any
 from simgrad.core.console import say
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
+from simgrad.data.array_files import SUFFIXES
 from simgrad.data.base import Dataset
+from simgrad.data.layouts.embeddings import Embeddings
 from simgrad.evaluation.ranks import Ranks
 from simgrad.models import Checkpoint, Inputs, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
-from simgrad.retriever.array_files import SUFFIXES
 from simgrad.retriever.arrays import read_pair, read_similarities
 from simgrad.retriever.encoding import building
 from simgrad.retriever.fitting import foreign_captions
@@ -78,6 +79,8 @@ def open(
         return _of_arrays(read_similarities(target, **pairing), None, device, named)
     path = Path(target).expanduser()
     if path.is_dir():
+        if Embeddings().recognises(path):
+            return open_vectors(path, device=device, skip=skip)
         return open_folder(path, device=device, **named)
     if not path.is_file():
         if str(target).split("(")[0].strip() in {model.name for model in models}:
@@ -129,6 +132,14 @@ def open_folder(
         run=run,
         dataset=partial(run.dataset, **named),
         ranks=partial(_kept_ranks, run) if kept else None,
+    )
+
+
+def open_vectors(folder: Path, *, device: str = "auto", skip: str | None = None) -> Retriever:
+    """Vectors of both sides, with splits: a folder of arrays, or a saved Hugging Face data set."""
+    recipe = Recipe(data=str(folder), skip=skip)
+    return Retriever(
+        str(folder), pick_device(device), path=folder, recipe=recipe, dataset=recipe.dataset
     )
 
 

@@ -251,6 +251,11 @@ class Retriever:
         """Of all images and captions of a split, by default the one that its recipe tests."""
         if self._given is not None:
             return self._of_arrays(self._given, split)
+        if not self.has_model and self.has_data:
+            name = split if isinstance(split, str) else self.recipe.tested_split(self.dataset)
+            return Similarities.given(
+                self.name, split if isinstance(split, Split) else self.dataset.split(name)
+            )
         if not self.has_model:
             raise InputError(
                 f"{self.name}: a file of ranks has no similarities; give the run or its embeddings."
