@@ -33,6 +33,17 @@ def read_arrays(path: Path) -> dict[str, Any]:
     return readers[path.suffix](path)
 
 
+def package(what: str) -> Any:
+    """The package `datasets`, which is not installed with simgrad itself."""
+    try:
+        import datasets
+    except ImportError:
+        raise InputError(
+            f"{what}: reading it needs the package datasets: pip install 'simgrad[huggingface]'."
+        ) from None
+    return datasets
+
+
 def is_saved(path: Path) -> bool:
     """Whether a folder holds one table that Hugging Face's `save_to_disk` wrote."""
     return (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
@@ -90,8 +101,6 @@ def _parquet(path: Path) -> dict[str, Any]:
 
 
 def _saved(path: Path) -> dict[str, Any]:
-    from simgrad.data.layouts.tables import package
-
     datasets = package(str(path))
     try:
         table = datasets.load_from_disk(str(path)).with_format("arrow")[:]

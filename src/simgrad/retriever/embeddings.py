@@ -33,6 +33,8 @@ UNUSABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError
 
 def place_of(retriever: "Retriever") -> Path:
     """Where this model's embeddings are kept."""
+    if retriever.own_place is not None:
+        return retriever.own_place / retriever.key
     if retriever.path is None:  # a pretrained model
         return cache_folder() / "pretrained" / "search" / retriever.key
     own = retriever.path / "search" / retriever.key

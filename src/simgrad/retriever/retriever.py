@@ -157,6 +157,16 @@ class Retriever:
         words = dumps(self.tokenizer.to_json())
         return sha256(weights_hash(self.model), str(self.model.config), words)[:24]
 
+    @property
+    def weights(self) -> str:
+        """Equal for equal weights."""
+        return weights_hash(self.model)
+
+    @property
+    def own_place(self) -> Path | None:
+        """Where its embeddings are kept, if not beside its run or in the cache."""
+        return None
+
     def split(self, name: str | None = None) -> Split:
         """A split that the model can read; by default the one that its recipe tests."""
         return self.fitting(self.dataset.split(name or self.recipe.tested_split(self.dataset)))

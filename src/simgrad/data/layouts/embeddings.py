@@ -37,7 +37,7 @@ _IMAGE_IDS, _CAPTION_IDS = ("image_ids", "image_id", "ids", "id"), ("caption_ids
     description="vectors of both sides: images and texts in .npz, .safetensors, .parquet, .npy",
 )
 @dataclass(frozen=True)
-class Embeddings(Layout):
+class EmbeddingFiles(Layout):
     """Image vectors and text vectors with their pairing."""
 
     def parts(self, path: Path) -> dict[str, bool]:
