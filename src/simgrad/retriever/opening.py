@@ -7,8 +7,8 @@ simgrad.open("clip(source=FOLDER)", data="scenes")   a pretrained model as it is
 simgrad.open("embeddings.npz")                       images, texts, image_of_caption in a file
 simgrad.open(images, texts, image_of_caption=rows)   arrays, or a file for each
 simgrad.open("ranks.parquet")                        ranks that were kept
-simgrad.open("sentence-transformers(source=NAME)", data="photos/")   an encoder of somebody else:
-    by spec, by its folder, or a Python function or SentenceTransformer object
+simgrad.open("sentence-transformers(source=NAME)", data="photos/")  an encoder of somebody else, by
+spec or by its folder; a Python function or a SentenceTransformer object, too
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Two ONNX files, as `simgrad export --format onnx` writes them, run by onnxruntime."""
+"""Two ONNX files of `simgrad export RUN --to FOLDER --format onnx`, run by onnxruntime."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
