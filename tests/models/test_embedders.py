@@ -111,7 +111,7 @@ def test_a_python_function_is_evaluated_mined_and_searched(tmp_path: Path) -> No
     assert opened.evaluate("test").rsum == pytest.approx(wanted.rsum)
     assert opened.mine(tmp_path / "lists", depth=3).t2i.shape == (200, 3)
     scores = images @ unit(colours(["a red heart"]))[0]
-    found = opened.search("a red heart", 3)
+    found = opened.search("a red heart", 3, split="test")
     assert found.images[0].score == pytest.approx(float(scores.max()), abs=1e-5)
 
 
@@ -122,7 +122,20 @@ def test_a_python_file_in_commands(tmp_path: Path, capsys: pytest.CaptureFixture
     command(["evaluate", "--model", spec, "--data", DATA, "--split", "test", "--device", "cpu"])
     assert "rsum" in capsys.readouterr().out
     command(["evaluate", spec, "--data", DATA, "--split", "test", "--device", "cpu"])
-    command(["search", "--model", spec, "--data", DATA, "a red heart", "--device", "cpu"])
+    command(
+        [
+            "search",
+            "--model",
+            spec,
+            "--data",
+            DATA,
+            "a red heart",
+            "--split",
+            "test",
+            "--device",
+            "cpu",
+        ]
+    )
     assert "best of 20 pictures" in capsys.readouterr().out
 
 

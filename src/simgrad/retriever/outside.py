@@ -16,6 +16,7 @@ from simgrad.data.base import Dataset, Split
 from simgrad.models import Encoded, Inputs, ModelConfig, RetrievalModel
 from simgrad.models.embedders import Embedder
 from simgrad.models.networks.layers import l2norm
+from simgrad.retriever.encoding import Report
 from simgrad.retriever.retriever import LONGEST, Retriever
 from simgrad.runs.recipe import Recipe
 
@@ -111,14 +112,25 @@ class OutsideRetriever(Retriever):
         return Encoded(l2norm(torch.cat(made)))
 
     def encode_split(self, split: Split) -> tuple[Encoded, Encoded]:
-        self.fitting(split)
-        pictures = split.pictures
+        def report(done: int, total: int) -> None:
+            """Nobody waits for it."""
+
+        images, captions = (
+            self.encode_side(split, kind, report) for kind in ("images", "captions")
+        )
+        return images, captions
+
+    def encode_side(self, split: Split, kind: str, report: Report) -> Encoded:
+        if kind != "images":
+            return self._encoded(self.embedder.texts, split.captions)
+        pictures = self.fitting(split).pictures
         assert pictures is not None
-        images = []
+        made = []
         for start in range(0, len(pictures), _BATCH):
             rows = range(start, min(start + _BATCH, len(pictures)))
-            images.append(self.encode_pictures([pictures.picture(row) for row in rows]))
-        return Encoded.cat(images), self._encoded(self.embedder.texts, split.captions)
+            made.append(self.encode_pictures([pictures.picture(row) for row in rows]))
+            report(rows[-1] + 1, len(pictures))
+        return Encoded.cat(made)
 
     def source(self, split: Split) -> Any:
         raise InputError(f"{self.name}: is not trained or counted here; give a run.")

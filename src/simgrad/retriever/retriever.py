@@ -29,7 +29,7 @@ from simgrad.mining.evidence import DEPTH
 from simgrad.mining.filters import Filters
 from simgrad.models import Checkpoint, Encoded, RetrievalModel, weights_hash
 from simgrad.retriever import counting, exporting, false_negatives, mining
-from simgrad.retriever.encoding import encode_source, source_of
+from simgrad.retriever.encoding import Report, encode_one_side, encode_source, source_of
 from simgrad.retriever.fitting import require_fitting
 from simgrad.retriever.pictures import PictureReader, picture_reader
 from simgrad.retriever.search import ALL, Searcher, ask
@@ -243,6 +243,10 @@ class Retriever:
     def encode_split(self, split: Split) -> tuple[Encoded, Encoded]:
         """Every image and caption of a split, encoded once, in the order of their rows."""
         return encode_source(self.model, self.source(split))
+
+    def encode_side(self, split: Split, kind: str, report: Report) -> Encoded:
+        """The images of a split, or its captions, and not the other side."""
+        return encode_one_side(self.model, self.source(split), kind, report)
 
     def reader(self) -> PictureReader:
         """How new pictures are read, found out once."""
