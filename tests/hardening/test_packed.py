@@ -18,9 +18,9 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import open_array, read_json, read_npz
 from simgrad.core.parquet import read_parquet
 from simgrad.data import open_dataset, read_published
+from simgrad.data.array_files import read_arrays
 from simgrad.data.candidates import read_candidates
 from simgrad.evaluation.ranks import Ranks
-from simgrad.retriever.array_files import read_arrays
 from tests.hardening.memory import at_most
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from simgrad.choosing.choice import Choice, best_run
 from simgrad.choosing.omitting import LIST
-from simgrad.choosing.telling import texts_of
+from simgrad.choosing.telling import reads_vectors, texts_of
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.core.text import counted, listed
@@ -71,6 +71,12 @@ class Answer:
     def recipe(self) -> Path:
         """For a training of full length: `simgrad.train` takes it."""
         return self.folder / FULL
+
+    @property
+    def on_vectors(self) -> bool:
+        """Whether the model reads vectors on both sides, and no sentences."""
+        choice = Choice.read(self.folder)
+        return choice is not None and reads_vectors(choice.model)
 
     @property
     def model(self) -> Path:

@@ -44,6 +44,7 @@ OBJECTIVES = (
 # The model, if nobody names one. Without a GPU it is `light`: with the leading objective no
 # difference from VSE++ shows on Flickr8k, but it orders objectives differently (results/light).
 ON_GPU, WITHOUT_GPU = "vse++", "light"
+ON_VECTORS = "light(text=vectors)"  # where the data bring vectors of both sides
 NETWORK = "efficientnet-lite0"  # what computes features of pictures
 _GRID = 7  # cells a side, for models that look at regions
 _PROBE, _SHORTEST, _LONGEST = 0.01, 3.0, 20.0  # share of the time, seconds: timing of an objective
@@ -107,6 +108,7 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     base = wish.base(wish.features)
     looked = _look_at(base, wish, folder)
     dataset, base = looked.dataset, base.replace(skip=looked.skip)
+    base = _for_vectors(wish, base, dataset)
     if wish.features is None:
         base = base.replace(features=_features(dataset, base, folder))
     recipes = {one: base.replace(objective=one) for one in wish.named}
@@ -133,6 +135,7 @@ def estimate(wish: Wish) -> Choice:
     base = wish.base(wish.features)
     dataset = open_dataset(base.data, features=wish.features, skip=wish.skip)
     _say_splits(dataset, base.data)
+    base = _for_vectors(wish, base, dataset)
     on_gpu = wish.kind != "cpu"
     pace = stated.pace_of(base.model, on_gpu)
     if pace is None:
@@ -240,6 +243,13 @@ def _say_splits(dataset: Dataset, data: str) -> None:
         )
     for name in _SPLITS:
         say(f"{name}: {dataset.splits[name].summary()}", stderr=True)
+
+
+def _for_vectors(wish: Wish, base: Recipe, dataset: Dataset) -> Recipe:
+    """Where both sides are vectors already, heads on them are what is trained."""
+    if wish.model is not None or dataset.split("train").caption_vectors is None:
+        return base
+    return base.replace(model=ON_VECTORS)
 
 
 def _seen_by(dataset: Dataset, base: Recipe) -> str:

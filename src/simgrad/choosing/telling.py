@@ -43,10 +43,17 @@ def plan_text(choice: Choice, where: str) -> str:
 def texts_of(model: str) -> str:
     """What reads the captions, and in which language."""
     needs = models.parse(model).tokenizer_needs
+    if reads_vectors(model):
+        return "the vectors of the data"
     if needs.network is not None:
         return f"the network {needs.network[1]}, in the languages that it knows"
     what = "pieces of words" if needs.pieces else "words"
     return f"{what} of your captions, any language"
+
+
+def reads_vectors(model: str) -> bool:
+    """Whether captions are vectors that the data bring."""
+    return getattr(models.parse(model), "text", None) == "vectors"
 
 
 def _search(choice: Choice) -> str:

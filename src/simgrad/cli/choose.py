@@ -84,8 +84,7 @@ def choose(
         strict=strict,
     )
     say_wrapped(f"\n{found.text}\n")
-    say(
-        f"report:       {found.report}",
-        f"full length:  simgrad train {found.recipe}",
-        f'search:       simgrad search {found.folder} "a sentence"',
-    )
+    use = f'search:       simgrad search {found.folder} "a sentence"'
+    if found.on_vectors:
+        use = f"its heads:    simgrad export {found.model} --to heads"
+    say(f"report:       {found.report}", f"full length:  simgrad train {found.recipe}", use)

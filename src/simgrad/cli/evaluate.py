@@ -133,7 +133,7 @@ def evaluate(
     place: dict[str, Any] = {"data": data, "features": features}
 
     def open_one(name: str) -> Retriever:
-        return open(name, **arrays, **(place if Path(name).expanduser().is_dir() else {}))
+        return open(name, **arrays, **({} if Path(name).expanduser().is_file() else place))
 
     opened = [[open_one(name) for name in group.split(",")] for group in systems]
     opened += [[open_pretrained(spec, device=device, **place)] for spec in model]

@@ -26,8 +26,9 @@ def export(
     Args:
         run: a run folder, or a checkpoint
         to: the folder to write
-        format: transformers, sentence-transformers, open_clip or onnx; by default the most usual
-            one for the model. If a model has no such format, the error lists those it has
+        format: transformers, sentence-transformers, open_clip, onnx, or heads (of a model on
+            vectors that were there: two matrices); by default the most usual one for the model. If
+            a model has no such format, the error lists those it has
         adapter: write only the LoRA adapter, in peft's format; by default it is merged into the
             weights
         push: also upload it to the Hugging Face hub under this name, with huggingface_hub's login

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "false_negatives",
         "find unlabelled pairs that are probably correct",
     ),
+    "embed": ("embed", "embed", "write vectors of pictures or sentences"),
     "features": ("features", "features", "compute image features once"),
     "import": ("import_checkpoint", "import_checkpoint", "read a published checkpoint"),
     "export": ("export", "export", "write a trained model for other programs"),

@@ -110,6 +110,7 @@ class Split:
     caption_ids: Sequence[str] | None = None  # as human judgments and candidate lists call them
     caption_places: Callable[[int], str] | None = None  # file and line that a caption came from
     truth: Describes | None = None  # exact semantics, where they are known
+    caption_vectors: Features | None = None  # what a network made of the captions, where it is kept
 
     def __post_init__(self) -> None:
         rows = np.ascontiguousarray(self.image_of_caption, dtype=np.int64)
@@ -128,6 +129,11 @@ class Split:
                 raise InputError(
                     f"{where}: {len(holder):,} {what} for {len(self.image_names):,} images."
                 )
+        vectors = self.caption_vectors
+        if vectors is not None and len(vectors) != len(self.captions):
+            raise InputError(
+                f"{where}: {len(vectors):,} caption vectors for {len(self.captions):,} captions."
+            )
         if self.caption_ids is not None and len(self.caption_ids) != len(self.captions):
             raise InputError(
                 f"{where}: {len(self.caption_ids):,} caption ids "
@@ -157,6 +163,8 @@ class Split:
             words.append("pictures")
         if self.features is not None:
             words.append(f"features {' x '.join(map(str, self.features.shape))}")
+        if self.caption_vectors is not None:
+            words.append(f"caption vectors {' x '.join(map(str, self.caption_vectors.shape))}")
         return ", ".join(words)
 
     @property

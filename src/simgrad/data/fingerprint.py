@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DIGITS = 16  # of a part's hash
 _WHOLE = "-whole"  # of every byte; compared where both were asked to verify
 # How a part is called when it differs.
-_WORDS = {"names": "the images' names", "spec": "what is generated"}
+_WORDS = {"names": "the images' names", "spec": "what is generated", "vectors": "caption vectors"}
 
 
 class Fingerprint(str):
@@ -69,7 +69,14 @@ def _parts(split: "Split", identity: str | None, verify: bool) -> dict[str, str]
             parts["pictures"] = split.pictures.content()
     if split.features is not None:
         parts["features"] = split.features.content()
-    for name, holder in (("pictures", split.pictures), ("features", split.features)):
+    if split.caption_vectors is not None:
+        parts["vectors"] = split.caption_vectors.content()
+    held = {
+        "pictures": split.pictures,
+        "features": split.features,
+        "vectors": split.caption_vectors,
+    }
+    for name, holder in held.items():
         if verify and name in parts and holder is not None:
             parts[name + _WHOLE] = holder.content(verify=True)
     return parts

@@ -165,6 +165,7 @@ def joined(splits: Sequence[Split]) -> Split:
     pictures = [s.pictures for s in splits if s.pictures is not None]
     features = [s.features for s in splits if s.features is not None]
     ids = [s.caption_ids for s in splits if s.caption_ids is not None]
+    vectors = [s.caption_vectors for s in splits if s.caption_vectors is not None]
     places = [s.caption_places for s in splits if s.caption_places is not None]
 
     def place(row: int) -> str:
@@ -184,6 +185,7 @@ def joined(splits: Sequence[Split]) -> Split:
         JoinedFeatures(tuple(features), starts) if whole(features) else None,
         [one for several in ids for one in several] if whole(ids) else None,
         place if whole(places) else None,
+        caption_vectors=JoinedFeatures(tuple(vectors), captions) if whole(vectors) else None,
     )
 
 

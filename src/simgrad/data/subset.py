@@ -72,7 +72,7 @@ def take(split: Split, images: npt.NDArray[np.bool_], captions: npt.NDArray[np.b
     kept = np.flatnonzero(images)
     rows = np.flatnonzero(captions)
     renumbered = np.cumsum(images) - 1
-    ids, places = split.caption_ids, split.caption_places
+    ids, places, vectors = split.caption_ids, split.caption_places, split.caption_vectors
     return replace(
         split,
         captions=[split.captions[i] for i in rows.tolist()],
@@ -83,6 +83,7 @@ def take(split: Split, images: npt.NDArray[np.bool_], captions: npt.NDArray[np.b
         caption_ids=None if ids is None else [ids[i] for i in rows.tolist()],
         caption_places=None if places is None else lambda row: places(int(rows[row])),
         truth=None if split.truth is None else _truth_of(split.truth, kept, rows),
+        caption_vectors=None if vectors is None else SomeFeatures(vectors, rows),
     )
 
 

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path
+from simgrad.data.array_files import package
 from simgrad.data.base import Rows, Split
 from simgrad.data.candidates import Candidates, Lists
-from simgrad.data.layouts.tables import package
 
 Direction = Literal["i2t", "t2i"]
 Sampling = Literal["top", "random", "score"]

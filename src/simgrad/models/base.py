@@ -168,6 +168,7 @@ class RetrievalModel(nn.Module):
     reranks = False  # has a second, slower scorer: see `reranker`
     fills_captions = False  # whether captions are filled up to the longest, for it to read them
     longest: int | None = None  # most tokens of a caption that it can read; None: any number
+    reads_vectors = False  # captions are vectors that the data bring, not words
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
         super().__init__()

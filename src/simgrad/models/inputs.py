@@ -38,6 +38,7 @@ class Inputs:
     vocabulary_size: int
     mask_token: int | None = None  # stands for a hidden word
     continuations: tuple[int, ...] = ()  # word pieces that continue a word
+    caption_dimension: int = 0  # of caption vectors that the data bring; 0: they bring none
 
     @property
     def image_dimension(self) -> int:
@@ -45,10 +46,16 @@ class Inputs:
         return self.image_shape[-1]
 
     @classmethod
-    def of(cls, images: ImageKind, image_shape: tuple[int, ...], tokenizer: Tokenizer) -> "Inputs":
+    def of(
+        cls,
+        images: ImageKind,
+        image_shape: tuple[int, ...],
+        tokenizer: Tokenizer,
+        caption_dimension: int = 0,
+    ) -> "Inputs":
         """Inputs for the captions of a tokenizer."""
-        size, mask = len(tokenizer), tokenizer.mask
-        return cls(images, tuple(image_shape), size, mask, tokenizer.continuations)
+        size, mask, more = len(tokenizer), tokenizer.mask, tokenizer.continuations
+        return cls(images, tuple(image_shape), size, mask, more, caption_dimension)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -64,6 +71,7 @@ class Inputs:
                 vocabulary_size=int(values["vocabulary_size"]),
                 mask_token=values.get("mask_token"),
                 continuations=tuple(int(n) for n in values.get("continuations", ())),
+                caption_dimension=int(values.get("caption_dimension", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"'inputs' cannot be read ({error!r}).") from None

@@ -2,11 +2,13 @@
 
 An image is the vector that a locked network makes of it, computed once. A caption is the mean of
 word vectors, which are trained (any language, nothing to fetch), or the vector that a locked text
-network makes of it, computed once too. A head brings each into the joint space.
+network makes of it, computed once too; or both sides are vectors that the data bring
+(text=vectors), of whatever networks, pictures or not. A head brings each into the joint space.
 """
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import refuse_given, setting
+from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.base import Inputs, ModelConfig, TokenizerNeeds, models
 from simgrad.models.networks import backbones
 from simgrad.models.networks.backbones import Backbone
@@ -23,8 +26,9 @@ from simgrad.models.networks.layers import valid, word_embedding
 from simgrad.models.networks.quick import QuickLinear, left_out
 from simgrad.models.networks.sentences import SentenceNetwork
 from simgrad.models.networks.tuning import grouped
+from simgrad.models.published.heads import write_heads
 
-_WORDS = "words"
+_WORDS, _VECTORS = "words", "vectors"
 
 
 @models.declare(
@@ -38,8 +42,8 @@ class Light(HeadSettings):
 
     text: str | None = setting(
         _WORDS,
-        "words: the mean of word vectors that are trained; or a text network that is locked: "
-        "minilm, a folder or a hub name of transformers",
+        "words: the mean of word vectors that are trained; vectors: those that the data bring; or "
+        "a text network that is locked: minilm, a folder or a hub name of transformers",
     )
     word_dimension: int = setting(300, "size of a word vector (text=words)")
     dropout: float = setting(
@@ -59,19 +63,20 @@ class Light(HeadSettings):
     @property
     def tokenizer_needs(self) -> TokenizerNeeds:
         self.require_sense()  # before a network is looked for
-        return TokenizerNeeds() if self.text == _WORDS else self.network_tokenizer
+        own = self.text in (_WORDS, _VECTORS)
+        return TokenizerNeeds() if own else self.network_tokenizer
 
     def require_sense(self) -> None:
         if self.text is None:
             raise InputError(f"'{self}': text is words, or names a text network.")
-        if self.text == _WORDS:
-            refuse_given(self, ("pooling",), "a text network, and text=words has none")
-        else:
+        if self.text in (_WORDS, _VECTORS):
+            refuse_given(self, ("pooling",), f"a text network, and text={self.text} has none")
+        if self.text != _WORDS:
             refuse_given(self, ("word_dimension",), "word vectors (text=words)")
 
     def without_downloads(self) -> Self:
         changed: dict[str, Any] = {}
-        if self.text != _WORDS and self.lacks_text():
+        if self.text not in (_WORDS, _VECTORS) and self.lacks_text():
             changed |= {"text": _WORDS, "pooling": "auto"}
         if not backbones.here(self.image):
             changed["image"] = "efficientnet-lite0"
@@ -84,10 +89,28 @@ class LightModel(HeadsModel):
     config: Light
     linear = QuickLinear
 
-    def text_network(self) -> "SentenceNetwork | WordMean":
+    def __init__(self, config: Light, inputs: Inputs) -> None:
+        super().__init__(config, inputs)
+        self.reads_vectors = config.text == _VECTORS
+        if self.reads_vectors and self.image is None and not config.hidden:
+            self._begin_as_given()
+
+    @torch.no_grad()
+    def _begin_as_given(self) -> None:
+        """Vectors of one network on both sides are alike before any training: keep that."""
+        image, text = self.image_projection, self.text_projection
+        assert isinstance(image, nn.Linear)
+        assert isinstance(text, nn.Linear)
+        if image.in_features == text.in_features:
+            nn.init.orthogonal_(image.weight)
+            text.weight.copy_(image.weight)
+
+    def text_network(self) -> "SentenceNetwork | WordMean | GivenVectors":
         config = self.config
         if config.text == _WORDS:
             return WordMean(self.inputs.vocabulary_size, config.word_dimension)
+        if config.text == _VECTORS:
+            return GivenVectors(self.inputs.caption_dimension)
         return SentenceNetwork(config.text, config.pooling, {})
 
     def locked(self) -> list[nn.Module]:
@@ -116,8 +139,41 @@ class LightModel(HeadsModel):
     def fixed_network(self) -> "tuple[Backbone, int | None] | None":
         return None if self.image is None else (self.image, None)
 
+    def formats(self) -> tuple[str, ...]:
+        alone = self.reads_vectors and not self.config.hidden
+        return (("heads",) if alone else ()) + super().formats()
+
+    def export(
+        self, format: str, folder: Path, tokenizer: Tokenizer, *, adapter: bool = False
+    ) -> None:
+        if format == "heads" and not adapter:
+            write_heads(self, folder)
+        else:
+            super().export(format, folder, tokenizer, adapter=adapter)
+
     def fixed_captions(self) -> Any:
         return self.text if isinstance(self.text, SentenceNetwork) else None
+
+
+class GivenVectors(nn.Module):
+    """In the place of a text network, where vectors of captions come with the data."""
+
+    longest: None = None
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        if not dimension:
+            raise InputError(
+                "text=vectors reads caption vectors that come with the data, and these have none: "
+                "`simgrad datasets --layouts` shows the layout embeddings."
+            )
+        self.dimension = dimension
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        raise InputError(
+            "this model reads vectors, not sentences: encode sentences with the network that made "
+            "its data's caption vectors, and put its head (`simgrad export`) on them."
+        )
 
 
 class WordMean(nn.Module):

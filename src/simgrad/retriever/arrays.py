@@ -9,15 +9,13 @@ import torch
 
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
+from simgrad.data.array_files import IMAGES, ONLY, TEXTS, pick, read_arrays
 from simgrad.data.base import Split
 from simgrad.evaluation.evaluator import check_pairing, embedding_scores
 from simgrad.evaluation.ranks import Integers
 from simgrad.evaluation.scores import Matrix, Scores, as_floats
-from simgrad.retriever.array_files import ONLY, pick, read_arrays
 from simgrad.retriever.similarities import Similarities, naming
 
-_IMAGES = ("images", "image_embeddings")
-_TEXTS = ("texts", "captions", "text_embeddings")
 _ALONE = ("embedding", "embeddings")  # in a file of images or captions alone
 _SIMILARITIES = ("similarities", "scores")
 _PAIRING = ("image_of_caption",)
@@ -35,7 +33,7 @@ def read_similarities(
     """From one file with `images` and `texts` or with `similarities`; or from arrays by name."""
     where, arrays = _given(target, "arrays")
     owner = _owner(arrays, image_of_caption)
-    images, texts = (_named(arrays, names) for names in (_IMAGES, _TEXTS))
+    images, texts = (_named(arrays, names) for names in (IMAGES, TEXTS))
     scores: Scores
     if images is not None and texts is not None:
         with naming(where):
@@ -73,7 +71,7 @@ def read_pair(
     beside the images.
     """
     (first, left), (second, right) = _given(images, "images"), _given(texts, "texts")
-    arrays = pick(left, _IMAGES + _ALONE, first, 2), pick(right, _TEXTS + _ALONE, second, 2)
+    arrays = pick(left, IMAGES + _ALONE, first, 2), pick(right, TEXTS + _ALONE, second, 2)
     in_files = all(isinstance(x, str | Path) for x in (images, texts))
     name = f"{images} + {texts}" if in_files else "arrays"
     with naming(name):

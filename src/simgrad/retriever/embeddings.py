@@ -20,8 +20,9 @@ from simgrad.core.derived import cache_folder, read_array, read_kept, write_arra
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sweep
 from simgrad.data.base import Split
+from simgrad.data.subset import SomeFeatures
 from simgrad.models import Encoded
-from simgrad.retriever.encoding import Report, encode_one_side
+from simgrad.retriever.encoding import Report
 
 if TYPE_CHECKING:
     from simgrad.retriever.retriever import Retriever
@@ -33,6 +34,8 @@ UNUSABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError
 
 def place_of(retriever: "Retriever") -> Path:
     """Where this model's embeddings are kept."""
+    if retriever.own_place is not None:
+        return retriever.own_place / retriever.key
     if retriever.path is None:  # a pretrained model
         return cache_folder() / "pretrained" / "search" / retriever.key
     own = retriever.path / "search" / retriever.key
@@ -90,11 +93,16 @@ def split_embeddings(
 def _encode(retriever: "Retriever", split: Split, kind: str, report: Report) -> Encoded:
     retriever.fitting(split)
     if kind == "images":  # captions that nobody asks for are not read
-        none = np.zeros(0, dtype=np.int64)
+        none, vectors = np.zeros(0, dtype=np.int64), split.caption_vectors
         split = replace(
-            split, captions=[], image_of_caption=none, caption_ids=None, caption_places=None
+            split,
+            captions=[],
+            image_of_caption=none,
+            caption_ids=None,
+            caption_places=None,
+            caption_vectors=None if vectors is None else SomeFeatures(vectors, none),
         )
-    return encode_one_side(retriever.model, retriever.source(split), kind, report).to("cpu")
+    return retriever.encode_side(split, kind, report).to("cpu")
 
 
 def _ready(index: Path, kind: str, made_from: dict[str, str]) -> Encoded | None:

@@ -86,7 +86,13 @@ def caption_vectors(
     device: torch.device,
     most: int | None = None,
 ) -> Tensor | None:
-    """What a text network that never changes makes of every caption, or of the first `most`."""
+    """Of every caption, or of the first `most`: what a text network that never changes makes of it,
+    or the vector that the data bring; None where captions are read as words."""
+    if model.reads_vectors:
+        require_readable(split, model)
+        assert split.caption_vectors is not None
+        count = split.num_captions if most is None else min(most, split.num_captions)
+        return torch.from_numpy(split.caption_vectors.rows(np.arange(count)))
     network = model.fixed_captions()
     if network is None:
         return None

@@ -62,6 +62,14 @@ def require_same_model(recipe: Recipe, has: ModelConfig) -> None:
 
 def require_readable(split: Split, model: RetrievalModel) -> None:
     """Refuse a split that lacks what the model reads."""
+    if model.reads_vectors:
+        has = 0 if split.caption_vectors is None else split.caption_vectors.shape[-1]
+        if has != model.inputs.caption_dimension:
+            raise InputError(
+                f"{split.dataset}, split '{split.name}': the model reads caption vectors of "
+                f"{model.inputs.caption_dimension} numbers, but the data have "
+                f"{f'some of {has}' if has else 'none'}."
+            )
     if model.inputs.images == "pixels":
         if split.pictures is None:
             raise InputError(f"{split.dataset}: the model reads pictures, but the data have none.")

@@ -14,7 +14,6 @@ from simgrad.data.candidates import Candidates
 from simgrad.evaluation.scores import Average
 from simgrad.mining.filters import Filters
 from simgrad.mining.mine import mine_scores, which_are_true, without
-from simgrad.models.checkpoint import weights_hash
 from simgrad.retriever.similarities import Similarities
 from simgrad.runs.found_pairs import FoundPairs, without_pairs
 
@@ -58,7 +57,7 @@ def mine_with(
         found.save(folder)
         return found
     wanted: dict[str, Any] = {
-        "weights": weights_hash(retriever.model),
+        "weights": retriever.weights,
         "data_fingerprint": (dataset or retriever.dataset).fingerprint(),
         "depth": depth,
         "split": split,

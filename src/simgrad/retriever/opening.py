@@ -7,23 +7,31 @@ simgrad.open("clip(source=FOLDER)", data="scenes")   a pretrained model as it is
 simgrad.open("embeddings.npz")                       images, texts, image_of_caption in a file
 simgrad.open(images, texts, image_of_caption=rows)   arrays, or a file for each
 simgrad.open("ranks.parquet")                        ranks that were kept
+simgrad.open("sentence-transformers(source=NAME)", data="photos/")  an encoder of somebody else, by
+spec or by its folder; a Python function or a SentenceTransformer object, too
 """
 
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from simgrad.core.console import say
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
+from simgrad.data.array_files import SUFFIXES
 from simgrad.data.base import Dataset
+from simgrad.data.layouts.embeddings import EmbeddingFiles
 from simgrad.evaluation.ranks import Ranks
 from simgrad.models import Checkpoint, Inputs, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
-from simgrad.retriever.array_files import SUFFIXES
+from simgrad.models.embedders import Embedder, embedder_of, embedders
+from simgrad.models.embedders.python import FunctionEmbedder
 from simgrad.retriever.arrays import read_pair, read_similarities
 from simgrad.retriever.encoding import building
 from simgrad.retriever.fitting import foreign_captions
+from simgrad.retriever.outside import OutsideRetriever
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs.best import best_run
 from simgrad.runs.recipe import Recipe
@@ -74,13 +82,21 @@ def open(
         return _of_arrays(read_pair(target, texts, **pairing), None, device, named)
     if isinstance(target, Run):
         return open_folder(target, device=device, **named)
+    if callable(target) and not isinstance(target, torch.Tensor):
+        return open_embedder(FunctionEmbedder(target), device=device, **named)
     if not isinstance(target, str | Path):
         return _of_arrays(read_similarities(target, **pairing), None, device, named)
     path = Path(target).expanduser()
     if path.is_dir():
+        if EmbeddingFiles().recognises(path):
+            return open_vectors(path, device=device, skip=skip)
+        ours = any((path / name).exists() for name in (RECIPE, DESCRIPTION))
+        spec = None if ours else embedder_of(path)
+        if spec is not None:
+            return open_embedder(embedders.parse(spec), device=device, **named)
         return open_folder(path, device=device, **named)
     if not path.is_file():
-        if str(target).split("(")[0].strip() in {model.name for model in models}:
+        if str(target).split("(")[0].strip() in {one.name for one in (*models, *embedders)}:
             return open_pretrained(str(target), device=device, **named)
         raise InputError(f"{target}: there is no such run, checkpoint or file, and no such model.")
     if path.suffix not in SUFFIXES:
@@ -132,6 +148,14 @@ def open_folder(
     )
 
 
+def open_vectors(folder: Path, *, device: str = "auto", skip: str | None = None) -> Retriever:
+    """Vectors of both sides, with splits: a folder of arrays, or a saved Hugging Face data set."""
+    recipe = Recipe(data=str(folder), skip=skip)
+    return Retriever(
+        str(folder), pick_device(device), path=folder, recipe=recipe, dataset=recipe.dataset
+    )
+
+
 def open_pretrained(
     spec: str,
     *,
@@ -141,6 +165,9 @@ def open_pretrained(
     device: str = "auto",
 ) -> Retriever:
     """A pretrained model as it is: zero-shot. Without data, it can encode and search folders."""
+    if spec.split("(")[0].strip() in {one.name for one in embedders}:
+        told = embedders.parse(spec)
+        return open_embedder(told, data=data, features=features, skip=skip, device=device)
     config, place = models.parse(spec), pick_device(device)
     if not config.ready:
         raise InputError(
@@ -169,6 +196,22 @@ def open_pretrained(
         str(config), place, load=read, recipe=recipe, dataset=None if data is None else opened
     )
     return made
+
+
+def open_embedder(
+    embedder: Embedder,
+    *,
+    data: str | None = None,
+    features: str | None = None,
+    skip: str | None = None,
+    device: str = "auto",
+) -> OutsideRetriever:
+    """An encoder of somebody else, with data or without."""
+    if features is not None:
+        raise InputError(f"{embedder}: reads pictures itself: leave --features out.")
+    recipe = Recipe() if data is None else Recipe(data=data, skip=skip)
+    opened = None if data is None else recipe.dataset
+    return OutsideRetriever(embedder, pick_device(device), recipe, opened)
 
 
 def open_either(folder: "str | Path | Run | None", model: str | None, **options: Any) -> Retriever:

@@ -182,10 +182,11 @@ def _captions(recipe: Recipe, dataset: Dataset) -> list[str]:
 def inputs_of(split: Split, tokenizer: Tokenizer, config: ModelConfig, recipe: Recipe) -> Inputs:
     """What the model will be fed: features where there are any, unless it wants pictures."""
     pictures = split.pictures is not None and recipe.features is None
+    vectors = 0 if split.caption_vectors is None else split.caption_vectors.shape[-1]
     if split.features is None or (config.reads == "pixels" and pictures):
-        return Inputs.of("pixels", (3,), tokenizer)
+        return Inputs.of("pixels", (3,), tokenizer, vectors)
     shape = split.features.shape
-    return Inputs.of("features" if len(shape) == 1 else "regions", shape, tokenizer)
+    return Inputs.of("features" if len(shape) == 1 else "regions", shape, tokenizer, vectors)
 
 
 def _frozen(

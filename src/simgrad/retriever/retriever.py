@@ -29,7 +29,7 @@ from simgrad.mining.evidence import DEPTH
 from simgrad.mining.filters import Filters
 from simgrad.models import Checkpoint, Encoded, RetrievalModel, weights_hash
 from simgrad.retriever import counting, exporting, false_negatives, mining
-from simgrad.retriever.encoding import encode_source, source_of
+from simgrad.retriever.encoding import Report, encode_one_side, encode_source, source_of
 from simgrad.retriever.fitting import require_fitting
 from simgrad.retriever.pictures import PictureReader, picture_reader
 from simgrad.retriever.search import ALL, Searcher, ask
@@ -157,6 +157,16 @@ class Retriever:
         words = dumps(self.tokenizer.to_json())
         return sha256(weights_hash(self.model), str(self.model.config), words)[:24]
 
+    @property
+    def weights(self) -> str:
+        """Equal for equal weights."""
+        return weights_hash(self.model)
+
+    @property
+    def own_place(self) -> Path | None:
+        """Where its embeddings are kept, if not beside its run or in the cache."""
+        return None
+
     def split(self, name: str | None = None) -> Split:
         """A split that the model can read; by default the one that its recipe tests."""
         return self.fitting(self.dataset.split(name or self.recipe.tested_split(self.dataset)))
@@ -234,6 +244,10 @@ class Retriever:
         """Every image and caption of a split, encoded once, in the order of their rows."""
         return encode_source(self.model, self.source(split))
 
+    def encode_side(self, split: Split, kind: str, report: Report) -> Encoded:
+        """The images of a split, or its captions, and not the other side."""
+        return encode_one_side(self.model, self.source(split), kind, report)
+
     def reader(self) -> PictureReader:
         """How new pictures are read, found out once."""
         if self._reader is None:
@@ -251,6 +265,11 @@ class Retriever:
         """Of all images and captions of a split, by default the one that its recipe tests."""
         if self._given is not None:
             return self._of_arrays(self._given, split)
+        if not self.has_model and self.has_data:
+            name = split if isinstance(split, str) else self.recipe.tested_split(self.dataset)
+            return Similarities.given(
+                self.name, split if isinstance(split, Split) else self.dataset.split(name)
+            )
         if not self.has_model:
             raise InputError(
                 f"{self.name}: a file of ranks has no similarities; give the run or its embeddings."

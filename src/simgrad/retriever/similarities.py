@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simgrad.core.errors import InputError
 from simgrad.data.base import Split
-from simgrad.evaluation.evaluator import evaluate_scores
+from simgrad.evaluation.evaluator import embedding_scores, evaluate_scores
 from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import Protocol
 from simgrad.evaluation.rerank import evaluate_reranked
@@ -43,6 +45,16 @@ class Similarities:
         """What a model makes of a split that it has encoded."""
         scores = model_scores(model, images, captions)
         return Similarities(name, scores, split, model.reranker(images, captions))
+
+    @staticmethod
+    def given(name: str, split: Split) -> "Similarities":
+        """Of vectors that the data bring for both sides: their cosines."""
+        if split.features is None or split.caption_vectors is None:
+            raise InputError(f"{name}: these data have no vectors of both sides; give a model.")
+        images = split.features.rows(np.arange(split.num_images))
+        texts = split.caption_vectors.rows(np.arange(split.num_captions))
+        with naming(name):
+            return Similarities(name, embedding_scores(images, texts, normalise=True), split)
 
     def measure(
         self,

@@ -23,6 +23,7 @@ from simgrad.data.layouts import (  # noqa: I001  # the order decides
     webdataset,
     huggingface,
     features,
+    embeddings,
 )
 from simgrad.data.layouts.base import Layout, declare, layouts, recognise
 
@@ -31,6 +32,7 @@ __all__ = [
     "captions",
     "coco",
     "declare",
+    "embeddings",
     "features",
     "hub",
     "huggingface",

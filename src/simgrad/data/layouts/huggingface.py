@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simgrad.core.errors import InputError
+from simgrad.data.array_files import package
 from simgrad.data.base import Dataset
 from simgrad.data.layouts.base import Layout, declare
-from simgrad.data.layouts.tables import package, read_tables
+from simgrad.data.layouts.tables import read_tables
 from simgrad.data.log import Log
 
 

@@ -64,17 +64,6 @@ class TablePictures:
         return value if isinstance(value, dict) else {}
 
 
-def package(what: str) -> Any:
-    """The package `datasets`, which is not installed with simgrad itself."""
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(
-            f"{what}: reading it needs the package datasets: pip install 'simgrad[huggingface]'."
-        ) from None
-    return datasets
-
-
 def read_tables(name: str, where: str, loaded: Any, log: Log, published: bool) -> Dataset:
     """A loaded data set: one table, or one for each split."""
     growth = Growth(name, pattern="row {}")

@@ -2,6 +2,7 @@
 
 image.onnx:    images (n, ...) as the model reads them (pictures: bytes)  ->  vectors (n, d)
 captions.onnx: tokens (m, length), lengths (m)                            ->  vectors (m, d)
+               captions (m, c), where the model reads vectors that a text network made
 Both are of unit length, so a similarity is a product. reading.json says how pictures are cut and
 holds the tokenizer.
 """
@@ -34,6 +35,15 @@ class _Images(nn.Module):
         return vectors_of(self.model.encode_images(images))
 
 
+class _CaptionVectors(nn.Module):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, captions: Tensor) -> Tensor:
+        return vectors_of(self.model.encode_captions(captions, captions[:, 0]))
+
+
 class _Captions(nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -53,19 +63,9 @@ def write_onnx(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
     model = model.eval().requires_grad_(False)
     kind, shape = model.inputs.images, model.inputs.image_shape
     images = torch.zeros(2, *shape, dtype=torch.uint8 if kind == "pixels" else torch.float32)
-    longest = model.longest or 32
-    tokens, lengths = torch.ones(2, min(longest, 12), dtype=torch.long), torch.tensor([12, 7])
-    lengths = lengths.clamp(max=tokens.shape[1])
-    n, m = torch.export.Dim("n", min=1), torch.export.Dim("m", min=1)
-    length = torch.export.Dim("length", min=2, max=longest if model.longest else 512)
+    n = torch.export.Dim("n", min=1)
     _write(_Images(model), (images,), ["images"], {"images": {0: n}}, folder / IMAGES)
-    _write(
-        _Captions(model),
-        (tokens, lengths),
-        ["tokens", "lengths"],
-        {"tokens": {0: m, 1: length}, "lengths": {0: m}},
-        folder / CAPTIONS,
-    )
+    _write_captions(model, folder / CAPTIONS)
     write_json(
         folder / READING,
         {
@@ -73,9 +73,24 @@ def write_onnx(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
             "shape": list(shape),
             "cut": model.transform if kind == "pixels" else None,
             "longest": model.longest,
+            "captions": "vectors" if model.reads_vectors else "tokens",
             "tokenizer": tokenizer.to_json(),
         },
     )
+
+
+def _write_captions(model: Any, path: Path) -> None:
+    m = torch.export.Dim("m", min=1)
+    if model.reads_vectors:
+        vectors = torch.zeros(2, model.inputs.caption_dimension)
+        _write(_CaptionVectors(model), (vectors,), ["captions"], {"captions": {0: m}}, path)
+        return
+    longest = model.longest or 32
+    tokens, lengths = torch.ones(2, min(longest, 12), dtype=torch.long), torch.tensor([12, 7])
+    lengths = lengths.clamp(max=tokens.shape[1])
+    length = torch.export.Dim("length", min=2, max=longest if model.longest else 512)
+    free = {"tokens": {0: m, 1: length}, "lengths": {0: m}}
+    _write(_Captions(model), (tokens, lengths), ["tokens", "lengths"], free, path)
 
 
 @contextmanager

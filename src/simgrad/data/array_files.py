@@ -1,7 +1,7 @@
 """Named arrays from the files people keep embeddings in; nothing in a file can run.
 
-.npy (one array), .npz, .safetensors, and .parquet: a column of lists is an array of two
-dimensions, a column of numbers or texts one of one.
+.npy (one array), .npz, .safetensors, .parquet and a folder of Hugging Face's `save_to_disk`: a
+column of lists is an array of two dimensions, a column of numbers or texts one of one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,37 @@ from simgrad.core.parquet import read_parquet
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet")
 ONLY = ""  # the name of an array that has none
+# What people call the vectors of both sides.
+IMAGES = ("images", "image_embeddings", "queries", "anchor")
+TEXTS = ("texts", "captions", "text_embeddings", "documents", "positive")
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
     """The arrays of a file by name, numpy's or torch's."""
+    if is_saved(path):
+        return _saved(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file.")
     readers = {".npy": _npy, ".npz": _npz, ".safetensors": _safetensors, ".parquet": _parquet}
     if path.suffix not in readers:
         raise InputError(f"{path}: arrays are read from {', '.join(SUFFIXES)} files.")
     return readers[path.suffix](path)
+
+
+def package(what: str) -> Any:
+    """The package `datasets`, which is not installed with simgrad itself."""
+    try:
+        import datasets
+    except ImportError:
+        raise InputError(
+            f"{what}: reading it needs the package datasets: pip install 'simgrad[huggingface]'."
+        ) from None
+    return datasets
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a folder holds one table that Hugging Face's `save_to_disk` wrote."""
+    return (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
 
 
 def pick(arrays: Mapping[str, Any], names: Sequence[str], path: Path, dimensions: int) -> Any:
@@ -77,6 +98,15 @@ def _parquet(path: Path) -> dict[str, Any]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable .parquet file ({str(error)[:120]}).") from None
+
+
+def _saved(path: Path) -> dict[str, Any]:
+    datasets = package(str(path))
+    try:
+        table = datasets.load_from_disk(str(path)).with_format("arrow")[:]
+    except Exception as error:  # arrow, JSON and OS errors of a damaged folder
+        raise InputError(f"{path}: cannot be read ({str(error)[:120]}).") from None
+    return {name: _column(table[name], f"{path}, column '{name}'") for name in table.schema.names}
 
 
 def _column(column: Any, where: str) -> Any:

@@ -1,0 +1,12 @@
+"""Other people's encoders: sentences and pictures in, vectors out; one kind per file.
+
+Examples:
+    >>> simgrad.models.embedders.embedders["onnx"].description
+    'image.onnx and captions.onnx, as simgrad export writes them'
+"""
+
+from simgrad.models.embedders import dual, onnx_pair, python, sentence_transformer
+from simgrad.models.embedders.base import Embedder, embedder_of, embedders
+
+__all__ = ["Embedder", "dual", "embedder_of", "embedders", "onnx_pair", "python"]
+__all__ += ["sentence_transformer"]
