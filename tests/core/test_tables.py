@@ -29,7 +29,7 @@ def table(*cells: str) -> TableFile:
 def test_latex_prints_every_character_and_runs_none() -> None:
     lines = latex([table(*EVIL)]).splitlines()
     comments = [line for line in lines if line.startswith("%")]
-    assert len(comments) == 1 + len(EVIL)  # title and notes, a line each
+    assert len(comments) == 2 + len(EVIL)  # what it needs, title and notes, a line each
     rows = lines[lines.index("\\midrule") + 1 : lines.index("\\bottomrule")]
     assert len(rows) == len(EVIL)
     for row in rows:

@@ -19,6 +19,7 @@ from simgrad.lab.lab import Lab
 from simgrad.lab.server import listen
 from simgrad.lab.server import server as server_for
 from simgrad.lab.workers import UploadLimits
+from simgrad.runs.run import Run
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from tests.retriever.conftest import DATA, easy, runs, searcher
@@ -61,9 +62,13 @@ def with_questions(run: Path, copy: Path) -> Path:
 @pytest.fixture(scope="session")
 def study(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The two runs as a study; one of them has pairs to judge."""
+    recipe = Run(runs["nt"]).recipe.to_dict()
+    common = {name: value for name, value in recipe.items() if name not in ("objective", "seed")}
     told = {
         "title": "Both",
-        "recipe": {"data": DATA},
+        "recipe": {
+            name: value for name, value in common.items() if name not in ("objective", "seed")
+        },
         "grid": {"objective": ["nt-xent", "triplet"]},
         "baseline": "triplet",
     }

@@ -16,9 +16,9 @@ def export(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     to: Annotated[Path, tyro.conf.arg(aliases=["--output"])],
     *,
-    format: str | None = None,
+    format: Annotated[str | None, tyro.conf.arg(metavar="FORMAT")] = None,
     adapter: bool = False,
-    push: str | None = None,
+    push: Annotated[str | None, tyro.conf.arg(metavar="OWNER/NAME")] = None,
     private: bool = True,
 ) -> None:
     """Write a trained model in another program's format, with a model card.
