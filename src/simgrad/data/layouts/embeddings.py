@@ -34,7 +34,7 @@ _IMAGE_IDS, _CAPTION_IDS = ("image_ids", "image_id", "ids", "id"), ("caption_ids
 @declare(
     "embeddings",
     paper="",
-    description="vectors of both sides: images and texts in .npz, .safetensors, .parquet, .npy",
+    description="vectors of both sides in .npz, .safetensors, .parquet or .npy",
 )
 @dataclass(frozen=True)
 class EmbeddingFiles(Layout):

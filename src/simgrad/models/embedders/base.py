@@ -1,8 +1,8 @@
 """What an encoder of somebody else is to simgrad: two functions to vectors, known by its content.
 
 A spec names one: `sentence-transformers(source=FOLDER)`, `transformers(source=FOLDER)`,
-`onnx(source=FOLDER)`, `python(file=FILE.py)`. Code that comes with a model runs only if the spec
-says `remote_code=true`.
+`onnx(source=FOLDER)`, `python(file=FILE.py)`. Code that comes with a model is never run by a spec:
+who trusts it loads the model in Python and passes the object.
 """
 
 from collections.abc import Sequence
@@ -84,8 +84,8 @@ def refused(source: str, error: Exception) -> InputError:
     text = str(error).strip()
     if "trust_remote_code" in text:
         return InputError(
-            f"{source}: comes with code of its own, which is not run unless the spec says "
-            "remote_code=true. Read it first: it can do whatever you can."
+            f"{source}: comes with code of its own, which simgrad does not run. If you trust it, "
+            "load the model in Python with trust_remote_code=True and pass it to simgrad.open."
         )
     first = text.splitlines()[0][:160] if text else type(error).__name__
     return InputError(f"{source}: cannot be loaded ({first}).")

@@ -28,11 +28,10 @@ class DualEmbedder(Embedder):
     """By folder or name."""
 
     source: str = setting("", "folder or hub name")
-    remote_code: bool = setting(False, "run code that comes with the model")
 
     @torch.no_grad()
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        model, processor = _load(self.source, self.remote_code, str(device))
+        model, processor = _load(self.source, str(device))
         longest = getattr(model.config, "text_config", model.config)
         most = getattr(longest, "max_position_embeddings", None)
         read = processor(text=list(sentences), padding=True, truncation=True, max_length=most,
@@ -41,7 +40,7 @@ class DualEmbedder(Embedder):
 
     @torch.no_grad()
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        model, processor = _load(self.source, self.remote_code, str(device))
+        model, processor = _load(self.source, str(device))
         read = processor(images=list(pictures), return_tensors="pt").to(device)
         return as_rows(_pooled(model.get_image_features(**read)), len(pictures), str(self))
 
@@ -60,14 +59,14 @@ def _pooled(made: Any) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _load(source: str, remote_code: bool, device: str) -> tuple[Any, Any]:
+def _load(source: str, device: str) -> tuple[Any, Any]:
     import transformers
 
     try:
         with quiet():
-            named = {"trust_remote_code": remote_code}
-            model = transformers.AutoModel.from_pretrained(source, **named).to(device).eval()
-            processor = transformers.AutoProcessor.from_pretrained(source, **named)
+            model = transformers.AutoModel.from_pretrained(source, trust_remote_code=False)
+            processor = transformers.AutoProcessor.from_pretrained(source, trust_remote_code=False)
+            model = model.to(device).eval()
     except Exception as error:  # of the hub, of files, of packages that it needs
         raise refused(source, error) from None
     for half in ("get_text_features", "get_image_features"):

@@ -25,15 +25,12 @@ class SentenceTransformerEmbedder(Embedder):
     """By folder or name."""
 
     source: str = setting("", "folder or hub name")
-    remote_code: bool = setting(False, "run code that comes with the model")
 
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        return encoded(
-            _load(self.source, self.remote_code, str(device)), list(sentences), str(self)
-        )
+        return encoded(_load(self.source, str(device)), list(sentences), str(self))
 
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        return encoded(_load(self.source, self.remote_code, str(device)), list(pictures), str(self))
+        return encoded(_load(self.source, str(device)), list(pictures), str(self))
 
     def content(self) -> str | None:
         return folder_content(self.source)
@@ -57,13 +54,13 @@ def encoded(model: Any, items: list[Any], what: str) -> Tensor:
 
 
 @lru_cache(maxsize=2)
-def _load(source: str, remote_code: bool, device: str) -> Any:
+def _load(source: str, device: str) -> Any:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise InputError(f"{source}: needs `pip install sentence-transformers`.") from None
     try:
         with quiet():
-            return SentenceTransformer(source, device=device, trust_remote_code=remote_code)
+            return SentenceTransformer(source, device=device, trust_remote_code=False)
     except Exception as error:  # of the hub, of files, of modules that are not there
         raise refused(source, error) from None
