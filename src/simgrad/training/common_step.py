@@ -155,7 +155,8 @@ class CommonStep:
         self.usual = usual_counts(every, captions)
         # By length, and whether captions are as many as usual at each step.
         self.parts: dict[tuple[int, bool], tuple[Repeated, Repeated]] = {}
-        self.weighings: dict[tuple[int | None, ...], tuple[Objective, Repeated]] = {}  # by places
+        # By places and objective: none is replaced, so that their pool never stands empty.
+        self.weighings: dict[tuple[tuple[int | None, ...], Objective], Repeated] = {}
         self.apart: set[str] = set()  # objectives that cannot be weighed for several at once
         self.weighed = Recording(self.captures.wanted)
         self.stream = torch.cuda.Stream(self.device) if self.gpu else None  # type: ignore[no-untyped-call]
@@ -276,12 +277,12 @@ class CommonStep:
         """Whether it could be done: an objective of one's own may ask for single numbers."""
         assert members[0].now is not None
         places, rule = tuple(member.place for member in members), members[0].now.objective
-        if places not in self.weighings or self.weighings[places][0] is not rule:
+        if (places, rule) not in self.weighings:
             index = torch.tensor(places, device=self.device)
             work = partial(self._weighed, members, index, rule)
-            self.weighings[places] = rule, Repeated(work, self.weighed)
+            self.weighings[places, rule] = Repeated(work, self.weighed)
         try:
-            values = self.weighings[places][1]()
+            values = self.weighings[places, rule]()
         except Exception:
             self.apart.add(members[0].names[rule])  # each alone finds what is wrong, if anything is
             return False
