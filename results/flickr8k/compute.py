@@ -177,7 +177,7 @@ def differences() -> str:
     lines += ["The leader is chosen from these data, so intervals and p hold for all pairs of the"]
     lines += [f"thirteen together. Equivalent: within {MARGIN:g} (one point of mean recall), at"]
     lines += [
-        "5 %: a test of one pair by itself, so its interval may reach beyond the margin. *One"
+        "5 %, corrected for all pairs; one-sided, so its interval may reach beyond the margin. *One"
     ]
     lines += ["run beaten*: how often a run of the leader has more than a run of this one.", ""]
     lines += [*beside_leader(standing), "", _with_failure(ranks)]
@@ -341,7 +341,7 @@ def sizes() -> str:
     )
     lines += table(head, cells)
     lines += ["", "## Behind the leader of each size", ""]
-    lines += ["For all pairs of a size together; equivalent: within 6, at 5 %, of one pair.", ""]
+    lines += ["For all pairs of a size together; also *equivalent*, within 6, at 5 %.", ""]
     standings = {size: stand(group) for size, group in groups.items()}
     cells = ([row, *(_beside(one, row) for one in standings.values())] for row in AT_SIZES)
     lines += table(head, cells)

@@ -1,4 +1,4 @@
-"""How often the inference errs: `python results/inference/simulate.py`, about half an hour.
+"""How often the inference errs: `python results/inference/simulate.py`, about five minutes.
 
 It simulates what runs find of images, with systems that are equal (or exactly the margin apart),
 and counts how often they are told apart (or called equivalent). Last, real runs against themselves:
@@ -23,7 +23,6 @@ import numpy as np
 from simgrad.evaluation import Ranks
 from simgrad.evaluation.crossed import Crossed, paired_sureness, sureness
 from simgrad.evaluation.declared import Floats
-from simgrad.evaluation.distributions import largest_t_tail, t_tail
 from simgrad.evaluation.standing import MARGIN, SURE
 
 HERE = Path(__file__).resolve().parent
@@ -109,11 +108,9 @@ def told_apart(every: list[Crossed]) -> Floats:
         sure = sureness(every[i], every[j])
         for trial in np.flatnonzero(((leaders == i) | (leaders == j)) & ~failed[i] & ~failed[j]):
             t = float(abs(means[i, trial] - means[j, trial]) / sure.error[trial])
-            freedom = float(sure.freedom[trial])
-            # The p of all pairs is never below that of one pair, which is quick.
-            if not found[trial] and t > 1.9 and t_tail(t, freedom) < SURE:
+            if not found[trial] and t > 1.9:
                 pairs = math.comb(int(left[trial]), 2)
-                found[trial] = largest_t_tail(t, pairs, freedom) < SURE
+                found[trial] = sure.tail(t, int(trial), pairs) < SURE
     return found
 
 
@@ -139,15 +136,24 @@ def pairs(trials: int) -> Iterator[Cell]:
         def some(random: Random, size: int) -> Floats:
             hard = difficulty(random, images, size, kind)  # noqa: B023
             first, second = (system(random, runs, hard, kind, i) for i in range(2))  # noqa: B023
-            alone = sureness(second).p(second.mean - truth)  # noqa: B023
-            return np.stack([p_of(first, second) < SURE, alone >= SURE])
+            alone, seen = sureness(second), (second.totals < -LOST / 2).any(axis=0)
+            covered = alone.p(second.mean - truth) >= SURE  # noqa: B023
+            of_trained = alone.p(second.mean) >= SURE
+            told = [p_of(first, second) < SURE, covered, seen, seen & covered, ~seen & of_trained]
+            return np.stack(told)
 
         what = f"{kind}, {runs} seeds, {images:,} images"
-        error, covered = repeated(what, trials, 20, some)
+        error, covered, seen, *parts = repeated(what, trials, 20, some)
         gaussian = kind in KINDS[:2] and runs >= 3
         yield Cell("error of a pair", what, error, trials, 2.5 if gaussian else 0, 6.5)
         ends = (93.0, 97.0) if gaussian else (93.5, 100.0)
         yield Cell("coverage", what, covered, trials, *ends)
+        if kind == "failures":
+            told = ("where a run failed", "of those that train, where none failed")
+            for words, part, share in zip(told, parts, (seen, 100 - seen), strict=True):
+                count = round(trials * share / 100)
+                rate = 100 * part / share
+                yield Cell("coverage with failures", f"{what}: {words}", rate, count, 93.5, 100)
 
 
 def studies(trials: int) -> Iterator[Cell]:
@@ -266,7 +272,7 @@ def written(cells: list[Cell]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--trials", type=int, default=4000)
     count = parser.parse_args().trials
     cells = []
     for part in (pairs, studies, equivalence, replicates):

@@ -16,7 +16,6 @@ from statistics import mean, stdev
 
 from simgrad.evaluation import Ranks, compare, metrics_of
 from simgrad.evaluation.crossed import Crossed, sureness
-from simgrad.evaluation.distributions import largest_t_quantile, largest_t_tail
 
 HERE = Path(__file__).resolve().parent
 VSE = HERE.parent / "flickr8k" / "study"
@@ -56,9 +55,8 @@ def gaps_of(systems: dict[str, list[Ranks]]) -> dict[tuple[str, str], tuple[floa
     for first, second in combinations(OBJECTIVES, 2):
         sure = sureness(crossed[second], crossed[first])
         gap, error = float((crossed[first].mean - crossed[second].mean)[0]), float(sure.error[0])
-        freedom = float(sure.freedom[0])
-        reach = largest_t_quantile(LEVEL, PAIRS, freedom) * error
-        found[first, second] = gap, reach, largest_t_tail(gap / error, PAIRS, freedom)
+        reach = sure.quantile(LEVEL, comparisons=PAIRS) * error
+        found[first, second] = gap, reach, sure.tail(gap / error, comparisons=PAIRS)
     return found
 
 

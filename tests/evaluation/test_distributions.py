@@ -10,7 +10,6 @@ from simgrad.evaluation.distributions import (
     largest_t_quantile,
     largest_t_tail,
     share_bound,
-    t_quantile,
     t_tail,
 )
 
@@ -23,7 +22,8 @@ def test_students_t(freedom: float) -> None:
         right = 2 * stats.t.sf(t, freedom)
         assert t_tail(t, freedom) == t_tail(-t, freedom) == pytest.approx(right, rel=1e-7)
     for tail in (0.5, 0.05, 1e-4):
-        assert t_quantile(tail, freedom) == pytest.approx(stats.t.isf(tail / 2, freedom), rel=1e-6)
+        right = stats.t.isf(tail / 2, freedom)
+        assert largest_t_quantile(tail, 1, freedom) == pytest.approx(right, rel=1e-6)
 
 
 def test_what_is_beyond_all_numbers() -> None:
@@ -47,6 +47,22 @@ def test_the_largest_of_several(comparisons: int, freedom: float) -> None:
         assert largest_t_tail(t, comparisons, freedom) == pytest.approx(1 - sum(parts), abs=2e-7)
     quantile = largest_t_quantile(0.05, comparisons, freedom)
     assert largest_t_tail(quantile, comparisons, freedom) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("freedom", [1.0, 2.5, 40.0])
+@pytest.mark.parametrize("known", [0.05, 0.5, 0.99])
+def test_a_students_t_plus_a_normal_variable(freedom: float, known: float) -> None:
+    """Behrens and Fisher's distribution by SciPy: the sum's tail, given the normal variable."""
+    student, normal = np.sqrt(1 - known), np.sqrt(known)
+    for x in (0.5, 2.0, 6.0):
+
+        def above(z: float, x: float = x) -> float:
+            ends = stats.t.sf((x - normal * z) / student, freedom)
+            ends += stats.t.cdf((-x - normal * z) / student, freedom)
+            return float(ends * stats.norm.pdf(z))
+
+        right = integrate.quad(above, -9, 9, limit=200, points=(-x / normal, x / normal))[0]
+        assert largest_t_tail(x, 1, freedom, known) == pytest.approx(right, rel=1e-5, abs=1e-9)
 
 
 def test_the_largest_of_one_and_of_a_known_spread() -> None:

@@ -58,13 +58,14 @@ def test_variances_by_a_slow_loop() -> None:
     gaps = tables[1].mean(axis=0) - tables[0].mean(axis=0)
     images_part = sum((g - gaps.mean()) ** 2 for g in gaps) / 11 / 12
     inner = parts[0][1] + parts[1][1]
-    total = parts[0][0] + parts[1][0] + max(images_part - inner, 0)
-    squares = parts[0][0] ** 2 / 2 + parts[1][0] ** 2 / 3
-    if images_part > inner:
-        squares += images_part**2 / 11 + sum(p**2 / df for _, p, df in parts)
+    by_runs, by_images = parts[0][0] + parts[1][0], max(images_part - inner, 0) * 11 / 9
+    welch = by_runs**2 / (parts[0][0] ** 2 / 2 + parts[1][0] ** 2 / 3)
     found = sureness(crossed(tables[0]), crossed(tables[1]))
-    assert found.error[0] == pytest.approx(math.sqrt(total))
-    assert found.freedom[0] == pytest.approx(total**2 / squares)
+    assert found.error[0] == pytest.approx(math.sqrt(by_runs + by_images))
+    assert found.image_error[0] == pytest.approx(math.sqrt(by_images))
+    known = by_images / (by_runs + by_images)
+    assert found.known[0] == pytest.approx(known)
+    assert found.freedom[0] == pytest.approx(welch * (1 + known / 4))
 
 
 def test_folds_are_apart() -> None:
@@ -178,14 +179,12 @@ def test_of_equal_systems_hardly_any_study_tells_one_apart(systems: int, runs: i
 
 
 def told_apart(every: list[Crossed]) -> bool:
-    from simgrad.evaluation.distributions import largest_t_tail
-
     leader = max(every, key=lambda one: one.mean[0])
     pairs = math.comb(len(every), 2)
     for one in every:
         if one is not leader:
             sure, gap = sureness(one, leader), (leader.mean - one.mean)[0]
-            if largest_t_tail(gap / sure.error[0], pairs, sure.freedom[0]) < 0.05:
+            if sure.tail(gap / sure.error[0], comparisons=pairs) < 0.05:
                 return True
     return False
 

@@ -5,12 +5,8 @@ from how much seeds, searches and images differed in our own study; on other dat
 more or less.
 """
 
-import math
-
 from simgrad.choosing.probe import Pace
-from simgrad.evaluation.decision import POWER
-from simgrad.evaluation.distributions import largest_t_quantile, t_quantile
-from simgrad.evaluation.standing import SURE
+from simgrad.evaluation.decision import detectable
 
 # Steps a second of one process for each core, all cores busy, batches of 128; seconds of one look
 # at 500 validation images. Measured on two cores of a shared server (the probe of `choose`).
@@ -49,8 +45,4 @@ def smallest_gap(objectives: int, draws: int, images: int, searches: int = 1) ->
     """
     runs = 2 * (_SEARCH**2 / searches + _SEED**2 / draws)
     runs += _IMAGE_AND_SEED**2 / draws / max(1, images)
-    variance = runs + _IMAGE**2 / max(1, images)
-    # As `evaluation.decision` has it: the images' part is as good as known.
-    freedom = 2 * (draws - 1) * (variance / runs) ** 2
-    told = largest_t_quantile(SURE, math.comb(objectives, 2), freedom)
-    return (told + t_quantile(2 * (1 - POWER), freedom)) * math.sqrt(variance)
+    return detectable(runs, 2 * (draws - 1), _IMAGE**2 / max(1, images), objectives)

@@ -6,7 +6,7 @@ each function with SciPy.
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
@@ -25,27 +25,26 @@ def t_tail(t: float, freedom: float) -> float:
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
-def t_quantile(tail: float, freedom: float) -> float:
-    """The t that |T| exceeds with probability `tail`."""
-    return _solved(lambda t: t_tail(t, freedom), tail)
-
-
-def largest_t_tail(t: float, comparisons: int, freedom: float) -> float:
+def largest_t_tail(t: float, comparisons: int, freedom: float, known: float = 0.0) -> float:
     """P(any of several |T| > |t|): the studentized maximum modulus, Dunnett's T3 for all pairs.
 
-    The numerators are independent, the estimate of their spread is shared. Of one comparison it is
+    The numerators are independent, the estimate of their spread is shared. `known`: the share of
+    the variance that is as good as known, while the rest is an estimate with those degrees of
+    freedom (Behrens and Fisher's distribution). Of one comparison and nothing known it is
     Student's t.
     """
-    if comparisons == 1 or math.isnan(t):
+    if math.isnan(t) or (comparisons == 1 and not known):
         return t_tail(t, freedom)
     points, weights = _estimated_deviations(round(min(freedom, _MANY), 6))
+    if known:
+        points = 1 / np.sqrt((1 - known) / points**2 + known)
     within = 1 - 2 * _normal_above(abs(t) * points)
     return max(0.0, 1 - float(weights @ within**comparisons))
 
 
-def largest_t_quantile(tail: float, comparisons: int, freedom: float) -> float:
+def largest_t_quantile(tail: float, comparisons: int, freedom: float, known: float = 0.0) -> float:
     """The t that any of several |T| exceeds with probability `tail`."""
-    return _solved(lambda t: largest_t_tail(t, comparisons, freedom), tail)
+    return _solved(lambda t: largest_t_tail(t, comparisons, freedom, known), tail)
 
 
 def share_bound(failures: int, runs: int, tail: float = 0.05) -> float:
@@ -112,6 +111,13 @@ _NODES = 400
 
 
 @cache
+def _nodes() -> tuple[Floats, Floats]:
+    """Of Gauss and Legendre, between -1 and 1."""
+    nodes, widths = np.polynomial.legendre.leggauss(_NODES)
+    return np.asarray(nodes), np.asarray(widths)
+
+
+@lru_cache(maxsize=1024)
 def _estimated_deviations(freedom: float) -> tuple[Floats, Floats]:
     """Values of an estimated standard deviation whose truth is 1, and their probabilities."""
     if freedom >= _MANY:
@@ -119,7 +125,7 @@ def _estimated_deviations(freedom: float) -> tuple[Floats, Floats]:
     # In the logarithm of the estimate its density is smooth, also for one degree of freedom: it
     # falls like exp(freedom x) to the left, and much faster to the right.
     low, high = -max(9 / math.sqrt(2 * freedom), 40 / freedom), 9 / math.sqrt(2 * freedom + 15)
-    nodes, widths = np.polynomial.legendre.leggauss(_NODES)
+    nodes, widths = _nodes()
     x, half = low + (high - low) / 2 * (nodes + 1), (high - low) / 2
     log_constant = freedom / 2 * math.log(freedom / 2) - math.lgamma(freedom / 2) + math.log(2)
     weights = half * widths * np.exp(log_constant + freedom * x - freedom / 2 * np.exp(2 * x))

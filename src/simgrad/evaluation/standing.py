@@ -25,11 +25,7 @@ from simgrad.core.errors import InputError
 from simgrad.evaluation.comparing import check_same_queries
 from simgrad.evaluation.crossed import Crossed, Sureness, paired_sureness, runs_of, sureness
 from simgrad.evaluation.declared import Floats
-from simgrad.evaluation.distributions import (
-    largest_t_quantile,
-    largest_t_tail,
-    share_bound,
-)
+from simgrad.evaluation.distributions import share_bound
 from simgrad.evaluation.metrics import metrics_of
 from simgrad.evaluation.ranks import Ranks
 
@@ -299,13 +295,13 @@ def _rival(
     short: bool,
 ) -> Rival:
     gap, sure, variance = every.between(label, leader)
-    error, freedom = float(sure.error[0]), float(sure.freedom[0])
+    error = float(sure.error[0])
     reach, p, equal = 0.0, float(gap == 0), float(abs(gap) >= margin)
     if error > 0:
         pairs, within = math.comb(count, 2), (margin - abs(gap)) / error
-        reach = largest_t_quantile(SURE, pairs, freedom) * error
-        p = largest_t_tail(gap / error, pairs, freedom)
-        equal = largest_t_tail(within, pairs, freedom) / 2 if within > 0 else 1.0
+        reach = sure.quantile(SURE, comparisons=pairs) * error
+        p = sure.tail(gap / error, comparisons=pairs)
+        equal = sure.tail(within, comparisons=pairs) / 2 if within > 0 else 1.0
     p = max(p, sure.least_p)
     word: Word = "equivalent" if equal < SURE else "behind" if p < SURE else "open"
     if short and word == "behind":

@@ -16,9 +16,14 @@ from statistics import fmean, stdev
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.crossed import Crossed, images_of_queries, runs_of, sureness
+from simgrad.evaluation.crossed import (
+    Crossed,
+    images_of_queries,
+    runs_of,
+    sureness,
+    sureness_from,
+)
 from simgrad.evaluation.declared import DIRECTIONS, Floats, Metric, always, metric_of, per_query
-from simgrad.evaluation.distributions import t_quantile
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.ranks import Integers, Ranks, split_folds
 
@@ -132,11 +137,10 @@ def _means(draws: Sequence[Sequence[Ranks]], level: float) -> dict[str, tuple[fl
 def _of_seeds(values: Sequence[float], level: float, images: float = 0.0) -> tuple[float, float]:
     """Around a mean over seeds; `images`: a variance beside theirs."""
     mean, seeds = fmean(values), stdev(values) ** 2 / len(values) if len(values) > 1 else 0.0
-    total = seeds + images
-    if total == 0 or math.isnan(total):
+    if math.isnan(seeds + images):
         return mean, mean
-    freedom = (len(values) - 1) * (total / seeds) ** 2 if seeds else math.inf
-    reach = t_quantile(1 - level, min(freedom, 1e6)) * math.sqrt(total)
+    parts = np.array([seeds]), np.array([max(1.0, len(values) - 1)]), np.array([images])
+    reach = float(sureness_from(*parts).reach(level)[0])
     return mean - reach, mean + reach
 
 
