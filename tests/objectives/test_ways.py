@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 from simgrad.analysis import check
 from simgrad.core.errors import InputError
 from simgrad.objectives import NTXent, Objective, Offline, Positives, objective, objectives
-from simgrad.objectives.engine.embeddings import weigh_several
 from simgrad.objectives.family import Family
 from simgrad.objectives.siglip import SigLIP
 from simgrad.objectives.smoothap import SmoothAP
@@ -269,20 +268,3 @@ def test_a_family_that_weighs_what_is_not_there_is_refused() -> None:
 
         class Worse(NTXent):
             totals = ("product",)
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-@each_objective
-def test_several_batches_in_one_call_are_each_as_alone(o: Objective) -> None:
-    if o.needs_offline or any(o.parameters()):
-        pytest.skip("training weighs these one by one")
-    random = torch.Generator().manual_seed(3)
-    images, texts = torch.randn(2, 3, 9, 5, generator=random, dtype=torch.float32)
-    values, *found = weigh_several(o, images, texts)
-    for place, value in enumerate(values):
-        own = [x[place].clone().requires_grad_() for x in (images, texts)]
-        loss = o(*own)
-        loss.backward()
-        torch.testing.assert_close(value, loss.detach())
-        for mine, gradient in zip(own, found, strict=True):
-            torch.testing.assert_close(gradient[place], mine.grad, rtol=1e-4, atol=1e-5)

@@ -15,6 +15,7 @@ import torch
 
 from simgrad.core.errors import InputError
 from simgrad.data import Sampler
+from simgrad.objectives import Triplet
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.training import train
@@ -257,41 +258,36 @@ def test_places_are_taken_again_and_given_up(
 def test_an_error_of_one_objective_is_its_own(
     small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simgrad.training import common_step
+    def broken(*_: Any) -> Any:
+        raise ValueError("broken")
 
-    plain: Callable[..., Any] = common_step.Weighing.__call__
-
-    def broken(self: Any) -> Any:
-        if self.objective.name == "triplet":
-            raise ValueError("broken")
-        return plain(self)
-
-    monkeypatch.setattr(common_step.Weighing, "__call__", broken)
+    monkeypatch.setattr(Triplet, "judge", broken)
     recipes = [small(), small(objective="triplet"), small(seed=1)]
     problems = side_by_side(recipes, [tmp_path / str(k) for k in range(3)])
     assert [type(problem) for problem in problems] == [type(None), ValueError, type(None)]
 
 
-def test_runs_of_one_objective_are_weighed_in_one_call(
-    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("positives", ["pairs", "images"])
+def test_runs_of_one_form_are_weighed_in_one_call(
+    positives: str, small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from simgrad.training import common_step
 
     plain, seen = common_step.weigh_several, set()
 
-    def counted(rule: Any, images: torch.Tensor, texts: torch.Tensor) -> Any:
-        seen.add((rule.name, len(images)))
-        return plain(rule, images, texts)
+    def counted(parameters: Any, images: torch.Tensor, *others: Any) -> Any:
+        seen.add((parameters.rule.name, len(images)))
+        return plain(parameters, images, *others)
 
     monkeypatch.setattr(common_step, "weigh_several", counted)
-    kinds = [{"objective": "triplet"}, *({"objective": "nt-xent", "seed": k} for k in range(3))]
-    recipes = [small(positives="pairs", **kind) for kind in kinds]
-    folders = [tmp_path / str(k) for k in range(4)]
-    assert side_by_side(recipes, folders) == [None] * 4
+    specs = ["triplet", "siglip", "nt-xent", "nt-xent(tau=0.05)", "nt-xent(tau=0.2)"]
+    recipes = [small(positives=positives, objective=spec, seed=k) for k, spec in enumerate(specs)]
+    folders = [tmp_path / str(k) for k in range(5)]
+    assert side_by_side(recipes, folders) == [None] * 5
     assert ("nt-xent", 3) in seen
-    assert {name for name, _ in seen} == {"nt-xent"}
-    alone = train(recipes[2], tmp_path / "alone", quiet=True)
-    for mine, theirs in zip(alone.history, Run(folders[2]).history, strict=True):
+    assert {name for name, _ in seen} == {"nt-xent", "triplet"}  # siglip learns its scale
+    alone = train(recipes[3], tmp_path / "alone", quiet=True)
+    for mine, theirs in zip(alone.history, Run(folders[3]).history, strict=True):
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
 
 
@@ -304,7 +300,7 @@ def test_an_objective_that_cannot_be_weighed_for_several_is_weighed_alone(
         raise RuntimeError("vmap: it asks for a number")
 
     monkeypatch.setattr(common_step, "weigh_several", cannot)
-    recipes = [small(positives="pairs", seed=k) for k in range(2)]
+    recipes = [small(seed=k) for k in range(2)]
     assert side_by_side(recipes, [tmp_path / str(k) for k in range(2)]) == [None] * 2
 
 

@@ -29,7 +29,7 @@ from simgrad.objectives.engine.compiled import name_of
 from simgrad.objectives.engine.embeddings import weigh_each, weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
 from simgrad.objectives.engine.functional import is_followed, is_transformed, weigh_functional
-from simgrad.objectives.engine.rules import factors_of, weigh_direction
+from simgrad.objectives.engine.rules import weigh_both
 from simgrad.objectives.engine.tensors import (
     at_least_float32,
     attach,
@@ -197,11 +197,15 @@ class Objective(nn.Module):
         """
         return False
 
+    def named_settings(self) -> dict[str, object]:
+        """The values of its parameters, by name."""
+        if not dataclasses.is_dataclass(self):
+            return {}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     def settings(self) -> tuple[object, ...]:
         """The values of its parameters."""
-        if not dataclasses.is_dataclass(self):
-            return ()
-        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+        return tuple(self.named_settings().values())
 
     def chosen(self, name: str) -> bool:
         """Whether a parameter has another value than its default."""
@@ -425,9 +429,7 @@ class Objective(nn.Module):
                 given.positives, len(S), S.shape[1], S.device, checking, given.ignore, given.weights
             )
             outside = split_offline(self, given.offline, pairs, S)
-            first, second = factors_of(self, (pairs.i2t.share, pairs.t2i.share))
-            i2t = weigh_direction(self, S, pairs.i2t, outside[0], affine, factor=first)
-            t2i = weigh_direction(self, S.t(), pairs.t2i, outside[1], affine, factor=second)
+            i2t, t2i = weigh_both(self, S, pairs, outside, affine)
             check_overflow(self, (i2t.weights, t2i.weights), similarities, checking)
             return Weights(
                 i2t.weights,

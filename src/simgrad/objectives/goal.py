@@ -273,7 +273,7 @@ class Goal(Family):
             # is 1.
             decay = _prefix_sums(widened(ordered[0] - ordered).mul_(self.alpha).exp_())[size]
             growth = widened(own - ordered[0]).mul_(self.alpha).exp_()
-            others = growth.mul_(decay).add_(inside, alpha=-1).clamp_(min=0)
+            others = growth.mul_(decay).add_(inside, alpha=-1).clamp(min=0)
             mean = others.div_(count.clamp(min=1))
         return mean.masked_fill_(count <= 0, self._empty).to(s_neg.dtype)
 
@@ -287,7 +287,7 @@ class Goal(Family):
         else:
             # Sum of exp(-beta (s- - R)) less the hardest's own, which is 1. Where it is rounded
             # below 0, a steep beta would make a pull of the push.
-            total = torch.sub(total, hardest, alpha=self.beta).expm1_().clamp_(min=0)
+            total = torch.sub(total, hardest, alpha=self.beta).expm1_().clamp(min=0)
         others = torch.add(count, inside, alpha=-1)
         return total.div_(others.clamp(min=1)).masked_fill_(others <= 0, self._empty)
 

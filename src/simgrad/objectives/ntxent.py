@@ -103,4 +103,4 @@ def with_positives(of_negatives: Tensor, pairs: Pairs) -> Tensor:
     largest = largest.clamp(min=torch.finfo(largest.dtype).min)  # a row that is not there
     own = torch.exp(pairs.similarity - pairs.per_pair(largest))
     total = torch.exp(of_negatives - largest) + pairs.per_query(own)
-    return total.log_().add_(largest).clamp_(min=torch.finfo(largest.dtype).min)
+    return total.log_().add_(largest).clamp(min=torch.finfo(largest.dtype).min)

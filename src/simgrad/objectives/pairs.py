@@ -61,15 +61,15 @@ class Pairs:
     def together(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """All (pair i, other pair j) of the same query; and 1 for those that are really there.
 
-        How many there are is known to the host, which a CUDA graph cannot ask: while one is
-        captured, all pairs are listed, and most of them are not there.
+        How many there are is known to the host, which neither a CUDA graph nor several batches in
+        one call can ask: all pairs are listed there, and most of them do not count.
         """
         count, device = len(self.query), self.query.device
         if self.one_each:
             nothing = self.query.new_zeros(0)
             return nothing, nothing, None
         every = torch.arange(count, device=device)
-        if gpu.is_capturing():
+        if gpu.is_capturing() or torch._C._functorch.is_batchedtensor(self.query):
             one, other = every.repeat_interleave(count), every.repeat(count)
             same = (self.query[one] == self.query[other]) & (one != other)
             return one, other, same.to(self.similarity.dtype)

@@ -89,15 +89,14 @@ class Side:
         return None if self.present is None else ~self.present
 
     def _count(self, queries: Tensor) -> Tensor:
-        count = torch.zeros(self.queries, dtype=torch.long, device=queries.device)
-        return count.index_add_(0, queries, torch.ones_like(queries))
+        return queries.new_zeros(self.queries).scatter_add_(0, queries, torch.ones_like(queries))
 
     def mask(self) -> Tensor:
         """(queries, candidates) bool: the positives."""
         place = self.query * self.candidates + self.candidate
-        flat = torch.zeros(self.queries * self.candidates, dtype=torch.bool, device=place.device)
+        flat = place.new_zeros(self.queries * self.candidates, dtype=torch.bool)
         # Not `flat[...] = True`: that copies from the host, which a CUDA graph cannot.
-        return flat.index_fill_(0, place, True).view(self.queries, self.candidates)
+        return flat.scatter(0, place, True).view(self.queries, self.candidates)
 
     def rows(self, start: int, stop: int) -> "Side":
         """The same of some of the queries, counted from 0."""
@@ -164,7 +163,8 @@ class Positives:
         """What is sorted by image, sorted by caption."""
         if self.order is None:
             return of_pairs
-        return torch.empty_like(of_pairs).index_copy_(0, self.order, of_pairs)
+        order = self.order.view(-1, *(1 for _ in of_pairs.shape[1:])).expand_as(of_pairs)
+        return torch.empty_like(of_pairs).scatter_(0, order, of_pairs)
 
     def by_image(self, of_pairs: Tensor) -> Tensor:
         """What is sorted by caption, sorted by image."""

@@ -1,6 +1,8 @@
-"""One step of several runs: encode together, weigh each alone, update together.
+"""One step of several runs: encode, weigh, update, each for all of them together.
 
-Each of the three is work that is done a few times, then captured, on a GPU, and replayed.
+Each of the three is work that is done a few times, then captured, on a GPU, and replayed. Runs are
+weighed in one call where their objectives differ in numbers alone; an objective that learns, or
+that cannot be worked out for several batches at once, weighs its run by itself.
 """
 
 import warnings
@@ -18,7 +20,7 @@ from simgrad.data.base import Rows
 from simgrad.data.batches import Source
 from simgrad.models.networks.many import ManyVse, StepRows
 from simgrad.objectives import Objective, Positives
-from simgrad.objectives.engine.embeddings import weigh_several
+from simgrad.objectives.engine.several import Parameters, form_of, weigh_several
 from simgrad.training.graph import BatchLayout, captured_work, padded, padded_length, wait_for_all
 from simgrad.training.stacked import Stack
 from simgrad.training.step import Step
@@ -129,7 +131,10 @@ def usual_counts(lengths: Rows, captions: int) -> Rows:
 class CommonStep:
     """The stack of a group, and the parts of its step."""
 
-    def __init__(self, like: Taker, places: int, capture: bool, fused: bool | None) -> None:
+    def __init__(
+        self, like: Taker, places: int, capture: bool, fused: bool | None, stream: Any = None
+    ) -> None:
+        """`stream`: of a GPU, which nobody else works on."""
         self.places, self.source, self.layout = places, like.source, like.layout
         self.device = like.source.device
         self.gpu = self.device.type == "cuda"
@@ -155,11 +160,13 @@ class CommonStep:
         self.usual = usual_counts(every, captions)
         # By length, and whether captions are as many as usual at each step.
         self.parts: dict[tuple[int, bool], tuple[Repeated, Repeated]] = {}
-        # By places and objective: none is replaced, so that their pool never stands empty.
-        self.weighings: dict[tuple[tuple[int | None, ...], Objective], Repeated] = {}
+        # By places and objectives: none is replaced, so that their pool never stands empty.
+        self.weighings: dict[Hashable, Repeated] = {}
+        self.forms: dict[Objective, Hashable] = {}  # None: it weighs its run by itself
         self.apart: set[str] = set()  # objectives that cannot be weighed for several at once
+        self.padded = padded(like.run.recipe)
         self.weighed = Recording(self.captures.wanted)
-        self.stream = torch.cuda.Stream(self.device) if self.gpu else None  # type: ignore[no-untyped-call]
+        self.stream = stream
         if self.gpu:
             wait_for_all(self.device)
 
@@ -195,6 +202,7 @@ class CommonStep:
         """What was captured for another place, or with other members."""
         member.parts, member.captures = {}, None
         self.weighings, self.weighed = {}, Recording(self.captures.wanted)
+        self.forms = {}
 
     def step(self, members: Sequence[Taker]) -> None:
         lengths = []
@@ -210,7 +218,7 @@ class CommonStep:
             encode()
             encoded = self.stream.record_event() if self.stream else None
             for some in self._alike(members):
-                if len(some) > 1 and self._weigh_together(some):
+                if self._weigh_together(some):
                     continue
                 for member in some:
                     with torch.cuda.stream(member.stream) if member.stream else nullcontext():
@@ -262,43 +270,56 @@ class CommonStep:
         self.stack.update(many.backward(*self.above))
 
     def _alike(self, members: Sequence[Taker]) -> list[list[Taker]]:
-        """Members that one call can weigh: of the same objective, that learns nothing."""
+        """Members that one call can weigh: their objectives differ in numbers alone."""
         sets: dict[Hashable, list[Taker]] = {}
         for number, member in enumerate(members):
             assert member.now is not None
             rule = member.now.objective
-            name = member.names[rule]
-            alone = not self.pairs or name in self.apart or any(rule.parameters())
-            key = number if alone else (name, type(rule), rule.mean, rule.settings())
-            sets.setdefault(key, []).append(member)
+            if rule not in self.forms:
+                alone = member.names[rule] in self.apart or any(rule.parameters())
+                self.forms[rule] = None if alone else form_of(rule)
+            sets.setdefault(self.forms[rule] or number, []).append(member)
         return list(sets.values())
 
     def _weigh_together(self, members: list[Taker]) -> bool:
         """Whether it could be done: an objective of one's own may ask for single numbers."""
-        assert members[0].now is not None
-        places, rule = tuple(member.place for member in members), members[0].now.objective
-        if (places, rule) not in self.weighings:
-            index = torch.tensor(places, device=self.device)
-            work = partial(self._weighed, members, index, rule)
-            self.weighings[places, rule] = Repeated(work, self.weighed)
+        rules = [member.now.objective for member in members if member.now is not None]
+        if self.forms[rules[0]] is None:
+            return False
+        key = tuple(member.place for member in members), tuple(rules)
+        if key not in self.weighings:
+            index = torch.tensor(key[0], device=self.device)
+            work = partial(self._weighed, members, index, Parameters.of(rules, self.device))
+            self.weighings[key] = Repeated(work, self.weighed)
         try:
-            values = self.weighings[places, rule]()
-        except Exception:
-            self.apart.add(members[0].names[rule])  # each alone finds what is wrong, if anything is
+            values = self.weighings[key]()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # each alone finds what is wrong, if anything is
+            self.apart.update(member.names[r] for member, r in zip(members, rules, strict=True))
+            self.forms.update(dict.fromkeys(rules))
             return False
         for member, value in zip(members, values.unbind(), strict=True):
             member.value = value
         return True
 
     @torch.no_grad()
-    def _weighed(self, members: list[Taker], index: Tensor, rule: Objective) -> Tensor:
+    def _weighed(self, members: list[Taker], index: Tensor, parameters: Parameters) -> Tensor:
         """(members,) their losses; what goes back to their vectors is written."""
-        given = (each.index_select(0, index) for each in self.vectors)
-        values, *found = weigh_several(rule, *given)
+        images, captions = (each.index_select(0, index) for each in self.vectors)
+        rows = self.rows.index_select(0, index)
+        _, _, position, present, _ = torch.split(rows, self.layout.parts(), dim=1)
+        found = weigh_several(
+            parameters,
+            images,
+            captions,
+            None if self.pairs else position,
+            present.bool() if self.padded else None,
+        )
         factors = torch.stack([member.run.optimizer.loss_factor for member in members])
-        for above, gradient in zip(self.above, found, strict=True):
+        for above, gradient in zip(self.above, (found.images, found.texts), strict=True):
             above.index_copy_(0, index, gradient * factors[:, None, None])
-        return values
+        return found.values
 
     def _weigh(self, member: Taker) -> None:
         """The member's objective, and what it learns."""
@@ -326,7 +347,7 @@ class Weighing:
         images, captions = (each[place].detach().requires_grad_() for each in made.vectors)
         _, _, position, present, _ = torch.split(made.rows[place], made.layout.parts())
         positives: Tensor | Positives | None = None if made.pairs else position
-        if padded(run.recipe):
+        if made.padded:
             positives = Positives.of_captions(position, len(images), present.bool())
         run.optimizer.clear()
         with torch.autocast(made.device.type, enabled=False):

@@ -6,6 +6,8 @@ numbers. Batches of another size, and the first few, run as plain steps with the
 """
 
 import gc
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,14 +38,44 @@ _PLENTY = 0.3  # of a GPU's memory: as long as so much is free, nobody waits for
 _LITTLE = 0.15  # where less is free, a capture takes back first what is cached
 
 
+_streams = threading.local()  # by device, this thread's
+_taken: set[int] = set()  # streams of this process that somebody works on
+_taking = threading.Lock()
+_POOL = 32  # streams that torch makes; after these it hands them out again
+
+
+class OwnedStream:
+    """A stream that no other thread works on, as long as this is kept.
+
+    torch hands out the same few streams in turn, whoever has them. What one thread does on a stream
+    that another captures becomes part of the captured work instead of being done.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        every = (torch.cuda.Stream(device) for _ in range(_POOL))  # type: ignore[no-untyped-call]
+        with _taking:
+            free = next((stream for stream in every if stream.cuda_stream not in _taken), None)
+            if free is None:
+                raise RuntimeError(f"more than {_POOL} runs or groups of one process on one GPU")
+            self.stream: Any = free
+            _taken.add(free.cuda_stream)
+        weakref.finalize(self, _taken.discard, free.cuda_stream)
+
+
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """On a GPU every run works on a stream of its own: runs overlap, and steps can be captured."""
+    """On a GPU every thread works on a stream of its own: runs overlap, and steps can be captured.
+
+    A thread's next run takes the same one, and with it the memory that is cached for it.
+    """
     if device.type != "cuda":
         yield
         return
     wait_for_all(device)  # what was prepared on the default stream is there
-    with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+    mine: dict[torch.device, OwnedStream] = vars(_streams).setdefault("by_device", {})
+    if device not in mine:
+        mine[device] = OwnedStream(device)
+    with torch.cuda.stream(mine[device].stream):
         yield
         torch.cuda.current_stream(device).synchronize()
 

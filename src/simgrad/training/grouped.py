@@ -4,13 +4,16 @@ A study trains many models of one shape. Each run works in a thread of its own, 
 would have alone, with its own seed, batches, settings, records and checkpoints. Only a step is
 common: a run that has come to one waits until all others have, and then
 1. all models encode their batches (grouped products, see models/networks/many.py);
-2. each run's objective weighs its own similarities, on a stream of its own;
+2. their objectives weigh the similarities, those of one form in one call;
 3. all weights are updated (stacked.py).
-A run that ends or fails leaves, and the others go on; a batch of another size is an ordinary step
-of that run alone. What a run computes depends on which others are there by rounding alone.
+Runs that begin at about the same time wait for each other, so that they also validate and end
+together. A run that ends or fails leaves, and the others go on; a batch of another size is an
+ordinary step of that run alone. What a run computes depends on which others are there by rounding
+alone.
 """
 
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +27,11 @@ from simgrad.data.batches import Source
 from simgrad.data.sampling import IndexBatch
 from simgrad.objectives import Objective
 from simgrad.training.common_step import CommonStep, Recording, Repeated, Wanted
-from simgrad.training.graph import Captured, can_repeat, padded
+from simgrad.training.graph import Captured, OwnedStream, can_repeat, padded
 from simgrad.training.stacked import trained
 from simgrad.training.step import Step
 
+_GATHERING = 1.0  # seconds that a new group waits for another run to join
 _EMPTY = 400  # steps after which places that nobody has taken are given up: others come soon
 _here = threading.local()
 _KNOWN = (  # warnings that tell nobody anything here
@@ -119,17 +123,21 @@ class RunGroup:
             warnings.filterwarnings("ignore", message=message)
         self.changed = threading.Condition()
         self.made: CommonStep | None = None
+        self.owned: OwnedStream | None = None  # all common work of the group is done there
+        self.begun, self.until = False, 0.0  # steps begin then, or when all places are taken
         self.empty = 0  # steps with free places
         self.kind: tuple[Any, ...] = ()
 
     def join(self, member: GroupedRun) -> None:
         """Where there are others, they are of its kind."""
         with self.changed:
+            self.until = time.monotonic() + _GATHERING
             self.members.append(member)
 
     def leave(self, member: GroupedRun) -> None:
         with self.changed:
             self.members.remove(member)
+            self.begun = self.begun and bool(self.members)
             if self.made is not None and member.place is not None:
                 self.made.release(member)
             self._go()
@@ -139,6 +147,10 @@ class RunGroup:
         with self.changed:
             member.now, member.error = now, None
             self._go()
+            while not self.begun and (left := self.until - time.monotonic()) > 0:
+                self.changed.wait(left)
+            if not self.begun:  # nobody else has come
+                self._go()
             self.changed.wait_for(lambda: member.now is None)
         if member.error is not None:
             raise member.error
@@ -149,6 +161,9 @@ class RunGroup:
         """Take the step, if all are here."""
         if not self.members or any(member.now is None for member in self.members):
             return
+        if not self.begun and len(self.members) < self.places and time.monotonic() < self.until:
+            return
+        self.begun = True
         try:
             self._make().step(self.members)
         except BaseException as error:
@@ -174,7 +189,11 @@ class RunGroup:
                 made.end()
             self.made, self.empty = None, 0
             self.kind = kind
-            made = self.made = CommonStep(self.members[0], places, self.capture, self.fused)
+            first = self.members[0]
+            if first.stream is not None and self.owned is None:
+                self.owned = OwnedStream(first.source.device)
+            stream = None if self.owned is None else self.owned.stream
+            made = self.made = CommonStep(first, places, self.capture, self.fused, stream)
         taken = {member.place for member in self.members}
         left = [place for place in range(made.places) if place not in taken]
         for member in self.members:

@@ -202,20 +202,6 @@ def _whole(
     return result.value, result.vectors, unit.go_back(result.vectors), result.bias
 
 
-@torch.no_grad()
-def weigh_several(rule: Rule, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Square batches (g, n, d) of a rule that learns nothing: values (g,), and both gradients."""
-    scale, bias = rule.affine()
-
-    def one(given: Tensor) -> tuple[Tensor, Tensor]:
-        return _whole(rule, given, scale, bias, torch.float32)[:2]
-
-    with without_autocast(images.device.type):
-        values, vectors = torch.vmap(one)(torch.cat([images, texts], 1))
-    by_images, by_texts = vectors.tensor_split(2, dim=1)
-    return values, by_images, by_texts
-
-
 def choose(work: Work, passing: Passing) -> Gradients:
     """The way of working that suits the rule and the batch."""
     family = work.rule.elementwise()

@@ -8,7 +8,7 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Rule
 from simgrad.objectives.pairs import Pairs
-from simgrad.objectives.positives import Side
+from simgrad.objectives.positives import Positives, Side
 
 Affine = tuple[Tensor | None, Tensor | None]  # scale and bias
 Factor = float | Tensor
@@ -47,6 +47,20 @@ def weigh_direction(
     weights = weights * (factor if scale is None else factor * scale.detach().to(S.dtype))
     outer = None if outer is None else outer * factor
     return Direction(values.sum() * factor, values, weights, outer)
+
+
+def weigh_both(
+    objective: Rule,
+    S: Tensor,  # (images, captions)
+    pairs: Positives,
+    outside: tuple[Tensor | None, Tensor | None],
+    affine: Affine,
+) -> tuple[Direction, Direction]:
+    """Image queries, and caption queries: their weights are (captions, images)."""
+    first, second = factors_of(objective, (pairs.i2t.share, pairs.t2i.share))
+    i2t = weigh_direction(objective, S, pairs.i2t, outside[0], affine, factor=first)
+    t2i = weigh_direction(objective, S.t(), pairs.t2i, outside[1], affine, factor=second)
+    return i2t, t2i
 
 
 def apply_rule(

@@ -19,11 +19,13 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in _HALF else x
 
 
-def constant(value: float) -> Tensor:
+def constant(value: "float | Tensor") -> Tensor:
     """A number as a tensor, made once: it is never changed.
 
     On the CPU, whatever device is the default when it is first asked for.
     """
+    if isinstance(value, Tensor):  # a parameter of several batches (`several.py`)
+        return value
     # A compiler warns of what remembers, and a number is a constant of its program anyway.
     return _number(value) if torch.compiler.is_compiling() else _made(value)
 

@@ -19,7 +19,7 @@ from simgrad.objectives.engine.tensors import chunks, exact_type, product
 from simgrad.objectives.offline_similarities import Offline
 from simgrad.objectives.positives import Positives, Side
 
-_TINY = 1e-12
+TINY = 1e-12  # a shorter vector has no direction
 
 
 class Unit:
@@ -46,7 +46,7 @@ class Unit:
                 raise InputError(f"the scale of similarities is {self.scale}; it must be above 0.")
         self.norms = torch.linalg.vector_norm(given, dim=1, keepdim=True, dtype=self.exact)
         # What each is multiplied with: nothing for what has no length.
-        self.factors = torch.threshold(self.norms, _TINY, torch.inf).reciprocal_()
+        self.factors = torch.threshold(self.norms, TINY, torch.inf).reciprocal_()
         if scale is not None:
             self.factors.mul_(self.scale**0.5)
         # `given` is a copy: its memory is used again.

@@ -1,0 +1,96 @@
+"""Several batches in one call, each with its own parameters, are each as alone."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+
+from simgrad.objectives import Objective, Positives
+from simgrad.objectives.engine.several import Parameters, form_of, weigh_several
+
+from .cases import everything, names
+
+# Training weighs the others one by one.
+EVERYTHING = [o for o in everything() if not (o.needs_offline or any(o.parameters()))]
+GROUP, IMAGES, CAPTIONS, WIDTH = 3, 7, 9, 5
+
+
+def _batch(kind: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    random = torch.Generator().manual_seed(3)
+    n = CAPTIONS if kind == "pairs" else IMAGES
+    images = torch.randn(GROUP, n, WIDTH, generator=random, dtype=torch.float64)
+    texts = torch.randn(GROUP, CAPTIONS, WIDTH, generator=random, dtype=torch.float64)
+    if kind == "pairs":
+        return images, texts, None, None
+    owner = torch.tensor([
+        [2, 0, 1, 1, 3, 0, 4, 5, 6],
+        [0, 0, 0, 1, 1, 2, 3, 4, 3],  # two images only fill the batch
+        [6, 5, 4, 3, 2, 1, 0, 0, 6],
+    ])  # fmt: skip
+    if kind == "captions":
+        owner[1] = torch.tensor([6, 6, 0, 1, 2, 3, 3, 4, 5])
+        return images, texts, owner, None
+    present = torch.ones(GROUP, IMAGES, dtype=torch.bool)
+    present[1, 5:] = False
+    return images, texts, owner, present
+
+
+def _alone(o: Objective, place: int, given: tuple[Tensor | None, ...]) -> list[Tensor]:
+    images, texts, owner, present = given
+    assert images is not None
+    assert texts is not None
+    own = [x[place].clone().requires_grad_() for x in (images, texts)]
+    positives: Tensor | Positives | None = None
+    if owner is not None:
+        there = None if present is None else present[place]
+        positives = Positives.of_captions(owner[place], IMAGES, there)
+    loss = o(own[0], own[1], positives)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert own[0].grad is not None
+    assert own[1].grad is not None
+    return [loss.detach(), own[0].grad, own[1].grad]
+
+
+@pytest.mark.parametrize("kind", ["pairs", "captions", "padded"])
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("o", EVERYTHING, ids=names(EVERYTHING))
+def test_several_batches_in_one_call_are_each_as_alone(o: Objective, mean: bool, kind: str) -> None:
+    o = copy.deepcopy(o)
+    o.mean = mean
+    given = _batch(kind)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "There is a performance drop")  # not one call then
+        found = weigh_several(Parameters.of([o] * GROUP, torch.device("cpu")), *given)
+    for place in range(GROUP):
+        for mine, its in zip(found, _alone(o, place, given), strict=True):
+            torch.testing.assert_close(mine[place], its)
+
+
+@pytest.mark.parametrize("o", EVERYTHING, ids=names(EVERYTHING))
+def test_each_batch_has_its_own_parameters(o: Objective) -> None:
+    given = _batch("padded")
+    numbers = [k for k, v in o.named_settings().items() if isinstance(v, float)]
+    searched = {name.rstrip("_") for name in o.searched()}
+    some = [name for name in numbers if name.rstrip("_") in searched]
+    if not some:
+        pytest.skip("a tuned study varies none of its parameters")
+    each = [copy.deepcopy(o) for _ in range(GROUP)]
+    for k, one in enumerate(each):
+        for name in some:
+            setattr(one, name, getattr(o, name) * (1 + 0.3 * k))
+    assert len({form_of(one) for one in each}) == 1
+    found = weigh_several(Parameters.of(each, torch.device("cpu")), *given)
+    for place, one in enumerate(each):
+        for mine, its in zip(found, _alone(one, place, given), strict=True):
+            torch.testing.assert_close(mine[place], its)
+
+
+def test_objectives_of_another_form_are_not_weighed_together() -> None:
+    from simgrad import objective
+
+    same = ["goal(triplet=con, pair=sig)", "goal(triplet=con, pair=sig, lambda=0.7, margin=0.1)"]
+    assert len({form_of(objective(spec)) for spec in same}) == 1
+    other = ["goal(triplet=nca, pair=sig)", "goal", "triplet", "nt-xent", "nt-xent(direction=i2t)"]
+    assert len({form_of(objective(spec)) for spec in [*same, *other]}) == 1 + len(other)
