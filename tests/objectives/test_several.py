@@ -68,9 +68,8 @@ def test_several_batches_in_one_call_are_each_as_alone(o: Objective, mean: bool,
             torch.testing.assert_close(mine[place], its)
 
 
-@pytest.mark.parametrize("o", EVERYTHING, ids=names(EVERYTHING))
-def test_each_batch_has_its_own_parameters(o: Objective) -> None:
-    given = _batch("padded")
+def _differing(o: Objective) -> list[Objective]:
+    """Objectives whose searched numbers differ, one for each batch."""
     numbers = [k for k, v in o.named_settings().items() if isinstance(v, float)]
     searched = {name.rstrip("_") for name in o.searched()}
     some = [name for name in numbers if name.rstrip("_") in searched]
@@ -81,10 +80,31 @@ def test_each_batch_has_its_own_parameters(o: Objective) -> None:
         for name in some:
             setattr(one, name, getattr(o, name) * (1 + 0.3 * k))
     assert len({form_of(one) for one in each}) == 1
+    return each
+
+
+@pytest.mark.parametrize("o", EVERYTHING, ids=names(EVERYTHING))
+def test_each_batch_has_its_own_parameters(o: Objective) -> None:
+    each, given = _differing(o), _batch("padded")
     found = weigh_several(Parameters.of(each, torch.device("cpu")), *given)
     for place, one in enumerate(each):
         for mine, its in zip(found, _alone(one, place, given), strict=True):
             torch.testing.assert_close(mine[place], its)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("o", EVERYTHING, ids=names(EVERYTHING))
+def test_on_a_gpu_single_precision_stays_single(o: Objective) -> None:
+    each, given = _differing(o), _batch("padded")
+    single = [x.float().cuda() if x is not None and x.is_floating_point() else x for x in given]
+    there = [x if x is None else x.cuda() for x in single]
+    parameters = Parameters.of(each, torch.device("cuda"))
+    found = weigh_several(parameters, *there)
+    again = weigh_several(Parameters.of(each, torch.device("cpu")), *given)
+    for mine, its in zip(found, again, strict=True):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine.cpu(), its.float(), rtol=1e-4, atol=1e-5)
 
 
 def test_objectives_of_another_form_are_not_weighed_together() -> None:
