@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.engine import crew_for
 from simgrad.studies.study import Study
+from simgrad.studies.trials import Trials
 from simgrad.studies.worker import work, work_together
 from simgrad.training import common_step, grouped
 from simgrad.training.state import remembered
+from simgrad.training.trouble import TrainingError
 from tests.studies import small_study
 from tests.studies.test_study import SMALL, plan
 
@@ -68,6 +71,25 @@ def test_a_tuned_study_is_searched_and_trained(tmp_path: Path, most: list[int]) 
         assert [t.number for t in tuning.search.trials() if t.state == "complete"] == [0, 1, 2]
         assert tuning.record is not None
     assert study.complete
+
+
+def test_runs_that_train_together_have_the_same_objective(tmp_path: Path) -> None:
+    """Rows are searched one after the other, from the replicate on with which a process begins."""
+    tune = {"trials": 3, "replicates": 4, "splits": "new", "finalists": 2}
+    study = Study.create(small_study.plan(tune=tune), tmp_path / "study")
+    tried: list[tuple[int, str]] = []
+
+    def note(folder: Path, recipe: Recipe) -> Exception:
+        tried.append((recipe.seed, recipe.objective.partition("(")[0]))
+        return TrainingError("not trained")
+
+    Trials(study.tunings, note, start=0.5, in_turn=False).work()
+    trials, each = 3, 3 * len(study.plan.rows)
+    assert len(tried) == 4 * each
+    for first in range(0, len(tried), trials):
+        assert len({objective for _, objective in tried[first : first + trials]}) == 1
+    firsts = [min(seed for seed, _ in tried[k * each : (k + 1) * each]) for k in range(4)]
+    assert firsts == [*sorted(firsts)[2:], *sorted(firsts)[:2]]
 
 
 @pytest.mark.long

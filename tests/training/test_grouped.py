@@ -285,7 +285,7 @@ def test_runs_of_one_form_are_weighed_in_one_call(
     folders = [tmp_path / str(k) for k in range(5)]
     assert side_by_side(recipes, folders) == [None] * 5
     assert ("nt-xent", 3) in seen
-    assert {name for name, _ in seen} == {"nt-xent", "triplet"}  # siglip learns its scale
+    assert {name for name, _ in seen} == {"nt-xent"}  # the others are of other forms
     alone = train(recipes[3], tmp_path / "alone", quiet=True)
     for mine, theirs in zip(alone.history, Run(folders[3]).history, strict=True):
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)

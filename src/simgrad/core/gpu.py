@@ -15,6 +15,9 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 # One capture at a time in a process, and no memory given back meanwhile.
 capturing = threading.Lock()
@@ -48,6 +51,36 @@ def ready(kernel: str, call: Hashable) -> bool:
 def is_capturing() -> bool:
     """Whether what is started now becomes part of a CUDA graph."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+class NothingFromHost(TorchDispatchMode):
+    """Refuses operations on a GPU that read numbers from the host's memory.
+
+    In a captured graph they would read what stands at that place when it is replayed, long after
+    the tensor that was meant is gone: nobody would notice. A single number is passed by value,
+    except where it is copied.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        host = [x for x in given if x.device.type == "cpu"]
+        if host:
+            there = tree_leaves(result) if func in _COPIES else given
+            elsewhere = any(isinstance(x, Tensor) and x.device.type != "cpu" for x in there)
+            if elsewhere and (func in _COPIES or any(x.dim() for x in host)):
+                raise RuntimeError(f"{func} reads from the host's memory")
+        return result
+
+
+_COPIES = {
+    torch.ops.aten._to_copy.default,
+    torch.ops.aten.copy_.default,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten.index_put_.default,
+}
 
 
 def ran(call: Hashable) -> None:

@@ -29,6 +29,7 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.objectives.base import Objective
 from simgrad.objectives.engine.forms import KINDS, RuleResult, Vectors, Verdict
+from simgrad.objectives.engine.tensors import add_rows, rows_at
 from simgrad.objectives.engine.totals import NEUTRAL, beside, reduce, reduce_terms
 from simgrad.objectives.pairs import Pairs
 
@@ -106,16 +107,15 @@ class Family(Objective):
         """The pieces in turn, on a whole matrix."""
         negatives = similarities.masked_fill_(positives, -torch.inf)
         expanded = self.per_pair and not pairs.one_each
-        lines = negatives[pairs.query] if expanded else negatives
+        lines = rows_at(negatives, pairs.query) if expanded else negatives
         known = self.known(pairs)
         terms = self.terms(lines, *beside(known, 1))
         totals, hardest = reduce(self.totals, terms, 1)
         verdict = self.judge(totals, pairs)
         if verdict.on_hardest is not None:
             assert hardest is not None
-            place = (pairs.query, pairs.per_pair(hardest))
             weights = torch.zeros_like(lines)
-            weights.index_put_(place, verdict.on_hardest, accumulate=True)
+            _add(weights, pairs.query, pairs.per_pair(hardest), verdict.on_hardest)
         elif self.pushing is None:
             weights = self.push(lines, *beside(known if self.immediate else verdict.given, 1))
         else:
@@ -124,7 +124,7 @@ class Family(Objective):
         if expanded:
             grade = pairs.grade
             weights = pairs.per_query(weights if grade is None else weights * grade[:, None])
-        weights.index_put_((pairs.query, pairs.candidate), verdict.on_positive, accumulate=True)
+        weights = _add(weights, pairs.query, pairs.candidate, verdict.on_positive)
         return verdict.values, weights, verdict.outside
 
     @torch.no_grad()
@@ -157,3 +157,10 @@ class Family(Objective):
                     f"{self}: at s = -inf, which stands for what is no negative, push is {weight}; "
                     "it must be 0."
                 )
+
+
+def _add(matrix: Tensor, row: Tensor, column: Tensor, numbers: Tensor) -> Tensor:
+    """To a matrix, in place where it lies in one piece."""
+    matrix = matrix.contiguous()
+    add_rows(matrix.view(-1), row * matrix.shape[1] + column, numbers.to(matrix.dtype))
+    return matrix

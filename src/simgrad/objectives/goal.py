@@ -40,6 +40,7 @@ from torch.nn.functional import pad, softplus
 from simgrad.core.devices import widened
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import Factors, objectives
+from simgrad.objectives.engine.tensors import rows_at
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
 
@@ -265,13 +266,14 @@ class Goal(Family):
         count = torch.add(size, inside, alpha=-1)  # less 1 where it is inside
         # Sums over thousands, then differences: in float64 where there is one.
         if self.pair == "lin-ms":
-            others = _prefix_sums(widened(ordered))[size].sub_(own * inside)
+            others = rows_at(_prefix_sums(widened(ordered)), size).sub_(own * inside)
             mean = own - others.div_(count.clamp(min=1))
         else:
             # exp(alpha (s+ - R)) as a factor of s+ and one of R, so that R can be summed up before
             # s+ is known; both relative to the smallest, so that neither overflows. The pair's own
             # is 1.
-            decay = _prefix_sums(widened(ordered[0] - ordered).mul_(self.alpha).exp_())[size]
+            sums = _prefix_sums(widened(ordered[0] - ordered).mul_(self.alpha).exp_())
+            decay = rows_at(sums, size)
             growth = widened(own - ordered[0]).mul_(self.alpha).exp_()
             others = growth.mul_(decay).add_(inside, alpha=-1).clamp(min=0)
             mean = others.div_(count.clamp(min=1))

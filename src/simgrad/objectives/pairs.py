@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core import gpu
+from simgrad.objectives.engine.tensors import add_rows, rows_at
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,14 @@ class Pairs:
 
     def per_pair(self, of_queries: Tensor) -> Tensor:
         """(queries, ...) -> (pairs, ...): each pair sees its query's."""
-        return of_queries if self.one_each else of_queries[self.query]
+        return of_queries if self.one_each else rows_at(of_queries, self.query)
 
     def per_query(self, of_pairs: Tensor, queries: int | None = None) -> Tensor:
         """(pairs, ...) -> (queries, ...): the sum over the pairs of a query."""
         if self.one_each:
             return of_pairs
         rows = self.queries if queries is None else queries
-        return of_pairs.new_zeros((rows, *of_pairs.shape[1:])).index_add_(0, self.query, of_pairs)
+        return add_rows(of_pairs.new_zeros((rows, *of_pairs.shape[1:])), self.query, of_pairs)
 
     @cached_property
     def share(self) -> Tensor:
@@ -71,7 +72,8 @@ class Pairs:
         every = torch.arange(count, device=device)
         if gpu.is_capturing() or torch._C._functorch.is_batchedtensor(self.query):
             one, other = every.repeat_interleave(count), every.repeat(count)
-            same = (self.query[one] == self.query[other]) & (one != other)
+            queries = [rows_at(self.query, of) for of in (one, other)]
+            same = (queries[0] == queries[1]) & (one != other)
             return one, other, same.to(self.similarity.dtype)
         queries = self.query.contiguous()
         first, last = (torch.searchsorted(queries, queries, right=r) for r in (False, True))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
+from simgrad.objectives.engine.tensors import add_rows, rows_at
 from simgrad.objectives.graded import read_weights
 
 
@@ -66,7 +67,7 @@ class Side:
         """(queries,) the mean weight of a query's pairs; None: 1."""
         if self.weight is None or self.one_each:
             return self.weight
-        total = self.weight.new_zeros(self.queries).index_add_(0, self.query, self.weight)
+        total = add_rows(self.weight.new_zeros(self.queries), self.query, self.weight)
         return total / self._count(self.query).clamp(min=1)
 
     @cached_property
@@ -75,7 +76,7 @@ class Side:
         if self.weight is None or self.one_each:
             return None
         assert self.importance is not None
-        mean = self.importance[self.query]
+        mean = rows_at(self.importance, self.query)
         return torch.where(mean > 0, self.weight / mean, 1.0)
 
     @cached_property
@@ -89,14 +90,18 @@ class Side:
         return None if self.present is None else ~self.present
 
     def _count(self, queries: Tensor) -> Tensor:
-        return queries.new_zeros(self.queries).scatter_add_(0, queries, torch.ones_like(queries))
+        return add_rows(queries.new_zeros(self.queries), queries, torch.ones_like(queries))
 
     def mask(self) -> Tensor:
         """(queries, candidates) bool: the positives."""
-        place = self.query * self.candidates + self.candidate
-        flat = place.new_zeros(self.queries * self.candidates, dtype=torch.bool)
+        flat = self.place.new_zeros(self.queries * self.candidates, dtype=torch.bool)
         # Not `flat[...] = True`: that copies from the host, which a CUDA graph cannot.
-        return flat.scatter(0, place, True).view(self.queries, self.candidates)
+        return flat.scatter(0, self.place, True).view(self.queries, self.candidates)
+
+    @cached_property
+    def place(self) -> Tensor:
+        """(pairs,) where they stand in a flat matrix."""
+        return self.query * self.candidates + self.candidate
 
     def rows(self, start: int, stop: int) -> "Side":
         """The same of some of the queries, counted from 0."""
@@ -168,7 +173,7 @@ class Positives:
 
     def by_image(self, of_pairs: Tensor) -> Tensor:
         """What is sorted by caption, sorted by image."""
-        return of_pairs if self.order is None else of_pairs[self.order]
+        return of_pairs if self.order is None else rows_at(of_pairs, self.order)
 
     def ignoring(self, pairs: Tensor) -> "Positives":
         """The same without some pairs (k, 2) of image and caption among the negatives."""
@@ -188,7 +193,7 @@ class Positives:
         captions = len(image_of_caption)
         order = torch.argsort(image_of_caption, stable=True)
         every = torch.arange(captions, device=image_of_caption.device)
-        image = image_of_caption[order]
+        image = rows_at(image_of_caption, order)
         i2t = Side(images, captions, image, order, False, present=present, shared=True)
         t2i = Side(captions, images, every, image_of_caption, True, candidate_present=present)
         return Positives(i2t, t2i, order)

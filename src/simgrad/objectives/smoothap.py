@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
-from simgrad.objectives.engine.tensors import constant
+from simgrad.objectives.engine.tensors import add_rows, constant, rows_at
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
 
@@ -67,15 +67,14 @@ class SmoothAP(Family):
             return Verdict(1 - inverse, -factor * slope, (pairs.similarity, factor))
         i, j, there = pairs.together  # the query's other positives j, seen from i
         own = pairs.similarity
-        above, among = self.terms(own[j], own[i])
+        above, among = self.terms(rows_at(own, j), rows_at(own, i))
         if there is not None:
             above, among = above * there, among * there
-        nothing = torch.zeros_like(own)
-        P = 1 + nothing.index_add(0, i, above)
+        P = add_rows(torch.ones_like(own), i, above)
         R = P + of_negatives
         # d(1 - P/R): a negative raises R alone; another positive raises both P and R.
         factor = pairs.share * P / R**2
-        on_others = (pairs.share * (P - R) / R**2)[i] * among
-        weights = -factor * slope - nothing.index_add(0, i, on_others)
-        weights = weights.index_add(0, j, on_others)
+        on_others = rows_at(pairs.share * (P - R) / R**2, i) * among
+        weights = add_rows(-factor * slope, i, -on_others)
+        weights = add_rows(weights, j, on_others)
         return Verdict(pairs.per_query(pairs.share * (1 - P / R)), weights, (own, factor))

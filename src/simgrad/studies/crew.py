@@ -76,7 +76,7 @@ def main() -> None:
             os.environ.update(environment)
             torch.set_num_threads(cores)
             attend()
-            failed = work_together(study, count, shared, number)
+            failed = work_together(study, count, shared, number, len(workers))
             _end(bool(failed))
         children.append(child)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the workers too

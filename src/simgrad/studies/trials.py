@@ -35,13 +35,18 @@ class Trials:
         tunings: list[Tuning],
         train: Train,
         meanwhile: Callable[[], bool] = lambda: False,
-        first: int = 0,
+        start: float = 0.0,
+        in_turn: bool = True,
     ) -> None:
-        """`first`: which replicate is searched first; the others follow in turn."""
+        """`start`: with which replicate to begin, as a share of all; the others follow.
+
+        `in_turn`: rows take turns, so that all come to their ends together. Else one row is
+        searched after the other: runs that train together have the same objective then.
+        """
         by_replicate = [list(some) for _, some in groupby(tunings, key=lambda t: t.tune.seed)]
-        first %= max(1, len(by_replicate))
+        first = int(start * len(by_replicate))
         self.replicates = by_replicate[first:] + by_replicate[:first]
-        self.tunings, self.train = tunings, train
+        self.tunings, self.train, self.in_turn = tunings, train, in_turn
         self.meanwhile = meanwhile  # something else to do while others finish; whether it was done
         # Runs, by their folders' names: a trial's, or a finalist's with another seed.
         self.given_up: set[str] = set()  # failed here
@@ -81,9 +86,9 @@ class Trials:
         return None
 
     def _take_of(self, tunings: Iterable[Tuning]) -> Callable[[Log | None], None] | None:
-        """A trial that was left behind, or a new one, of the row with most left to do; or a
-        finalist of a row whose trials are over."""
-        left: list[tuple[int, int, Tuning]] = []
+        """A trial that was left behind, or a new one, of the row whose turn it is; or a finalist
+        of a row whose trials are over."""
+        left: list[tuple[int, int, int, Tuning]] = []
         further: list[tuple[Path, Recipe]] = []
         for tuning in self._open(tunings):
             trials = tuning.search.trials()
@@ -91,9 +96,10 @@ class Trials:
                 if trial.state == "running" and self._free(*self._runs_of(tuning, trial)):
                     return partial(self._try, tuning, trial)
             missing = tuning.search.count(trials) - len(trials)
-            left.append((-missing * total_epochs(tuning.recipe), len(left), tuning))
+            turn = -missing * total_epochs(tuning.recipe) if self.in_turn else 0
+            left.append((turn, len(left), missing, tuning))
             further += tuning.to_repeat(trials)
-        for missing, _, tuning in sorted(left, key=lambda one: one[:2]):
+        for _, _, missing, tuning in sorted(left, key=lambda one: one[:2]):
             asked = tuning.search.ask() if missing else None
             if asked is not None:
                 return partial(self._try, tuning, asked)

@@ -43,36 +43,41 @@ def work(
     log: Callable[[str], None] | None = None,
     shared: dict[Any, Any] | None = None,
     number: int = 0,
-    replicate: int = 0,
+    start: float | None = None,
 ) -> int:
     """Train what is left of a study; how many runs failed. Of a tuned one the trials come first.
 
     `shared`: what was read before, for all runs. `number`: of workers that begin together, which
-    one this is; each begins with another run. `replicate`: of those of a tuned study, which one is
-    searched first.
+    one this is; each begins with another run. `start`: of runs that train together, with which
+    replicate of a tuned study their search begins, as a share of all.
     """
     shared = {} if shared is None else shared
     with politely():
-        failed = _search(study, shared, log, replicate)
+        failed = _search(study, shared, log, start)
         return failed if stop_asked() else failed + _train_all(study, shared, log, number)
 
 
 def work_together(
-    study: Study, count: int, shared: dict[Any, Any] | None = None, number: int = 0
+    study: Study,
+    count: int,
+    shared: dict[Any, Any] | None = None,
+    number: int = 0,
+    processes: int = 1,
 ) -> int:
     """The same with so many runs at a time, in threads: they take their steps together.
 
-    Only runs on the same data can: each process begins with another replicate.
+    Only runs on the same data can: each of the processes begins with another replicate.
     """
     if count == 1:
         return work(study, shared=shared, number=number)
     groups, read, failed = RunGroups(count), {} if shared is None else shared, []
+    start = number / processes
 
     def one(place: int) -> None:
         try:
             with together(groups):
                 own, first = Study.open(study.path), number * count + place
-                failed.append(work(own, shared=read, number=first, replicate=number))
+                failed.append(work(own, shared=read, number=first, start=start))
         except Exception:
             say(traceback.format_exc(), stderr=True)
             failed.append(1)
@@ -88,7 +93,7 @@ def work_together(
 
 
 def _search(
-    study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None, replicate: int
+    study: Study, shared: dict[Any, Any], log: Callable[[str], None] | None, start: float | None
 ) -> int:
     """Try settings until every row has one; how many rows have none."""
     if not study.tunings:
@@ -104,7 +109,7 @@ def _search(
                 return one(path, recipe) is None
         return False
 
-    trials = Trials(study.tunings, one, ready, replicate)
+    trials = Trials(study.tunings, one, ready, start or 0.0, in_turn=start is None)
     trials.work(log)
     return sum(tuning.record is None for tuning in study.tunings)
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simgrad.core.gpu import NothingFromHost
 from simgrad.data.base import Rows
 from simgrad.data.batches import Source
 from simgrad.models.networks.many import ManyVse, StepRows
@@ -218,7 +219,7 @@ class CommonStep:
             encode()
             encoded = self.stream.record_event() if self.stream else None
             for some in self._alike(members):
-                if self._weigh_together(some):
+                if len(some) > 1 and self._weigh_together(some):
                     continue
                 for member in some:
                     with torch.cuda.stream(member.stream) if member.stream else nullcontext():
@@ -309,13 +310,14 @@ class CommonStep:
         images, captions = (each.index_select(0, index) for each in self.vectors)
         rows = self.rows.index_select(0, index)
         _, _, position, present, _ = torch.split(rows, self.layout.parts(), dim=1)
-        found = weigh_several(
-            parameters,
-            images,
-            captions,
-            None if self.pairs else position,
-            present.bool() if self.padded else None,
-        )
+        with NothingFromHost() if self.captures.wanted else nullcontext():
+            found = weigh_several(
+                parameters,
+                images,
+                captions,
+                None if self.pairs else position,
+                present.bool() if self.padded else None,
+            )
         factors = torch.stack([member.run.optimizer.loss_factor for member in members])
         for above, gradient in zip(self.above, (found.images, found.texts), strict=True):
             above.index_copy_(0, index, gradient * factors[:, None, None])

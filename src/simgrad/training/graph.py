@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.core.gpu import capturing
+from simgrad.core.gpu import NothingFromHost, capturing
 from simgrad.data.base import Rows
 from simgrad.data.batches import Batch, Source
 from simgrad.data.sampling import Drawn, IndexBatch, OfflineIndex, own_size
@@ -193,7 +193,8 @@ def captured_work(pool: Any, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGr
         torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
-            made = work()
+            with NothingFromHost():
+                made = work()
         except BaseException:
             with suppress(RuntimeError):  # what went wrong first is what is raised
                 graph.capture_end()

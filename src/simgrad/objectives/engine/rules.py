@@ -7,6 +7,7 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Rule
+from simgrad.objectives.engine.tensors import rows_at
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Positives, Side
 
@@ -39,7 +40,7 @@ def weigh_direction(
     """
     affine = affine or objective.affine()
     seen = affine_of(objective, S, affine).clone(memory_format=torch.contiguous_format)
-    own = seen[side.query, side.candidate]
+    own = rows_at(seen.view(-1), side.place)
     values, weights, outer = apply_rule(objective, seen, side, own, own, outside)
     scale = affine[0]
     if isinstance(factor, Tensor):

@@ -37,6 +37,24 @@ def _number(value: float) -> Tensor:
 _made = cache(_number)
 
 
+# Not `x[index]` and `index_add_`: with several batches in one call these number the batches on the
+# host, where a captured CUDA graph would read whatever stands there later.
+def rows_at(x: Tensor, index: Tensor) -> Tensor:
+    """x[index], along the first dimension."""
+    return x.gather(0, _beside(index, x))
+
+
+def add_rows(x: Tensor, index: Tensor, more: Tensor) -> Tensor:
+    """x, with rows added to those at `index`, in place."""
+    return x.scatter_add_(0, _beside(index, more), more)
+
+
+def _beside(index: Tensor, rows: Tensor) -> Tensor:
+    if rows.dim() == 1:
+        return index
+    return index.view(-1, *(1,) * (rows.dim() - 1)).expand(-1, *rows.shape[1:])
+
+
 def without_autocast(device: str) -> AbstractContextManager[None]:
     """Everything inside has the precision it is written in."""
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else _NOTHING
