@@ -101,7 +101,7 @@ def weigh_several(
         of_images, of_texts = unit[:, :count], unit[:, count:]
         S = torch.bmm(of_images, of_texts.transpose(1, 2))
         values, weights = torch.vmap(one)(S, *given, *parameters.own.values())
-        weights = weights.to(unit.dtype)
+        values, weights = values.to(unit.dtype), weights.to(unit.dtype)
         gradients = torch.cat(
             [torch.bmm(weights, of_texts), torch.bmm(weights.transpose(1, 2), of_images)], 1
         )
