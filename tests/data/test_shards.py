@@ -140,7 +140,7 @@ def test_a_resumed_epoch_gives_the_same_batches(layout: str, tmp_path: Path) -> 
     """Opened for the first time, and opened again in the middle of the epoch."""
     folder = WRITERS[layout](tmp_path / "data")
     batches = []
-    for _ in range(2):
+    for done in (0, 1):
         split = open_dataset(folder).split("train")
         words = Vocabulary.build(split.captions, min_count=1)
 
@@ -148,8 +148,10 @@ def test_a_resumed_epoch_gives_the_same_batches(layout: str, tmp_path: Path) -> 
             return torch.from_numpy(np.asarray(picture).copy())
 
         source = Source(split, words, transform=pixels)
-        batches.append(list(source.batches(Sampler(batch=2, seed=3).epoch(split, 5))))
-    for one, other in zip(batches[0][1:], batches[1][1:], strict=True):
+        epoch = Sampler(batch=2, seed=3).epoch(split, 5)
+        batches.append(list(source.batches(epoch[done:])))
+    assert len(batches[1]) > 0
+    for one, other in zip(batches[0][1:], batches[1], strict=True):
         assert torch.equal(one.images, other.images)
         assert torch.equal(one.tokens, other.tokens)
         assert np.array_equal(one.index.captions, other.index.captions)

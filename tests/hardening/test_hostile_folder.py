@@ -12,7 +12,8 @@ from simgrad.choosing.probe import measure
 from simgrad.core.children import python
 from simgrad.data.reading import read_by, readers
 from simgrad.lab.workers import Decoders
-from simgrad.studies.engine import run_local, run_ray
+from simgrad.studies.cluster import run_ray
+from simgrad.studies.engine import run_local
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from tests.hardening.jobs import recipe

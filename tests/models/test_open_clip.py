@@ -14,6 +14,7 @@ from simgrad.models.networks.open_clip import to_open_clip, to_transformers
 from simgrad.retriever.opening import open_folder
 from tests.models.test_pretrained import ours
 from tests.models.tiny import clip_folder, siglip_folder
+from tests.torchvision_standin import open_clip_here
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 
@@ -155,8 +156,11 @@ def test_what_open_clip_cannot_hold_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_open_clip_itself_makes_the_same_vectors(written: Any) -> None:
-    open_clip = pytest.importorskip("open_clip", reason="needs open_clip_torch (and torchvision)")
-    folder, model, tokenizer = written
+    with open_clip_here() as open_clip:
+        same_vectors(open_clip, *written)
+
+
+def same_vectors(open_clip: Any, folder: Path, model: Any, tokenizer: Any) -> None:
     net = open_clip.create_model(f"local-dir:{folder}").eval()
     pixels = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     lists = [tokenizer.encode(text) for text in ("a dog", "the dog runs")]

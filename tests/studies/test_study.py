@@ -22,7 +22,8 @@ from simgrad.core.files import held, sha256
 from simgrad.evaluation import Estimate
 from simgrad.objectives import objectives
 from simgrad.runs.run import LOCK
-from simgrad.studies.engine import failures, run_local, run_ray
+from simgrad.studies.cluster import run_ray
+from simgrad.studies.engine import failures, run_local
 from simgrad.studies.looking import told_once
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.study import Study

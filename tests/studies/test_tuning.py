@@ -29,7 +29,8 @@ from simgrad.report.material import collect
 from simgrad.report.page import page
 from simgrad.report.tuning import tuning as tuning_section
 from simgrad.studies.check import check_study
-from simgrad.studies.engine import failures, run_local, run_ray
+from simgrad.studies.cluster import run_ray
+from simgrad.studies.engine import failures, run_local
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.worker import work

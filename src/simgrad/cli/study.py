@@ -19,7 +19,8 @@ from simgrad.evaluation import Estimate, metric_of
 from simgrad.runs.outcome import has_diverged
 from simgrad.studies.check import check_study
 from simgrad.studies.checking import check_tuning
-from simgrad.studies.engine import failures, run_local, run_ray
+from simgrad.studies.cluster import run_ray
+from simgrad.studies.engine import failures, run_local
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.looking import told_once
 from simgrad.studies.placing import placed, places

@@ -70,6 +70,7 @@ def _facts(material: Material, infos: list[dict[str, Any]]) -> Table:
         "versions": _each(_versions(info) for info in infos),
         "simgrad's commit": _each(str(info.get("git") or "not a checkout") for info in infos),
         "device": _each(_device(info) for info in infos),
+        "machines": _each(name for info in infos for name in info.get("hosts", [])),
         "training time": [f"{runs}, {duration(seconds)} in all"],
     }
     rows = [

@@ -28,6 +28,7 @@ from simgrad.models import Checkpoint, Inputs, build, load, models
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.models.embedders import Embedder, embedder_of, embedders
 from simgrad.models.embedders.python import FunctionEmbedder
+from simgrad.models.networks.open_clip import can_read
 from simgrad.retriever.arrays import read_pair, read_similarities
 from simgrad.retriever.encoding import building
 from simgrad.retriever.fitting import foreign_captions
@@ -91,6 +92,8 @@ def open(
         if EmbeddingFiles().recognises(path):
             return open_vectors(path, device=device, skip=skip)
         ours = any((path / name).exists() for name in (RECIPE, DESCRIPTION))
+        if not ours and can_read(path):  # which needs no package
+            return open_pretrained(f"clip(source={path})", device=device, **named)
         spec = None if ours else embedder_of(path)
         if spec is not None:
             return open_embedder(embedders.parse(spec), device=device, **named)

@@ -3,6 +3,7 @@
 import os
 import platform
 import shlex
+import socket
 import subprocess
 import sys
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any
 import simgrad
 
 COMMAND = "SIMGRAD_COMMAND"  # in a worker's environment: the command that started it
+HOST = "SIMGRAD_HOST"  # the same: what its machine is called, where that is more than its name
 
 
 def environment() -> dict[str, Any]:
@@ -30,6 +32,11 @@ def environment() -> dict[str, Any]:
         "git": _git(),
         "command": command(),
     }
+
+
+def host() -> str:
+    """What this machine is called."""
+    return os.environ.get(HOST) or socket.gethostname()
 
 
 def command() -> str:

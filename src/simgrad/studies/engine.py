@@ -8,14 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from simgrad.core.children import python
 from simgrad.core.console import progress, say
-from simgrad.core.errors import InputError
-from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import cores as available
 from simgrad.core.threads import free, pinned, settle
 from simgrad.models import models
@@ -29,7 +26,6 @@ from simgrad.studies.space import printed
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import TRIALS, Tuning, validation_of
-from simgrad.studies.worker import work_together
 from simgrad.training.optimizing import total_epochs
 
 # Runs on one GPU, where they can be trained together: processes, and runs of each at a time. Of six
@@ -168,55 +164,6 @@ def _ended_as_interrupted() -> Iterator[None]:
 def _one_gpu(number: int, gpus: int) -> dict[str, str]:
     """Spread the workers over the GPUs of the machine."""
     return {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus > 1 else {}
-
-
-def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> None:
-    """Train a study on a Ray cluster: the workers are those of one machine, on all of them.
-
-    Folders must be on a disk that all machines share, as the files of `--with` must.
-    """
-    try:
-        import ray
-    except ImportError:
-        raise InputError("the ray engine needs the extra: pip install 'simgrad[ray]'.") from None
-    if study.complete:
-        return
-    require_search(study)
-    if not ray.is_initialized():
-        with chdir(sys.prefix):  # Ray's workers import from the folder where it was started
-            ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
-    there = ray.cluster_resources()
-    on_gpus = study.plan.base.device != "cpu"
-    gpus, cores = int(there.get("GPU", 0)) if on_gpus else 0, int(there.get("CPU", 1))
-    crew = crew_for(study, processes, cores, gpus)
-    share = gpus / crew.processes if gpus < crew.processes else 1.0  # several runs on one GPU
-
-    @ray.remote(num_cpus=crew.cores, num_gpus=share, max_retries=3)  # type: ignore[untyped-decorator]
-    def worker(path: str, files: list[str], told: str, here: str) -> int:
-        os.environ[COMMAND] = told
-        os.chdir(here)  # paths of a recipe begin there
-        for file in files:
-            import_file(Path(file))
-        return work_together(Study.open(path), crew.together)
-
-    files = [file["path"] for file in imported()]
-    given = str(study.path.resolve()), files, command(), os.getcwd()
-    every = waiting = [worker.remote(*given) for _ in range(crew.processes)]
-
-    def busy() -> bool:
-        nonlocal waiting
-        if waiting:
-            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.2)
-        return bool(waiting)
-
-    try:
-        watch(study, busy, quiet)
-    except BaseException:
-        for each in waiting:
-            ray.cancel(each)  # each run writes a checkpoint and stops
-        ray.wait(waiting, num_returns=len(waiting), timeout=60)
-        raise
-    ray.get(every)  # what went wrong with a worker itself
 
 
 def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:

@@ -20,7 +20,7 @@ from simgrad.core.files import atomic_path, atomic_write, refuse_link, sweep, wr
 from simgrad.data.base import Dataset
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs.data import record_of, same_data
-from simgrad.runs.environment import environment
+from simgrad.runs.environment import environment, host
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import (
     ATTENTION,
@@ -101,6 +101,7 @@ class Records:
             return
         dataset = self.retriever.dataset
         asked = what_is_tested(self.recipe, dataset)
+        before = Run(self.folder).info.get("hosts", [])  # a run may go on on another machine
         info = {
             "status": status,
             **{k: getattr(self.recipe, k) for k in ("seed", "objective", "model", "data")},
@@ -110,6 +111,7 @@ class Records:
             "best": {self.recipe.select: at.best, "step": at.best_step},
             "seconds": round(seconds, 3),
             "warnings": at.warnings,
+            "hosts": [*before, *({host()} - set(before))],
             "device": str(self.retriever.device),
             "threads": torch.get_num_threads(),
             "with": imported(),

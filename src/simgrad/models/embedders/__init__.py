@@ -5,8 +5,8 @@ Examples:
     'image.onnx and captions.onnx, as simgrad export writes them'
 """
 
-from simgrad.models.embedders import dual, onnx_pair, python, sentence_transformer
+from simgrad.models.embedders import dual, onnx_pair, open_clip, python, sentence_transformer
 from simgrad.models.embedders.base import Embedder, embedder_of, embedders
 
-__all__ = ["Embedder", "dual", "embedder_of", "embedders", "onnx_pair", "python"]
-__all__ += ["sentence_transformer"]
+__all__ = ["Embedder", "dual", "embedder_of", "embedders", "onnx_pair", "open_clip"]
+__all__ += ["python", "sentence_transformer"]

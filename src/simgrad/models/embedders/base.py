@@ -1,8 +1,8 @@
 """What an encoder of somebody else is to simgrad: two functions to vectors, known by its content.
 
 A spec names one: `sentence-transformers(source=FOLDER)`, `transformers(source=FOLDER)`,
-`onnx(source=FOLDER)`, `python(file=FILE.py)`. Code that comes with a model is never run by a spec:
-who trusts it loads the model in Python and passes the object.
+`open-clip(source=FOLDER)`, `onnx(source=FOLDER)`, `python(file=FILE.py)`. Code that comes with a
+model is never run by a spec: who trusts it loads the model in Python and passes the object.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Embedder:
         return False
 
 
-embedders: Registry[Embedder] = Registry("embedder", "docs/models.md")
+embedders: Registry[Embedder] = Registry("embedder", "simgrad models")
 """Every kind of encoder that is not simgrad's own; `embedders.declare` adds one."""
 
 

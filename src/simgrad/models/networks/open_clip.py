@@ -6,6 +6,7 @@ read at its class token, and a causal text transformer that is read at its last 
 CLIP (layout of open_clip 3). All else is refused by name.
 """
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,13 @@ _VISION = {"image_size": 224, "layers": 12, "width": 768, "head_width": 64, "pat
 _TEXT = {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 12,
          "mlp_ratio": 4.0, "pool_type": "argmax", "eos_id": 2, "pad_id": 0, "proj_type": "linear",
          "hf_tokenizer_name": None, "tokenizer_kwargs": None}  # fmt: skip
-_FIXED = {"vision_cfg.pool_type": ("tok",), "vision_cfg.pos_embed_type": ("learnable",),
-          "text_cfg.pool_type": ("argmax", "eos"), "text_cfg.proj_type": ("linear",)}  # fmt: skip
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "vision_cfg.pool_type": ("tok",),
+    "vision_cfg.pos_embed_type": ("learnable",),
+    "text_cfg.pool_type": ("argmax", "eos"),
+    "text_cfg.proj_type": ("linear",),
+    "text_cfg.tokenizer_kwargs": (None, {}),
+}
 _PICTURES = {"size", "mode", "mean", "std", "interpolation", "resize_mode", "fill_color"}
 
 # Places outside the layers: open_clip's name, transformers' name, whether one is the other turned.
@@ -65,21 +71,56 @@ def is_open_clip(folder: Path) -> bool:
     return not (plain.is_file() and "model_type" in read_json(plain))
 
 
+def can_read(folder: Path) -> bool:
+    """Whether a folder is open_clip's and covered here, with its words."""
+    if not is_open_clip(folder) or not (folder / "tokenizer.json").is_file():
+        return False
+    try:
+        read_config(folder)
+    except InputError:
+        return False
+    return True
+
+
 def read_config(folder: Path) -> tuple[dict[str, Any], Reading]:
     """Settings of transformers' CLIP, and how pictures are cut."""
-    told = read_json(folder / CONFIG)
+    told, file = read_json(folder / CONFIG), folder / CONFIG
     model = told.get("model_cfg") if isinstance(told, dict) else None
     if not isinstance(model, dict):
-        raise InputError(f"{folder / CONFIG}: no 'model_cfg' in it.")
-    vision = _read(model, "vision_cfg", _VISION, folder)
-    text = _read(model, "text_cfg", _TEXT, folder)
+        raise InputError(f"{file}: no 'model_cfg' in it.")
+    settings, size = _settings(model, file)
+    return settings, _pictures(told.get("preprocess_cfg") or {}, size, file)
+
+
+def listed() -> dict[str, bool]:
+    """Every model in the list of the installed open_clip, and whether it is covered here.
+
+    The package is not imported; without it there are none.
+    """
+    found = importlib.util.find_spec("open_clip")
+    places = (found.submodule_search_locations if found is not None else None) or ()
+    files = sorted(file for place in places for file in Path(place).glob("model_configs/*.json"))
+    return {file.stem: _covered(read_json(file), file) for file in files}
+
+
+def _covered(model: dict[str, Any], file: Path) -> bool:
+    try:
+        return bool(_settings(model, file))
+    except InputError:
+        return False
+
+
+def _settings(model: dict[str, Any], file: Path) -> tuple[dict[str, Any], int]:
+    """Of transformers' CLIP; and the side of its pictures."""
+    vision = _read(model, "vision_cfg", _VISION, file)
+    text = _read(model, "text_cfg", _TEXT, file)
     for name, value in model.items():
         if name not in _MODEL and value:
-            raise _refused(folder, name, value)
+            raise _refused(file, name, value)
     act = "quick_gelu" if model.get("quick_gelu") else "gelu"
     end = text["vocab_size"] - 1 if text["pool_type"] == "argmax" else text["eos_id"]
     if end == 2:  # which stands for the largest number in transformers
-        raise _refused(folder, "text_cfg.eos_id", end)
+        raise _refused(file, "text_cfg.eos_id", end)
     settings = {
         "model_type": "clip",
         "projection_dim": model.get("embed_dim"),
@@ -97,7 +138,7 @@ def read_config(folder: Path) -> tuple[dict[str, Any], Reading]:
             "pad_token_id": text["pad_id"],
         },
     }
-    return settings, _pictures(told.get("preprocess_cfg") or {}, vision["image_size"], folder)
+    return settings, vision["image_size"]
 
 
 def read_state(folder: Path) -> dict[str, Tensor]:
@@ -168,25 +209,26 @@ def _renamed(part: str, names: tuple[tuple[str, str], ...]) -> str | None:
     return next((f"{new}.{end}" for old, new in names if stem == old), None)
 
 
-def _read(model: dict[str, Any], kind: str, known: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _read(model: dict[str, Any], kind: str, known: dict[str, Any], file: Path) -> dict[str, Any]:
     told = model.get(kind)
     if not isinstance(told, dict):
-        raise InputError(f"{folder / CONFIG}: no '{kind}' in it.")
+        raise InputError(f"{file}: no '{kind}' in it.")
     for name, value in told.items():
         if (name not in known and value) or (value not in _FIXED.get(f"{kind}.{name}", (value,))):
-            raise _refused(folder, f"{kind}.{name}", value)
+            raise _refused(file, f"{kind}.{name}", value)
     found = {**known, **{k: v for k, v in told.items() if v is not None}}
     for name in ("layers", "width", "image_size", "patch_size", "context_length", "vocab_size"):
         if name in found and (not isinstance(found[name], int) or found[name] < 1):
-            raise _refused(folder, f"{kind}.{name}", found[name])
+            raise _refused(file, f"{kind}.{name}", found[name])
     return found
 
 
-def _refused(folder: Path, name: str, value: Any) -> InputError:
+def _refused(file: Path, name: str, value: Any) -> InputError:
     return InputError(
-        f"{folder / CONFIG}: {name} = {value!r:.60} is of a network that simgrad does not read. "
+        f"{file}: {name} = {value!r:.60} is of a network that simgrad does not read. "
         "It reads open_clip's vision transformers with causal text transformers (ViT-B-32 and "
-        "its like); others in transformers' format, if they have one."
+        "its like); others by open_clip itself, open-clip(source=FOLDER), which are not trained, "
+        "or in transformers' format, if they have one."
     )
 
 
@@ -201,15 +243,15 @@ def _tower(told: dict[str, Any], heads: int, act: str) -> dict[str, Any]:
     }
 
 
-def _pictures(told: dict[str, Any], size: int, folder: Path) -> Reading:
+def _pictures(told: dict[str, Any], size: int, file: Path) -> Reading:
     for name, value in told.items():
         if name not in _PICTURES:
-            raise _refused(folder, f"preprocess_cfg.{name}", value)
+            raise _refused(file, f"preprocess_cfg.{name}", value)
     smooth, mode = told.get("interpolation") or "bicubic", told.get("resize_mode") or "shortest"
     if smooth not in ("bicubic", "bilinear"):
-        raise _refused(folder, "preprocess_cfg.interpolation", smooth)
+        raise _refused(file, "preprocess_cfg.interpolation", smooth)
     if mode not in ("shortest", "squash"):
-        raise _refused(folder, "preprocess_cfg.resize_mode", mode)
+        raise _refused(file, "preprocess_cfg.resize_mode", mode)
     return Reading(
         size=size,
         transform=f"squeeze:{smooth}" if mode == "squash" else f"centre:{size}:{smooth}",
