@@ -5,7 +5,8 @@
 
 A study that has not ended is refused: nobody looks at the ranks of a part before that.
 flickr8k/tests.csv has a line for each test run with its outcome; its ranks are in flickr8k/ranks,
-unless it diverged or no trial of its search trained: it has found nothing then.
+unless it diverged or no trial of its search trained: it has found nothing then. curves.csv has
+every epoch of every run, those of the searches too.
 """
 
 import argparse
@@ -67,6 +68,19 @@ def keep(study: Study, folder: Path) -> None:
         shutil.copy(tuning.path, folder / "tuned" / tuning.path.name)
     shutil.copy(study.path / "study.yaml", folder / "study.yaml")
     _write(folder / "tests.csv", lines)
+    _write(folder / "curves.csv", list(curves(study.path)))
+
+
+def curves(study: Path) -> Iterator[dict[str, Any]]:
+    """What each epoch of each run was like."""
+    for run in sorted([*study.glob("trials/*"), *study.glob("runs/*")]):
+        for epoch in Run(run).history:
+            row = {"run": run.name, "epoch": round(epoch["epoch"]), "loss": f"{epoch['loss']:.5g}"}
+            row |= {"val": epoch["val"]["rsum"], "spread": epoch["spread"]}
+            for side, told in epoch["attention"].items():  # where no triplet is open there is less
+                for name in ("effective", "hardest_share", "zero_share"):
+                    row[f"{side}_{name}"] = f"{told.get(name, math.nan):.4g}"
+            yield row
 
 
 def collect(folder: Path) -> Iterator[dict[str, Any]]:
