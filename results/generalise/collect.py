@@ -109,7 +109,8 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command")
     kept = commands.add_parser("keep")
     kept.add_argument("study")
-    kept.add_argument("part", choices=PARTS)
+    files = sorted(path.stem for path in HERE.glob("*.yaml") if path.stem != "minutes")
+    kept.add_argument("part", choices=files)
     told = parser.parse_args()
     if told.command == "keep":
         keep(Study.open(told.study), HERE / told.part)

@@ -1,0 +1,234 @@
+"""Why objectives differ: three pictures from a kept part, and the table of the mechanism.
+
+    python results/generalise/why.py count STUDY PART        # PART/pushes.csv; needs weights
+    python results/generalise/why.py draw PART               # PART/{curves,similarities,pushes}.png
+    python results/generalise/why.py mechanism 4-mechanism   # 4-mechanism/mechanism.md
+
+`draw` reads curves.csv, which collect.py keeps. `count` measures at each run's best checkpoint,
+over the training batches, which share of the push falls on false negatives: captions that are right
+but belong to another image. Where people judged only some pairs (Flickr8k), it is the share of the
+push on judged pairs.
+"""
+
+import argparse
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+import simgrad
+from simgrad.core.errors import InputError
+from simgrad.core.spec import split_spec
+from simgrad.evaluation import Ranks, stand
+from simgrad.evaluation.wording import failures, lead
+from simgrad.retriever.counting import count_run
+from simgrad.studies.study import Study
+
+HERE = Path(__file__).resolve().parent
+Line = dict[str, str]
+COLUMNS = ("run", "label", "direction", "false_share")
+
+
+def read(path: Path, after: str) -> list[Line]:
+    """The lines of a kept file; an error says which command writes it."""
+    if not path.is_file():
+        raise InputError(f"{path}: not there yet: `{after}` writes it.")
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def count(study: Study, batches: int | None = None) -> Iterator[dict[str, Any]]:
+    """The share of the push on false negatives, of each finished run and direction."""
+    for label, runs in study.groups.items():
+        for run in runs:
+            figures = count_run(simgrad.open(run.path), batches=batches).corrected.summary()
+            for direction, found in figures.items():
+                if "false_share" not in found:
+                    raise InputError(f"{run.path}: nobody knows which pairs of its data are right.")
+                share = found["false_share"][0]
+                yield dict(zip(COLUMNS, (run.name, label, direction, round(share, 6)), strict=True))
+
+
+def by_label(lines: Sequence[Line], key: str) -> dict[str, dict[int, list[float]]]:
+    """label -> step -> the values of all runs; what was not measured is left out."""
+    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line[key]:
+            found[line["label"]][int(line["step"])].append(float(line[key]))
+    return found
+
+
+def _panel(axes: Any, lines: Sequence[Line], key: str, title: str) -> None:
+    """A line for each objective: its runs' mean, with a band from the lowest to the highest."""
+    for number, (label, steps) in enumerate(by_label(lines, key).items()):
+        places, values = list(steps), list(steps.values())
+        colour = f"C{number}"
+        axes.plot(places, [mean(some) for some in values], color=colour, linewidth=2, label=label)
+        axes.fill_between(
+            places, [*map(min, values)], [*map(max, values)], color=colour, alpha=0.15
+        )
+    axes.set_title(title, loc="left", fontsize=12)
+    axes.set_xlabel("steps")
+    axes.grid(alpha=0.3)
+
+
+def draw_curves(lines: Sequence[Line], path: Path) -> None:
+    """How well each objective retrieves while it trains."""
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    _panel(
+        axes,
+        lines,
+        "validation_rsum",
+        "validation rsum while training: mean, lowest to highest run",
+    )
+    axes.legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def draw_similarities(lines: Sequence[Line], path: Path) -> None:
+    """How far a query's similarities spread, and how many negatives share its push."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    _panel(left, lines, "spread", "spread of a query's similarities")
+    _panel(right, lines, "effective", "negatives that share a query's push")
+    for axes in (left, right):
+        axes.set_yscale("log")
+    left.legend(frameon=False, fontsize=9)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def draw_pushes(lines: Sequence[Line], path: Path) -> None:
+    """Which share of the push falls on right captions: a dot for each run, a bar for the mean."""
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    shares: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        shares[line["label"]][line["direction"]].append(100 * float(line["false_share"]))
+    order = sorted(shares, key=lambda label: mean(map(mean, shares[label].values())))
+    for number, (direction, name) in enumerate((("i2t", "images"), ("t2i", "captions"))):
+        for place, label in enumerate(order):
+            values, up = shares[label][direction], place + (0.15 if number else -0.15)
+            axes.barh(up, mean(values), height=0.28, color=f"C{number}", alpha=0.35)
+            axes.plot(values, [up] * len(values), "o", color=f"C{number}", markersize=4)
+        axes.plot([], [], "o", color=f"C{number}", label=f"{name} as queries")
+    axes.set_yticks(range(len(order)), order)
+    axes.set_title("share of the push on false negatives, %", loc="left", fontsize=12)
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    axes.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def draw(folder: Path) -> list[Path]:
+    """The three pictures; the third where pushes were counted."""
+    lines = read(folder / "curves.csv", f"collect.py keep STUDY {folder.name}")
+    files: list[tuple[str, Callable[[Sequence[Line], Path], None], Sequence[Line]]] = [
+        ("curves", draw_curves, lines),
+        ("similarities", draw_similarities, lines),
+    ]
+    if (folder / "pushes.csv").is_file():
+        files.append(
+            ("pushes", draw_pushes, read(folder / "pushes.csv", "why.py count STUDY PART"))
+        )
+    for name, drawn, some in files:
+        drawn(some, folder / f"{name}.png")
+    return [folder / f"{name}.png" for name, _, _ in files]
+
+
+def cell_of(spec: str) -> tuple[str, str]:
+    """goal(triplet=con, pair=sig, lambda=0.5) -> what it is, and its lambda."""
+    name, given = split_spec(spec, "objective")
+    lam = given.pop("lambda", "default")
+    inside = ", ".join(f"{key}={value}" for key, value in given.items())
+    return (f"{name}({inside})" if inside else name), lam
+
+
+def mechanism(folder: Path) -> str:
+    """Of each objective and lambda the best rate and first epoch on validation, and its test."""
+    after = f"collect.py keep STUDY {folder.name}"
+    best: dict[str, float] = defaultdict(float)  # of each run, on validation
+    about: dict[str, Line] = {}
+    for line in read(folder / "curves.csv", after):
+        best[line["run"]] = max(best[line["run"]], float(line["validation_rsum"]))
+        about[line["run"]] = line
+    tests = read(folder / "tests.csv", after)
+    runs: dict[str, list[Line]] = defaultdict(list)
+    for line in tests:
+        runs[line["objective"]].append(line)  # by row of the study
+    chosen: dict[tuple[str, str], tuple[float, str]] = {}
+    for label, lines in runs.items():
+        known = [about[line["run"]] for line in lines if line["run"] in about]
+        if not known:
+            continue  # all its seeds diverged
+        place = cell_of(known[0]["objective"])
+        score = sum(best.get(line["run"], 0.0) for line in lines) / len(lines)
+        chosen[place] = max(chosen.get(place, (-1.0, "")), (score, label))
+    ranks = {place: _ranks(folder, runs[label]) for place, (_, label) in chosen.items()}
+    lines = ["# Soft maximum, margin or lambda?", ""]
+    lines += [
+        "By `why.py mechanism`. Exploratory. Test rsum, mean over seeds, of the rate and",
+        "the first epochs that were best on validation; in brackets these two.",
+        "",
+    ]
+    kinds = sorted({kind for kind, _ in chosen})
+    lambdas = sorted({lam for _, lam in chosen})
+    lines += ["| lambda | " + " | ".join(kinds) + " |", "|---" * (1 + len(kinds)) + "|"]
+    for lam in lambdas:
+        cells = []
+        for kind in kinds:
+            if (kind, lam) not in chosen:
+                cells.append("diverged")
+                continue
+            told = about[runs[chosen[kind, lam][1]][0]["run"]]
+            score = mean(simgrad.evaluation.metrics_of(one)["rsum"] for one in ranks[kind, lam])
+            cells.append(f"{score:.1f} (lr {float(told['lr']):g}, {told['first_epochs']})")
+        lines.append(f"| {lam} | " + " | ".join(cells) + " |")
+    for lam in lambdas:
+        some = {kind: ranks[kind, lam] for kind in kinds if (kind, lam) in chosen}
+        if len(some) > 1:
+            standing = stand(some)
+            lines += ["", f"lambda {lam}: {lead(standing)}", *failures(standing)]
+    return "\n".join(lines) + "\n"
+
+
+def _ranks(folder: Path, lines: Sequence[Line]) -> list[Ranks]:
+    """Of the runs of a row; one that diverged found nothing."""
+    trained = [line for line in lines if line["outcome"] != "diverged"]
+    found = [Ranks.load(folder / "ranks" / f"{line['run']}.parquet") for line in trained]
+    return found + [found[0].worst()] * (len(lines) - len(trained))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    counted = commands.add_parser("count")
+    counted.add_argument("study")
+    counted.add_argument("part")
+    counted.add_argument("--batches", type=int, help="of each run; by default all")
+    for name in ("draw", "mechanism"):
+        commands.add_parser(name).add_argument("part")
+    told = parser.parse_args()
+    folder = HERE / told.part
+    if told.command == "count":
+        lines = list(count(Study.open(told.study), told.batches))
+        folder.mkdir(exist_ok=True)
+        with (folder / "pushes.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(lines)
+    elif told.command == "draw":
+        print(*draw(folder), sep="\n")
+    else:
+        (folder / "mechanism.md").write_text(mechanism(folder))
+        print((folder / "mechanism.md").read_text(), end="")
+
+
+if __name__ == "__main__":
+    main()
