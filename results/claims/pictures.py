@@ -77,7 +77,8 @@ def cells(tables: dict[str, Table], metric: str, path: Path) -> None:
             reach = max(float(np.abs(values).max()), 1e-9)
             axes.imshow(values, cmap="RdBu", vmin=-reach, vmax=reach, aspect="auto")
             for (y, x), value in np.ndenumerate(values):
-                axes.text(x, y, f"{value:+.1f}", ha="center", va="center", fontsize=9)
+                ink = "white" if abs(value) > 0.6 * reach else "black"
+                axes.text(x, y, f"{value:+.1f}", ha="center", va="center", fontsize=9, color=ink)
             axes.set_xticks(range(len(TRIPLETS)), TRIPLETS)
             axes.set_yticks(range(len(PAIRS)), PAIRS)
             title = f"{name.partition('-')[2]}, {metric} above (con, con), {where}"

@@ -126,6 +126,24 @@ def test_pairs_by_cross_retrieval_rank_by_a_slow_loop(compute: ModuleType, tmp_p
     assert told.startswith(f"**holds**, +{gap:.1f} [")
 
 
+def test_counts_and_costs_are_told_without_a_verdict(compute: ModuleType, tmp_path: Path) -> None:
+    made_up(tmp_path, {"triplet-sh": 2.0, "nt-xent": 1.0})
+    head = "run,objective,epsilon,counting,direction,figure,mean,std\n"
+    lines = [f"nt-xent-s0,x,{e},corrected,i2t,C,{m},0\n" for e, m in ((0.001, 90), (0.01, 8.25))]
+    lines.append("nt-xent-s0,x,0.01,released,i2t,C,9.5,0\n")
+    (tmp_path / "counts.csv").write_text(head + "".join(lines))
+    table = compute.kept(tmp_path)
+    claim = {"kind": "count", "first": "nt-xent", "others": [], "metric": "rsum"}
+    wanted = {"figure": "C", "direction": "i2t"}
+    told = compute._on(claim | {"figure": wanted}, table)
+    assert told.startswith("8.25 (corrected, epsilon 0.01); 9.50 (released, epsilon 0.01) (")
+    every = compute._on(claim | {"figure": wanted | {"epsilon": "all"}}, table)
+    assert every.startswith("90.00 (corrected, epsilon 0.001); 8.25")
+    assert compute._on(claim | {"figure": {"figure": "W", "direction": "i2t"}}, table) is None
+    cost = {"kind": "cost", "first": "nt-xent", "others": ["triplet-sh"], "metric": "rsum"}
+    assert compute._on(cost, table) == "11.00 (measured; no verdict)"
+
+
 def test_published_numbers_come_from_the_tables(compute: ModuleType) -> None:
     claims = {claim["claim"]: claim for claim in compute.read_claims()}
     own = claims["NT-Xent beats triplet on VSE++"]
