@@ -3,6 +3,7 @@
 Building needs `build` and `hatchling` in this environment: `pip install build hatchling`.
 """
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -59,7 +60,7 @@ def test_wheel_and_sdist_hold_the_package(tmp_path: Path) -> None:
     assert contents(again) == inside
 
 
-# What a user does without an extra: the README's lines, and the rest of the light core.
+# What a user does without an extra, beside the first lines of the README.
 LIGHT = """
 import torch, simgrad
 images, texts = torch.randn(40, 8, requires_grad=True), torch.randn(40, 8)
@@ -138,8 +139,10 @@ def test_the_light_core_needs_torch_and_numpy_alone(tmp_path: Path) -> None:
         command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", path + code]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
 
-    done = run(LIGHT)
-    assert done.returncode == 0, done.stderr
+    first = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    for code in (LIGHT, first[0]):
+        done = run(code)
+        assert done.returncode == 0, done.stderr
     done = run("from simgrad.cli import main; main()")
     assert done.returncode == 1
     assert "the command line needs the package" in done.stderr

@@ -19,6 +19,8 @@ from functools import cache, partial
 from pathlib import Path
 from statistics import mean, stdev
 
+from spread import page as spread_page
+
 from simgrad.evaluation import Ranks, compare_many, estimates
 from simgrad.evaluation.comparison import Difference
 from simgrad.evaluation.metrics import metrics_of
@@ -503,6 +505,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "study/plateau.md": plateau,
     "study/people.md": people,
     "study/counts.md": counts,
+    "study/spread.md": spread_page,
     "sizes/differences.md": sizes,
     "negatives/differences.md": negatives,
 }

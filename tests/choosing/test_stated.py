@@ -1,5 +1,7 @@
 """What a plan takes for granted, and which gap it can show."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind
@@ -30,6 +32,18 @@ def test_more_of_anything_shows_smaller_gaps(
     more: tuple[int, int, int, int], less: tuple[int, int, int, int]
 ) -> None:
     assert stated.smallest_gap(*more) > stated.smallest_gap(*less)
+
+
+def test_what_runs_differ_by_is_what_the_study_shows() -> None:
+    page = Path(__file__).parents[2] / "results" / "flickr8k" / "study" / "spread.md"
+    rows = [line.split("|") for line in page.read_text().splitlines() if line.startswith("| ")]
+    shown = {row[1].strip(): float(row[3]) for row in rows[1:]}
+    assert shown == {
+        "search": stated._SEARCH,
+        "seed": stated._SEED,
+        "image": stated._IMAGE,
+        "image and seed": stated._IMAGE_AND_SEED,
+    }
 
 
 def test_rates_are_stated_for_the_models_that_are_taken_by_default() -> None:

@@ -19,18 +19,23 @@ import simgrad
 from simgrad.choosing.answer import Answer, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
 from simgrad.choosing.planning import Wish, decide
+from simgrad.choosing.probe import Pace
 from simgrad.choosing.sizing import Size
+from simgrad.choosing.telling import plan_text
 from simgrad.cli.choose import choose
 from simgrad.core.console import say_wrapped
 from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
+from simgrad.lab import facts
+from simgrad.report.build import write_report
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher, ask
 from simgrad.runs.recipe import read_recipe
 from simgrad.runs.run import Run, write_info
 from simgrad.studies.check import check_study
 from simgrad.studies.study import Study
+from simgrad.studies.table import build_table
 from simgrad.studies.verdict import outlook, verdict
 
 pytest.importorskip("optuna")
@@ -238,6 +243,21 @@ def test_a_short_comparison_calls_nobody_ahead(copied: Path) -> None:
     assert not any(word in line for line in told[1:] for word in ("lead", "behind", "ahead", "p <"))
 
 
+def test_every_page_says_that_it_was_looked_at_before(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After more seeds, its p is no longer one."""
+    monkeypatch.setattr(Study, "looked", property(lambda _: ("2 seeds (2026-11-18)",)))
+    told = answered(copied)
+    write_report((copied,), copied / "again.html", device="cpu")
+    report = re.sub(r"<[^>]+>", "", (copied / "again.html").read_text())
+    table = " ".join(build_table(Study.open(copied)).notes)
+    lab = " ".join(facts.verdict(Study.open(copied)))
+    for where, text in {"answer": told, "report": report, "table": table, "lab": lab}.items():
+        assert "Looked at before, with 2 seeds (2026-11-18)" in " ".join(text.split()), where
+        assert "by luck in up to 10% of such studies, not 5%" in " ".join(text.split()), where
+
+
 def test_objectives_for_which_there_was_no_time_are_named(copied: Path) -> None:
     choice = Choice.read(copied)
     assert choice is not None
@@ -368,8 +388,10 @@ def test_a_dry_run_computes_and_writes_nothing(
     assert "an estimate from stated rates: nothing was timed" in told
     assert all(f"  {one}:" in told for one in ("compares", "trains", "shows", "length", "takes"))
     assert "any language" in told
-    choose(DATA, minutes=0.1, device="cpu", output=folder, dry_run=True)
+    choose(DATA, minutes=2, device="cpu", output=folder, dry_run=True)
     assert "no two objectives fit" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"too little .* an epoch of nt-xent .* give .*--minutes"):
+        choose(DATA, minutes=0.1, device="cpu", output=folder, dry_run=True)
     with pytest.raises(InputError, match="nobody has measured"):
         choose(DATA, model="vsrn", device="cpu", output=folder, dry_run=True)
     assert not folder.exists()
@@ -391,13 +413,68 @@ def test_a_probe_and_a_pilot_make_the_plan(tmp_path: Path, monkeypatch: pytest.M
     assert not (folder / "pilot").exists()
 
 
+@pytest.mark.parametrize(("step", "piloted"), [(0.001, True), (2.0, False)])
+def test_no_pilot_begins_where_nothing_could_be_compared_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float, piloted: bool
+) -> None:
+    given: list[float] = []
+
+    def pilot(*told: Any) -> None:
+        given.append(told[3])
+
+    # The second was not timed: there was no time.
+    pace = {"triplet": Pace(step=step, evaluation=0.1, start=1.0)}
+    monkeypatch.setattr("simgrad.choosing.planning.measure", lambda *_: pace)
+    monkeypatch.setattr("simgrad.choosing.planning.full_length", pilot)
+    choice = decide(Wish(DATA, 3, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
+    assert bool(given) is piloted
+    assert choice.expected <= 3
+    if not piloted:
+        assert choice.alone
+        assert choice.short
+        assert 1 <= choice.size.epochs < choice.size.full_epochs
+        assert "is begun instead" in plan_text(choice, "here")
+
+
+def test_where_not_one_epoch_fits_nothing_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace = dict.fromkeys(("triplet", "nt-xent"), Pace(step=30.0, evaluation=9.0, start=5.0))
+    monkeypatch.setattr("simgrad.choosing.planning.measure", lambda *_: pace)
+    monkeypatch.setattr("simgrad.choosing.planning.full_length", None)
+    wish = Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu")
+    with pytest.raises(InputError, match="--minutes 1 is too little to train anything") as told:
+        decide(wish, tmp_path, quiet=True)
+    needed = int(str(told.value).rpartition("--minutes ")[2].rstrip("."))
+    choice = decide(dataclasses.replace(wish, minutes=needed + 1, epochs=30), tmp_path, quiet=True)
+    assert len(choice.objectives) == 2  # what it names is enough
+
+
+def test_features_that_took_all_the_time_are_kept_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: Any) -> str:
+        passed.append(61.0)
+        return str(tmp_path)
+
+    passed, clock = [0.0], time.monotonic
+    monkeypatch.setattr("simgrad.choosing.planning._features", late)
+    monkeypatch.setattr("simgrad.choosing.planning.measure", None)
+    monkeypatch.setattr("simgrad.choosing.planning.time.monotonic", lambda: clock() + sum(passed))
+    with pytest.raises(InputError, match=r"took 1\.\d minutes.*same command goes on with them"):
+        decide(Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("full", "words"), [(2, "It trained"), (47, "had 1 of 47 epochs, too few")]
+)
 def test_where_two_do_not_fit_one_is_trained_by_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], full: int, words: str
 ) -> None:
     folder = small(
         tmp_path / "alone",
         objectives=("nt-xent",),
-        size=Size(1, full_epochs=4, trials=0, seeds=1, evaluate_every=None),
+        size=Size(1, full_epochs=full, trials=0, seeds=1, evaluate_every=None),
         left_out=("triplet-sh",),
         for_two=2.5,
     )
@@ -405,7 +482,9 @@ def test_where_two_do_not_fit_one_is_trained_by_default(
     told = (folder / "answer.txt").read_text()
     assert told.startswith("No comparison: two objectives need about 3 minutes here; 1 given.")
     assert "nt-xent, a default and no finding" in told
-    assert read_recipe(folder / "full-run.yaml").epochs == 4
+    assert words in told
+    assert ("It trained" in told) == (full == 2)
+    assert read_recipe(folder / "full-run.yaml").epochs == full
     assert Run.open(folder / "model").finished
     assert "no two objectives fit" in capsys.readouterr().err
     assert Answer.open(folder).standing is None

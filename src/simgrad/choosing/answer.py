@@ -127,9 +127,10 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
     if stop_asked():
         raise KeyboardInterrupt
     size, name, two = choice.size, choice.objectives[0], _whole(choice.for_two)
+    begun = "Begun" if choice.short else "Trained"
     lines = [
         f"No comparison: two objectives need about {two} minutes here; {choice.minutes:g} given.",
-        f"Trained instead: {name}, a default and no finding. It {_ended(run)}.",
+        f"{begun} instead: {name}, a default and no finding. It {_ended(choice, run)}.",
         _about(choice),
         f"To compare two: the same command with --minutes {two} and another --output.",
     ]
@@ -144,11 +145,14 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
     return told
 
 
-def _ended(run: Run) -> str:
-    """trained to rsum 120.1 on test"""
+def _ended(choice: Choice, run: Run) -> str:
+    """trained (test rsum 120.1); of less than half a training it is not said"""
     outcome = outcome_of(run) or "stopped"
-    words = {"plateau": "was still on the plateau"}
-    return f"{words.get(outcome, outcome)} (test rsum {run.test['rsum']:.1f})"
+    told = {"plateau": "was still on the plateau"}.get(outcome, outcome)
+    if choice.short:
+        early = f"had {choice.size.epochs} of {choice.size.full_epochs} epochs, too few to call "
+        told = f"{early}it trained" + ("" if outcome == "trained" else f", and {told}")
+    return f"{told} (test rsum {run.test['rsum']:.1f})"
 
 
 def _write(folder: Path, lines: list[str]) -> Answer:

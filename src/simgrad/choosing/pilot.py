@@ -9,8 +9,11 @@ Nothing else of the pilot is used.
 
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+from simgrad.choosing.probe import Pace
+from simgrad.choosing.sizing import seconds_of, sizes
 from simgrad.core.console import say
 from simgrad.core.threads import free, pinned
 from simgrad.runs.recipe import Recipe, differing
@@ -30,8 +33,6 @@ def full_length(
     recipe: Recipe, steps_per_epoch: int, folder: Path, seconds: float, quiet: bool = False
 ) -> int | None:
     """Epochs of a full training; None where validation still improves when the time is over."""
-    low, high = _STEPS
-    between = min(high, max(low, steps_per_epoch))
     endless = recipe.replace(
         validation_only=True,
         epochs=_NEVER,
@@ -39,7 +40,7 @@ def full_length(
         first_epochs=0,
         threads=pinned() or free(),
         early_stop=_PATIENCE,
-        evaluate_every=between,
+        evaluate_every=_between(steps_per_epoch),
     )
     if not quiet:
         say(f"a pilot of {recipe.objective}: when does validation stop improving? ...", stderr=True)
@@ -55,6 +56,22 @@ def full_length(
     if not run.finished:
         return None
     return length_of(run.info["best"]["step"], steps_per_epoch)
+
+
+def least_seconds(paces: Mapping[str, Pace], steps_per_epoch: int, crew: int) -> float:
+    """Of the shortest pilot that ends, and the smallest comparison of two that it could lead to."""
+    between = _between(steps_per_epoch)
+    two = dict(list(paces.items())[:2])
+    looks = 1 + _PATIENCE
+    pilot = paces[next(iter(paces))].seconds(looks * between, looks)
+    smallest = sizes(steps_per_epoch, length_of(between, steps_per_epoch))[0]
+    return pilot + seconds_of(smallest, two, steps_per_epoch, crew)
+
+
+def _between(steps_per_epoch: int) -> int:
+    """Steps from one look at the validation split to the next."""
+    low, high = _STEPS
+    return min(high, max(low, steps_per_epoch))
 
 
 def length_of(best_step: int, steps_per_epoch: int) -> int:

@@ -7,7 +7,7 @@ import math
 import shlex
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from simgrad.choosing import stated
 from simgrad.choosing.choice import Choice
 from simgrad.choosing.omitting import Looked, look_through
-from simgrad.choosing.pilot import PILOT, full_length
+from simgrad.choosing.pilot import PILOT, full_length, least_seconds
 from simgrad.choosing.probe import Pace, measure
 from simgrad.choosing.sizing import largest, usual_length
 from simgrad.core.console import say, say_wrapped
@@ -48,6 +48,7 @@ ON_VECTORS = "light(text=vectors)"  # where the data bring vectors of both sides
 NETWORK = "efficientnet-lite0"  # what computes features of pictures
 _GRID = 7  # cells a side, for models that look at regions
 _PROBE, _SHORTEST, _LONGEST = 0.01, 3.0, 20.0  # share of the time, seconds: timing of an objective
+_TIMING = 0.1  # share of the time, after which no more objectives are timed
 _PILOT = 0.2  # share of the time
 _LOOKS = 30  # of a pilot at the validation split, as a rule
 _REPORT = 0.1  # share of the time for table and report
@@ -111,23 +112,42 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     base = _for_vectors(wish, base, dataset)
     if wish.features is None:
         base = base.replace(features=_features(dataset, base, folder))
+    seconds = 60 * wish.minutes
+
+    def left() -> float:
+        return seconds - (time.monotonic() - begun)
+
+    kept = wish.features is None and base.features is not None
+    if left() <= 0:
+        took = f"{(seconds - left()) / 60:.1f} minutes"
+        raise _too_little(wish, kept, f"reading the data and its features took {took}")
     recipes = {one: base.replace(objective=one) for one in wish.named}
-    processes, seconds = _processes(wish.device), 60 * wish.minutes
+    processes = _processes(wish.device)
     each = min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
     if not quiet:
         say(f"timing {len(recipes)} objectives, {each:.0f} s each ...", stderr=True)
     threads = pinned() or max(1, cores() // processes)
-    paces = measure(recipes, processes, threads, each, wish.kind != "cpu")
+    timed = measure(recipes, processes, threads, each, wish.kind != "cpu", _TIMING * seconds)
+    paces = _all_of(timed, wish.named)
     steps, length, found = _steps(dataset, base), wish.epochs, "epochs"
     if length is None:
-        first = recipes[wish.named[0]].replace(lr=_RATES[0])
-        length, found = full_length(first, steps, folder, _PILOT * seconds, quiet), "pilot"
+        found = "pilot"
+        if wish.short or least_seconds(paces, steps, processes) <= left():
+            first = recipes[wish.named[0]].replace(lr=_RATES[0])
+            given = min(_PILOT * seconds, left() / 2)
+            length = full_length(first, steps, folder, given, quiet)
     choice = _choice(
-        wish, base, dataset, paces, length, found, time.monotonic() - begun,
+        wish, base, dataset, paces, length, found, seconds - left(),
         None if wish.kind != "cpu" else threads, looked.omitted,
     )  # fmt: skip
     shutil.rmtree(folder / PILOT, ignore_errors=True)
     return choice
+
+
+def _all_of(timed: Mapping[str, Pace], names: Sequence[str]) -> dict[str, Pace]:
+    """The pace of each objective: one that there was no time to time is as slow as the slowest."""
+    slowest = max(timed.values(), key=lambda pace: pace.step)
+    return {name: timed.get(name, slowest) for name in names}
 
 
 def estimate(wish: Wish) -> Choice:
@@ -170,12 +190,21 @@ def _choice(
     """The most that fits into what is left of the time."""
     steps, processes = _steps(dataset, base), _processes(wish.device)
     full = length or usual_length(steps)
-    left = max(0.0, 60 * wish.minutes - spent) * (1 - _REPORT)
-    fit = largest(paces, steps, processes, left, full, wish.short)
+    left = max(0.0, 60 * wish.minutes - spent)
+    start = max(pace.start for pace in paces.values())  # a report reads and opens as much
+    fit = largest(paces, steps, processes, left - max(_REPORT * left, start), full, wish.short)
 
     def minutes(seconds: float) -> float:
-        return round((spent + seconds / (1 - _REPORT)) / 60, 2)
+        return round((spent + max(seconds / (1 - _REPORT), seconds + start)) / 60, 2)
 
+    if len(fit.names) == 1 and minutes(fit.seconds) > wish.minutes + 0.01:
+        kept = wish.features is None and base.features is not None
+        why = (
+            f"what comes before takes {spent / 60:.1f} minutes, with an epoch of {fit.names[0]} "
+            f"and the report it is {minutes(fit.seconds):.1f}; to compare two objectives, give "
+            f"about --minutes {math.ceil(minutes(fit.for_two))}"
+        )
+        raise _too_little(wish, kept, why)
     return Choice(
         data=base.data,
         features=base.features,
@@ -204,6 +233,12 @@ def _choice(
         for_all=minutes(fit.for_all),
         omitted=omitted,
     )
+
+
+def _too_little(wish: Wish, kept: bool, why: str) -> InputError:
+    """That not even one training fits; `kept`: features were computed, which then are there."""
+    again = " Features are kept: the same command goes on with them." if kept else ""
+    return InputError(f"--minutes {wish.minutes:g} is too little to train anything: {why}.{again}")
 
 
 def _steps(dataset: Dataset, base: Recipe) -> int:

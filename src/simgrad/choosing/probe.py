@@ -42,28 +42,44 @@ class Pace:
 
 
 def measure(
-    recipes: Mapping[str, Recipe], processes: int, cores: int, seconds: float, on_gpu: bool = False
+    recipes: Mapping[str, Recipe],
+    processes: int,
+    cores: int,
+    seconds: float,
+    on_gpu: bool = False,
+    within: float = math.inf,
 ) -> dict[str, Pace]:
-    """The pace of each recipe, with a number of processes side by side and `cores` for each."""
+    """The pace of each recipe, with a number of processes side by side and `cores` for each.
+
+    Each process times one recipe at least. After `within` seconds none is begun, and those that
+    were not timed are missing.
+    """
     names = list(recipes)
     count = processes * math.ceil(len(names) / processes)  # nobody idle: idle ones slow nobody down
     jobs = [names[i % len(names)] for i in range(count)]
     files = [file["path"] for file in imported()]
-    before = dict(os.environ)
+    before, late = dict(os.environ), time.time() + within
     settle(os.environ, cores)  # the processes to come read it when they load torch
     try:
         context = multiprocessing.get_context("spawn")
         with shared_gpu(on_gpu and processes > 1) as service:
             os.environ.update(service | SAFE_PATH)
             with ProcessPoolExecutor(processes, mp_context=context) as crew:
-                asked = [crew.submit(_probe, recipes[name], files, seconds) for name in jobs]
+                asked = [
+                    crew.submit(
+                        _probe, recipes[name], files, seconds, math.inf if i < processes else late
+                    )
+                    for i, name in enumerate(jobs)
+                ]
                 found = [one.result() for one in asked]
     finally:
         os.environ.clear()
         os.environ.update(before)
     paces: dict[str, Pace] = {}
     for name in names:
-        own = [pace for job, pace in zip(jobs, found, strict=True) if job == name]
+        own = [pace for job, pace in zip(jobs, found, strict=True) if job == name and pace]
+        if not own:
+            continue
         paces[name] = Pace(
             statistics.mean(pace.step for pace in own),
             statistics.mean(pace.evaluation for pace in own),
@@ -75,8 +91,13 @@ def measure(
 _shared: dict[Any, Any] = {}  # what a process has read, for its next probe
 
 
-def _probe(recipe: Recipe, files: list[str], seconds: float) -> Pace:
-    """Some steps with a look at the validation split after each, then some without."""
+def _probe(recipe: Recipe, files: list[str], seconds: float, late: float) -> Pace | None:
+    """Some steps with a look at the validation split after each, then some without.
+
+    None: it is too late for that (`late`, as time.time() has it).
+    """
+    if time.time() > late:
+        return None
     begun = time.monotonic()
     for file in files:
         import_file(Path(file))

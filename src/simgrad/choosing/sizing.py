@@ -115,8 +115,9 @@ def largest(
 ) -> Fit:
     """The most that fits: objectives go first, from the end, then settings, never the length.
 
-    `short` keeps all objectives instead and allows less than half of the length. Where not even
-    two objectives fit, one is left, with as long a training as there is time for.
+    `short` allows less than half of the length before an objective goes. Where not even two
+    objectives fit, one is left, with as long a training as there is time for, and no less than an
+    epoch: then it takes more than the seconds that there are.
     """
 
     def takes(names: Sequence[str], size: Size) -> float:
@@ -131,16 +132,13 @@ def largest(
 
     for count in range(len(everything), 1, -1):
         names = everything[:count]
-        if takes(names, usual) <= seconds:
-            return fit(names, [one for one in known if takes(names, one) <= seconds][-1])
-        if short:
+        fits = [one for one in known if takes(names, one) <= seconds]
+        if (known[0] if short or count == 2 else usual) in fits:
+            return fit(names, fits[-1])
+    alone, whole = {everything[0]: paces[everything[0]]}, _size((1, 1, 0, 1), steps_per_epoch, full)
+    for epochs in range(full, 0, -1):
+        cut = replace(whole, epochs=epochs, evaluate_every=every(epochs, steps_per_epoch))
+        needed = seconds_of(cut, alone, steps_per_epoch, 1)
+        if needed <= seconds:
             break
-    names = everything if short else everything[:2]
-    fits = [one for one in known if takes(names, one) <= seconds]
-    if fits or short:
-        return fit(names, fits[-1] if fits else known[0])
-    alone = everything[:1]
-    whole = _size((1, 1, 0, 1), steps_per_epoch, full)
-    epochs = max(1, min(full, int(full * seconds / takes(alone, whole))))
-    cut = replace(whole, epochs=epochs, evaluate_every=every(epochs, steps_per_epoch))
-    return fit(alone, cut)
+    return Fit(everything[:1], cut, needed, for_two, for_all)

@@ -19,10 +19,9 @@ _ON_GPU = {"vse++": Pace(1 / 83, 0.1, 10.0), "light": Pace(1 / 505, 0.1, 10.0)}
 # and of a GPU (a guess).
 _PICTURES, _PICTURES_ON_GPU = 15.0, 500.0
 SOURCE = "results/flickr8k"
-# Standard deviations of rsum in SOURCE/study, of one objective: between searches (beside the study
-# before it), between seeds. Of a pair and one test image: of both together, and of its seeds. By
-# hand from the kept ranks: no command makes them.
-_SEARCH, _SEED, _IMAGE, _IMAGE_AND_SEED = 2.8, 1.2, 40.0, 107.0
+# Standard deviations of rsum: of an objective between searches and between seeds; of a pair and one
+# test image, of both together and of its seeds. By results/flickr8k/spread.py (study/spread.md).
+_SEARCH, _SEED, _IMAGE, _IMAGE_AND_SEED = 2.7, 2.2, 47.9, 113.9
 
 
 def pace_of(model: str, on_gpu: bool) -> Pace | None:

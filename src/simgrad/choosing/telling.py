@@ -16,10 +16,11 @@ def plan_text(choice: Choice, where: str) -> str:
         lines["images"] = choice.seen_by
     lines["captions"] = texts_of(choice.model)
     if choice.alone:
+        begun = "begun" if choice.short else "trained"
         lines = {
             "compares": "nothing: no two objectives fit. Two need about "
             f"{_minutes(choice.for_two)}: --minutes {_whole(choice.for_two)}",
-            "default": f"{choice.objectives[0]} is trained instead. That is a default, no finding",
+            "default": f"{choice.objectives[0]} is {begun} instead. That is a default, no finding",
             **lines,
         }
     else:
@@ -82,7 +83,7 @@ def _length(choice: Choice) -> str:
         "usual": "an assumption: no pilot has found it",
     }[choice.length_from]
     part = "full" if size.epochs == size.full_epochs else f"of {size.full_epochs}"
-    return f"{size.epochs} epochs ({size.epochs * choice.steps:,} steps), {part} ({why})"
+    return f"{counted(size.epochs, 'epoch')} ({size.epochs * choice.steps:,} steps), {part} ({why})"
 
 
 def _minutes(value: float) -> str:
