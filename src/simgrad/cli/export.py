@@ -1,7 +1,7 @@
 """`simgrad export`: a trained model for another program."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -20,7 +20,7 @@ def export(
     adapter: bool = False,
     push: Annotated[str | None, tyro.conf.arg(metavar="OWNER/NAME")] = None,
     private: bool = True,
-) -> None:
+) -> dict[str, Any]:
     """Write a trained model in another program's format, with a model card.
 
     Args:
@@ -43,6 +43,11 @@ def export(
     print_table((f"{written.format}, in {to}", "KiB"), rows)
     if push is not None:
         say(f"uploaded to {_upload(to, push, private)}")
+    return {
+        "format": written.format,
+        "folder": str(to),
+        "bytes": {str(path.relative_to(to)): path.stat().st_size for path in files},
+    }
 
 
 def _upload(folder: Path, name: str, private: bool) -> str:

@@ -206,15 +206,16 @@ def check_output(path: Path) -> None:
         raise InputError(f"{path}: results are written as {', '.join(OUTPUTS)}; name one of these.")
 
 
-def list_metrics() -> None:
+def list_metrics() -> list[dict[str, Any]]:
     """Every declared metric, yours among them."""
-    ranked, others = [], []
+    ranked, others, told = [], [], []
     for declared in METRICS:
         at = declared.parameters[0].default if declared.parameters else (None,)
         one = declared.factory(at[0])
         name = declared.name.replace("{k}", "K")
         ways = [f"i2t_{name}", f"t2i_{name}"] if one.directions and one.each else []
         ways += [name] if one.both or one.each is None else []
+        told.append({"names": ways, "better": one.better, "description": declared.description})
         ks = f" (K = {', '.join(map(str, at))})" if declared.parameters and one.each else ""
         if one.each is None:
             others.append((name, declared.description))
@@ -230,3 +231,4 @@ def list_metrics() -> None:
         "To add a metric, declare it in a file and use `simgrad --with FILE.py`: "
         "docs/evaluation.md.",
     )
+    return told
