@@ -69,6 +69,7 @@ usage: simgrad [--with FILE.py] COMMAND [OPTIONS]
 _TAIL = """
   --with FILE.py   import a Python file of yours first, e.g. with an objective
   --version        print the version
+  --completion     print what bash needs to complete commands and options
   --json           after a command that prints a table: print JSON instead
 
 Try: simgrad demo
@@ -136,6 +137,9 @@ def _run(rest: list[str]) -> int:
         return 0
     if rest[0] == "--version":
         print(simgrad.__version__)
+        return 0
+    if rest[0] == "--completion":
+        print(importlib.import_module("simgrad.cli.completion").script(COMMANDS), end="")
         return 0
     if rest[0] not in COMMANDS:
         near = did_you_mean(rest[0], COMMANDS)
