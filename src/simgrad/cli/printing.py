@@ -228,7 +228,6 @@ def list_metrics() -> list[dict[str, Any]]:
         "",
         "i2t_: an image looks for its captions; t2i_: a caption looks for its image. Names without "
         "a direction combine both. --recalls adds more K of R@K.",
-        "To add a metric, declare it in a file and use `simgrad --with FILE.py`: "
-        "docs/evaluation.md.",
+        "To add a metric, declare it in a file and use `simgrad --with FILE.py`: docs/own.md.",
     )
     return told
