@@ -44,7 +44,7 @@ def check(name: str) -> MetricCheck:
 
     Examples:
         >>> print(simgrad.evaluation.check("r{k}"))
-        r1: perfect 100, random 0, worst 0
+        r1: perfect 100, random 2, worst 0
     """
     declared = METRICS[name]
     ks = declared.parameters[0].default if declared.parameters else (None,)
