@@ -184,12 +184,12 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
             f"No fair comparison: {'; '.join(never)}; {_longer(choice)}.",
             others or f"Test rsum: {_means(found)}.",
             told,
-            wording.basis(found),
             _about(choice, found),
+            wording.basis(found),
         ]
     more = _more(choice, study, found)
     sure = f"{wording.basis(found)}{_alike(study)}"
-    return [wording.lead(found), told, sure, _about(choice, found), more]
+    return [wording.lead(found), told, more, _about(choice, found), sure]
 
 
 def _without_runs(study: Study) -> list[str]:

@@ -20,6 +20,7 @@ def export(
     adapter: bool = False,
     push: Annotated[str | None, tyro.conf.arg(metavar="OWNER/NAME")] = None,
     private: bool = True,
+    licence: str | None = None,
 ) -> dict[str, Any]:
     """Write a trained model in another program's format, with a model card.
 
@@ -32,12 +33,13 @@ def export(
         adapter: write only the LoRA adapter, in peft's format; by default it is merged into the
             weights
         push: also upload it to the Hugging Face hub under this name, with huggingface_hub's login
+        licence: what the model card says, e.g. mit or cc-by-4.0
         private: make a newly created hub repository private
     """
     opened = open_folder(run, device="cpu")
     written = opened.export(to, format, adapter=adapter)
     with atomic_write(to / "README.md") as file:
-        file.write(model_card(written, opened.run, push or str(to)))
+        file.write(model_card(written, opened.run, push or str(to), licence))
     files = sorted(path for path in to.rglob("*") if path.is_file())
     rows = [(str(path.relative_to(to)), f"{-(-path.stat().st_size // 2**10):,}") for path in files]
     print_table((f"{written.format}, in {to}", "KiB"), rows)
