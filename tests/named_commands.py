@@ -15,7 +15,7 @@ from typing import Any
 import tyro
 from benchmarks.run import bench
 
-from simgrad.cli.options import complete_flags, registry
+from simgrad.cli.options import JSON, answers, complete_flags, registry
 from simgrad.cli.program import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +67,8 @@ def _misread_simgrad(words: list[str]) -> str:
         return ""
     module, function, _ = COMMANDS[words[0]]
     command = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
+    if answers(command):
+        words = [word for word in words if word != JSON]
     return _misread_options(command, words[1:], tyro.conf.OmitArgPrefixes)
 
 

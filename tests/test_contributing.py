@@ -16,9 +16,9 @@ from tests import processes
 ROOT = Path(__file__).parents[1]
 PAGES = {
     "soft-triplet": ("CONTRIBUTING.md", "Family"),
-    "bag": ("docs/models.md", "models.declare"),
+    "bag": ("docs/own.md", "models.declare"),
     "notes": ("docs/data.md", "@declare"),
-    "precision": ("docs/evaluation.md", "@metric"),
+    "precision": ("docs/own.md", "precision{k}"),
 }
 
 

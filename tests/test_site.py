@@ -4,6 +4,7 @@ import contextlib
 import csv
 import importlib
 import io
+import json
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from simgrad.cli.program import COMMANDS
 from simgrad.objectives import objectives
 from tests.axe import needs_axe, violations
 from tests.browsing import chromium, needs_browser, window
+from tests.test_words import FIRST, TYPED, found
 
 ROOT = Path(__file__).parents[1]
 BUILDER = ROOT / "docs" / "builder"
@@ -136,6 +138,14 @@ def test_the_site_needs_no_network(site: Path) -> None:
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=.?(https?:[^ >]+)", text)
         assert not loaded, f"{page.name}: {loaded}"
+
+
+@pytest.mark.slow
+def test_its_search_answers_to_the_words_that_people_type(site: Path) -> None:
+    told = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    sections = [(d["location"].split(".html")[0], d["title"], d["text"]) for d in told["docs"]]
+    for words, page in TYPED.items():
+        assert page in found(words, sections)[:FIRST], words
 
 
 READ = (  # one page of each kind

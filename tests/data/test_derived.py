@@ -184,7 +184,7 @@ def test_a_log_gets_a_line_now_and_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write.karpathy(tmp_path / "data")
-    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.0)
     assert features(data, tmp_path / "features", "--batch", "1") == 0
     assert ": 2 of 3, " in capsys.readouterr().err
 

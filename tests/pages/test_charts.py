@@ -17,7 +17,6 @@ from simgrad.pages.charts import (
     line_chart,
     mean_curve,
     share_chart,
-    short_label,
     shorten,
 )
 from simgrad.pages.fields import Phase, field_chart
@@ -56,9 +55,6 @@ def test_labels_are_moved_apart_in_order(positions: list[float]) -> None:
 def test_labels_are_shortened() -> None:
     assert shorten("goal cir sig-ms", 9) == "goal cir…"
     assert shorten("goal", 9) == "goal"
-    assert short_label("goal(triplet=cir, pair=sig-ms)") == "goal cir sig-ms"
-    assert short_label("triplet-sh") == "triplet-sh"
-    assert short_label("nt-xent(tau=0.05, learned=true)") == "nt-xent 0.05 learned"
 
 
 def test_the_mean_curve_stops_where_the_shortest_run_does() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from simgrad.runs.naming import apart, brief
+from simgrad.runs.naming import apart, brief, label_of
 from simgrad.studies.plan import plan_from_dict
 
 
@@ -17,7 +17,7 @@ def test_names_say_what_differs_and_no_more() -> None:
     model = "vse++(dimension=256, word_dimension=128)"
     names, labels = zip(*made({"model": [model], "objective": objectives}), strict=True)
     assert names == ("triplet", "goal-con-sig", "goal-cir-sig-ms")
-    assert labels == tuple(objectives)
+    assert labels == ("triplet", "goal (con, sig)", "goal (cir, sig-ms)")
 
 
 def test_what_models_share_is_left_out() -> None:
@@ -47,6 +47,14 @@ def test_rows_that_would_share_a_folder_get_numbers() -> None:
     plan = plan_from_dict({"rows": rows}, "test")
     assert [row.name for row in plan.rows] == ["a-b", "a-b-2", "own"]
     assert apart(["a", "a", "a-2", "a"]) == ["a", "a-2", "a-2-2", "a-3"]
+
+
+def test_an_objective_has_one_label_which_says_all_that_was_chosen() -> None:
+    assert label_of("triplet-sh") == "triplet-sh"
+    assert label_of("nt-xent(tau=0.05)") == "nt-xent(tau=0.05)"
+    assert label_of("goal(triplet=cir, pair=sig-ms)") == "goal (cir, sig-ms)"
+    assert label_of("goal(triplet=con, pair=sig, lambda=0.4)") == "goal (con, sig, lambda=0.4)"
+    assert label_of("no spec (") == "no spec ("
 
 
 def test_a_run_alone() -> None:

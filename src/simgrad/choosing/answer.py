@@ -18,6 +18,7 @@ from simgrad.evaluation import wording
 from simgrad.evaluation.standing import Standing
 from simgrad.report.build import write_report
 from simgrad.report.material import ANSWER
+from simgrad.runs.naming import label_of
 from simgrad.runs.outcome import outcome_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
@@ -187,12 +188,12 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
             f"No fair comparison: {'; '.join(never)}; {_longer(choice)}.",
             others or f"Test rsum: {_means(found)}.",
             told,
-            wording.basis(found),
             _about(choice, found),
+            wording.basis(found),
         ]
     more = _more(choice, study, found)
     sure = f"{wording.basis(found)}{_alike(study)}"
-    return [wording.lead(found), told, sure, _about(choice, found), more]
+    return [wording.lead(found), told, more, _about(choice, found), sure]
 
 
 def _without_runs(study: Study) -> list[str]:
@@ -254,7 +255,7 @@ def _left_out(choice: Choice) -> str:
     if not choice.left_out or choice.alone:
         return ""
     all_of_them = f" (--minutes {_whole(choice.for_all)})" if choice.for_all else ""
-    return f" No time for {listed(choice.left_out, 'and')}{all_of_them}."
+    return f" No time for {listed([*map(label_of, choice.left_out)], 'and')}{all_of_them}."
 
 
 def _more(choice: Choice, study: Study, found: Standing) -> str:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from simgrad.choosing.sizing import HALF, REPEATS, Size, every
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
+from simgrad.runs.naming import label_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.plan import Plan, plan_from_dict
@@ -97,7 +98,7 @@ class Choice:
             "title": f"Which objective for {name}?",
             "recipe": self.recipe().to_dict(),
             "rows": [
-                {"label": one, "set": {"objective": one}, "baseline": place == 0}
+                {"label": label_of(one), "set": {"objective": one}, "baseline": place == 0}
                 for place, one in enumerate(self.objectives)
             ],
             "seeds": self.size.seeds,

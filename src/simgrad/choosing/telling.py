@@ -5,13 +5,14 @@ from simgrad.choosing.choice import Choice
 from simgrad.choosing.sizing import REPEATS
 from simgrad.core.text import counted
 from simgrad.models import models
+from simgrad.runs.naming import label_of
 
 _WIDTH = 11  # of the words before a line
 
 
 def plan_text(choice: Choice, where: str) -> str:
     """The plan, one thing a line; `where` says what kind of plan it is."""
-    lines = {"trains": choice.model}
+    lines, names = {"trains": choice.model}, [*map(label_of, choice.objectives)]
     if choice.seen_by:
         lines["images"] = choice.seen_by
     lines["captions"] = texts_of(choice.model)
@@ -20,11 +21,11 @@ def plan_text(choice: Choice, where: str) -> str:
         lines = {
             "compares": "nothing: no two objectives fit. Two need about "
             f"{_minutes(choice.for_two)}: --minutes {_whole(choice.for_two)}",
-            "default": f"{choice.objectives[0]} is {begun} instead. That is a default, no finding",
+            "default": f"{names[0]} is {begun} instead. That is a default, no finding",
             **lines,
         }
     else:
-        lines = {"compares": ", ".join(choice.objectives), **lines}
+        lines = {"compares": ", ".join(names), **lines}
         lines["search"] = _search(choice)
         if choice.short:
             lines["shows"] = "who starts quickly. Too short to say who is ahead or behind (--short)"
@@ -32,9 +33,8 @@ def plan_text(choice: Choice, where: str) -> str:
             lines["shows"] = _gap(choice)
     lines["length"] = _length(choice)
     if choice.left_out and not choice.alone:
-        lines["left out"] = (
-            f"{', '.join(choice.left_out)}; all need about {_minutes(choice.for_all)}"
-        )
+        left = ", ".join(map(label_of, choice.left_out))
+        lines["left out"] = f"{left}; all need about {_minutes(choice.for_all)}"
     lines["takes"] = f"about {_minutes(choice.expected)} of {choice.minutes:g}"
     if choice.expected > 1.2 * choice.minutes:
         lines["takes"] += "; fewer objectives, or a smaller model, take less"

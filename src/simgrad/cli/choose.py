@@ -1,7 +1,8 @@
 """`simgrad choose`: which objective for these data? Parsed, called, printed."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -25,7 +26,7 @@ def choose(
     device: str = "auto",
     strict: bool = False,
     dry_run: bool = False,
-) -> None:
+) -> dict[str, Any]:
     """Compare objectives on your data and recommend one. To resume, run it again.
 
     The command looks at the data, computes features if the data are pictures, times a few steps of
@@ -68,8 +69,8 @@ def choose(
         wish = asked(
             data, minutes, objectives, model, features, epochs, short, skip, output, device
         )
-        say_wrapped(look(*wish))
-        return
+        say_wrapped(plan := look(*wish))
+        return {"plan": plan.splitlines()}
     found = compare(
         data,
         minutes,
@@ -88,3 +89,9 @@ def choose(
     if found.on_vectors:
         use = f"its heads:    simgrad export {found.model} --to heads"
     say(f"report:       {found.report}", f"full length:  simgrad train {found.recipe}", use)
+    standing = found.standing
+    return {
+        "answer": found.text.splitlines(),
+        "standing": None if standing is None else asdict(standing),
+        **{key: str(getattr(found, key)) for key in ("folder", "report", "recipe", "model")},
+    }

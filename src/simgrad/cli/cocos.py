@@ -37,7 +37,7 @@ def cocos(
     top: int = 10,
     output: Path | None = None,
     device: str = "auto",
-) -> None:
+) -> list[dict[str, Any]]:
     """Count the samples that contribute to the gradient (COCOS) in a training set.
 
     The counts are of the best checkpoint, without dropout, in batches as in training. For the
@@ -73,8 +73,7 @@ def cocos(
         *(partial(open_pretrained, spec, **place) for spec in model),
     ]
     if compare is not None:
-        _compare([opened() for opened in counts], compare, top, output, where)
-        return
+        return _compare([opened() for opened in counts], compare, top, output, where)
     if not epsilon or min(epsilon) < 0:
         raise InputError("--epsilon is one number or several, none below 0.")
     counted, missing = [], []
@@ -85,17 +84,19 @@ def cocos(
             if len(counts) == 1:
                 raise
             missing.append(f"not counted: {error}")
+    rows = [row for run in counted for row in run.rows()]
     if counted:
         first = [run for run in counted if run.epsilon == _first(epsilon)]
         print_counts(first, released_only=released)
         if len(epsilon) > 1:
             print_epsilons(counted)
         if output is not None:
-            write_rows(output, [row for run in counted for row in run.rows()])
+            write_rows(output, rows)
     for line in missing:
         say(line, stderr=True)
     if missing:
         raise InputError(f"{len(missing)} of {len(counts)} runs could not be counted.")
+    return rows
 
 
 def _first(epsilon: tuple[float, ...]) -> float:
@@ -105,7 +106,7 @@ def _first(epsilon: tuple[float, ...]) -> float:
 
 def _compare(
     runs: Sequence[Retriever], other: str, top: int, output: Path | None, where: dict[str, Any]
-) -> None:
+) -> list[dict[str, Any]]:
     results = []
     for run in runs:
         data = RunBatches(run, batches=1, **where)
@@ -134,3 +135,4 @@ def _compare(
         results.append({"run": data.name, **result.to_dict()})
     if output is not None:
         write_json(output, results)
+    return results

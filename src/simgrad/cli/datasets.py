@@ -1,22 +1,21 @@
 """`simgrad datasets`: look at a data set and its problems."""
 
 import shlex
-from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
 
+from simgrad.cli.listing import described
 from simgrad.cli.tree import describe_tree, print_tree
 from simgrad.core.console import console, print_table, say, say_wrapped
 from simgrad.core.errors import InputError
-from simgrad.core.spec import Declaration, Parameter, print_value
+from simgrad.core.spec import Parameter, print_value
 from simgrad.core.text import counted
 from simgrad.data.base import Dataset, Split
 from simgrad.data.benchmarks import Tree, find_tree
 from simgrad.data.check import Findings, check
-from simgrad.data.layouts import Layout
 from simgrad.data.layouts import layouts as declared_layouts
 from simgrad.data.layouts.base import existing
 from simgrad.data.log import DataProblem, Log
@@ -41,9 +40,8 @@ def datasets(
     published: bool = False,
     thorough: bool = False,
     all: bool = False,
-    json: bool = False,
     recipes: Path = Path("recipes"),
-) -> None:
+) -> Any:
     """Print what a data set holds and every problem found in it.
 
     Args:
@@ -57,31 +55,27 @@ def datasets(
         published: keep five captions per image in val and test, as the published evaluations do
         thorough: decode every picture and read every feature
         all: print every problem, not only the first 20
-        json: print JSON
         recipes: for a folder that holds Flickr30k or COCO (docs/reproduce.md): say how many rows of
             the papers' tables in this folder of recipes are ready, and what blocks the others
     """
     if layouts or not path:
-        _list_layouts(json)
-        return
+        return _list_layouts()
     tree = None if layout else _tree(path)
     if tree is not None:
         told = describe_tree(tree, recipes)
-        print(dumps(told, indent=1)) if json else print_tree(told, recipes)
-        return
+        print_tree(told, recipes)
+        return told
     log = Log.read(skip)
     log.collect = True
     dataset = open_logged(path, log, features=features, layout=layout, published=published)
     found = check(dataset, thorough=thorough)
     found.problems = sorted([*log.problems, *found.problems], key=lambda p: not p.missing)
-    if json:
-        print(dumps(summary(dataset, found), indent=1))
-    else:
-        _print(dataset, found, all, path, fix)
+    _print(dataset, found, all, path, fix)
     if fix:
         skip = _fix(log, output, found.problems)
-    if not json and (skip is not None or not found.problems):
+    if skip is not None or not found.problems:
         _say_next(dataset, f"{layout}(path={path})" if layout else path, features, skip)
+    return summary(dataset, found)
 
 
 def _tree(path: str) -> Tree | None:
@@ -91,10 +85,7 @@ def _tree(path: str) -> Tree | None:
     return tree if tree is not None and tree.several else None
 
 
-def _list_layouts(as_json: bool) -> None:
-    if as_json:
-        print(dumps([_layout(one) for one in declared_layouts], indent=1))
-        return
+def _list_layouts() -> list[dict[str, Any]]:
     rows = [(one.name, one.description) for one in declared_layouts]
     print_table(["layout", "what it looks like"], rows)
     print()
@@ -104,20 +95,12 @@ def _list_layouts(as_json: bool) -> None:
         [(n, p.name, print_value(p.default) or "–", _meaning(p)) for n, p in given],
     )
     console().print("\nsimgrad datasets DATA recognises the layout and checks the data.")
+    return [described(one) for one in declared_layouts]
 
 
 def _meaning(parameter: Parameter) -> str:
     choices = f" ({', '.join(parameter.choices)})" if parameter.choices else ""
     return parameter.description + choices
-
-
-def _layout(declared: Declaration[Layout]) -> dict[str, Any]:
-    return {
-        "name": declared.name,
-        "description": declared.description,
-        "paper": declared.paper,
-        "parameters": {p.name: p.description for p in declared.parameters},
-    }
 
 
 def _fix(log: Log, output: Path | None, problems: list[DataProblem]) -> Path:

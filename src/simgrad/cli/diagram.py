@@ -1,7 +1,7 @@
 """`simgrad diagram`: an objective as a picture, and whether it is a loss."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -42,7 +42,7 @@ def diagram(
     high: float = 1.0,
     data: Path | None = None,
     integrability: bool = False,
-) -> None:
+) -> list[dict[str, Any]]:
     """Draw an objective's weights, or check whether they are a gradient.
 
     Args:
@@ -67,18 +67,17 @@ def diagram(
             GOAL's 15 cells
     """
     if integrability:
-        _integrability(objectives, output)
-        return
+        return _integrability(objectives, output)
     if kind == "cross-ranks":
         if study is None:
             raise InputError("--kind cross-ranks needs --study FOLDER.")
         draw_cross_ranks(Study.open(study), output, protocol, rows)
-        return
+        return []
     if rows and study is None:
         raise InputError("--rows names rows of a study: give --study FOLDER.")
     if study is not None:
         draw_triplets(Study.open(study), output, low, high, rows)
-        return
+        return []
     if kind in _PAPER:
         kind, objectives = _PAPER[kind][0], objectives or _PAPER[kind][1]
     if run is not None and not objectives:
@@ -93,15 +92,18 @@ def diagram(
         part = "weights" if kind == "triplet" else "triplet"
         figure = triplet_diagram(objectives, part=part, run=run, low=low, high=high)
     say(f"wrote {save_figure(figure, output or Path('diagram.png'))}")
+    ask = diagrams.pair_curves if kind == "pairs" else diagrams.triplet_field
+    numbers = [ask(spec, low=start, high=high).to_dict() for spec in objectives]
     if data is not None:
-        ask = diagrams.pair_curves if kind == "pairs" else diagrams.triplet_field
-        write_json(data, [ask(spec, low=start, high=high).to_dict() for spec in objectives])
+        write_json(data, numbers)
         say(f"wrote {data}")
+    return numbers
 
 
-def _integrability(objectives: tuple[str, ...], output: Path | None) -> None:
-
+def _integrability(objectives: tuple[str, ...], output: Path | None) -> list[dict[str, Any]]:
     found = verdicts(objectives or None)
     print_verdicts(found)
+    rows = [verdict.to_dict() for verdict in found]
     if output is not None:
-        write_rows(output, [verdict.to_dict() for verdict in found])
+        write_rows(output, rows)
+    return rows

@@ -59,7 +59,7 @@ def evaluate(
     output: Path | None = None,
     metrics: bool = False,
     device: str = "auto",
-) -> None:
+) -> Any:
     """Metrics of one system with intervals, or the differences between several.
 
     Args:
@@ -108,12 +108,11 @@ def evaluate(
         device: auto, cpu, cuda, cuda:N or mps
     """
     if metrics:
-        list_metrics()
-        return
+        return list_metrics()
     if output is not None:
         check_output(output)
     if qrels:
-        show_rankings(
+        return show_rankings(
             Asked(systems, qrels, names, groups, split or "test", trec, output),
             measures=measures,
             margin=margin,
@@ -121,7 +120,6 @@ def evaluate(
             missing=missing,
             ignore_identical_ids=ignore_identical_ids,
         )
-        return
     if protocol is not None:
         find_protocol(protocol)
     arrays: dict[str, Any] = {
@@ -169,6 +167,7 @@ def evaluate(
     result.print()
     if output is not None:
         say(f"\n{output}: written.")
+    return result.to_dict()
 
 
 def _pairs(images: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """`simgrad export`: a trained model for another program."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -20,7 +20,8 @@ def export(
     adapter: bool = False,
     push: Annotated[str | None, tyro.conf.arg(metavar="OWNER/NAME")] = None,
     private: bool = True,
-) -> None:
+    licence: str | None = None,
+) -> dict[str, Any]:
     """Write a trained model in another program's format, with a model card.
 
     Args:
@@ -32,17 +33,23 @@ def export(
         adapter: write only the LoRA adapter, in peft's format; by default it is merged into the
             weights
         push: also upload it to the Hugging Face hub under this name, with huggingface_hub's login
+        licence: what the model card says, e.g. mit or cc-by-4.0
         private: make a newly created hub repository private
     """
     opened = open_folder(run, device="cpu")
     written = opened.export(to, format, adapter=adapter)
     with atomic_write(to / "README.md") as file:
-        file.write(model_card(written, opened.run, push or str(to)))
+        file.write(model_card(written, opened.run, push or str(to), licence))
     files = sorted(path for path in to.rglob("*") if path.is_file())
     rows = [(str(path.relative_to(to)), f"{-(-path.stat().st_size // 2**10):,}") for path in files]
     print_table((f"{written.format}, in {to}", "KiB"), rows)
     if push is not None:
         say(f"uploaded to {_upload(to, push, private)}")
+    return {
+        "format": written.format,
+        "folder": str(to),
+        "bytes": {str(path.relative_to(to)): path.stat().st_size for path in files},
+    }
 
 
 def _upload(folder: Path, name: str, private: bool) -> str:

@@ -1,7 +1,8 @@
 """`simgrad false-negatives`: pairs that are probably right although nobody marked them."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -31,7 +32,7 @@ def false_negatives(
     output: Path | None = None,
     show: int = 20,
     device: str = "auto",
-) -> None:
+) -> dict[str, Any]:
     """List unlabelled pairs that are probably correct, the most probable first.
 
     Args:
@@ -78,6 +79,12 @@ def false_negatives(
     if found.caveat:
         say_wrapped(found.caveat)
     say(f"{len(found.pairs):,} pairs in {folder}; calibrated on {found.probable.learned_from}")
+    return {
+        "folder": str(folder),
+        "pairs": [asdict(pair) for pair in found.named()],
+        "calibrated_on": found.probable.learned_from,
+        "caveat": found.caveat,
+    }
 
 
 def _beside(system: str) -> Path:

@@ -3,7 +3,7 @@
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -32,7 +32,7 @@ def features(
     workers: int | None = None,
     limit: int | None = None,
     skip: Path | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Compute image features: one vector per picture, or a grid of cells.
 
     If interrupted, run the same command again to resume. Features that still fit the data are kept;
@@ -76,6 +76,11 @@ def features(
         say(f"\n{folder}: ready.", f"next: simgrad train {where}")
     else:
         say(f"\n{folder}: a try with --limit; training needs the features of all images.")
+    return {
+        "folder": str(folder),
+        "shape": list(job.shape),
+        "images": {name: one.images for name, one in written.items()},
+    }
 
 
 def _row(name: str, one: Written, job: Job) -> list[str]:

@@ -15,7 +15,7 @@ def import_checkpoint(
     to: Annotated[Path, tyro.conf.arg(aliases=["--output"])],
     vocabulary: Path | None = None,
     model: str | None = None,
-) -> None:
+) -> dict[str, str]:
     """Read a published checkpoint of VSE++, VSRN, VSE-infinity, SCAN, BFAN or X-VLM.
 
     Nothing in the file is executed: it is read as tensors and plain data, or refused.
@@ -41,3 +41,4 @@ def import_checkpoint(
     if imported.tokenizer is None:
         rows.append(("no vocabulary", "it cannot read captions; import again with --vocabulary"))
     print_table(("imported", file.name), rows)
+    return dict(rows)

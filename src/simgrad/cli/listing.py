@@ -1,7 +1,7 @@
 """What is declared, as a list, or one of it with its parameters."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from simgrad.core.console import print_table
 from simgrad.core.spec import Declaration, Registry, print_value
@@ -20,12 +20,13 @@ def print_declared(
     name: str | None,
     headings: Sequence[str],
     row: Callable[[Declaration[T]], Sequence[str]],
-) -> None:
+) -> list[dict[str, Any]]:
     """The list of a registry, or the parameters of one of its names."""
+    told = [described(one) for one in sorted(registry, key=_place) if name in (None, one.name)]
     if name is None:
         print_table(headings, [row(declared) for declared in sorted(registry, key=_place)])
         print(f"\n{registry.command} NAME explains the parameters of one.")
-        return
+        return told
     entry = registry[name]
     print(f"{entry.name}: {entry.description} ({entry.paper})\n")
     if entry.formula:
@@ -37,3 +38,14 @@ def print_declared(
         for p in entry.parameters
     ]
     print_table(("parameter", "default", "values", "meaning"), fixed + rows)
+    return told
+
+
+def described(declared: Declaration[Any]) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "name": declared.name,
+        "description": declared.description,
+        "paper": declared.paper,
+        "parameters": {p.name: p.description for p in declared.parameters},
+    }

@@ -48,7 +48,7 @@ def mine(
     sampling: Literal["top", "random", "score"] = "top",
     seed: int = 0,
     device: str = "auto",
-) -> None:
+) -> dict[str, Any]:
     """Find the hardest negatives of every training image and caption.
 
     Args:
@@ -146,6 +146,7 @@ def mine(
         write_tuples(path, made, *names)
         say(f"{len(made):,} {shape}s in {path}: {', '.join(made.columns)}")
     say(f"lists in {folder}; use them with `candidates: {folder}` in a recipe")
+    return {"folder": str(folder), **found.info}
 
 
 def _beside(path: Path) -> Path:

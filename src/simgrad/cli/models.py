@@ -1,11 +1,11 @@
 """`simgrad models`: the lists of models and of encoders of others, from the declarations."""
 
 import textwrap
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from simgrad.cli.listing import print_declared
+from simgrad.cli.listing import described, print_declared
 from simgrad.core.console import print_table
 from simgrad.models import ModelConfig
 from simgrad.models import models as registry
@@ -20,7 +20,7 @@ def models(
     name: Annotated[
         str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")
     ] = None,
-) -> None:
+) -> list[dict[str, Any]]:
     """List the models and the encoders of others, or explain the parameters of one.
 
     Args:
@@ -28,11 +28,11 @@ def models(
     """
     outside = {declared.name: declared for declared in embedders}
     if name in outside:
-        print_declared(embedders, name, (), lambda d: ())
+        told = print_declared(embedders, name, (), lambda d: ())
         if name == "open-clip":
             _print_open_clip()
-        return
-    print_declared(
+        return told
+    told = print_declared(
         registry,
         name,
         ("model", "paper", "images", "what it is"),
@@ -42,6 +42,8 @@ def models(
         print("\nEncoders of other libraries, which are not trained here:")
         rows = [(declared.name, declared.description) for declared in outside.values()]
         print_table(("encoder", "what it is"), rows)
+        told += [described(declared) for declared in outside.values()]
+    return told
 
 
 def _print_open_clip() -> None:

@@ -1,6 +1,6 @@
 """`simgrad objectives`: the list, from the declarations."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -19,7 +19,7 @@ def objectives(
     name: Annotated[
         str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="")
     ] = None,
-) -> None:
+) -> list[dict[str, Any]]:
     """List the objectives, or explain the parameters of one.
 
     Args:
@@ -29,7 +29,7 @@ def objectives(
     if spec is not None:
         made = registry.parse(spec)  # what does not fit is named
         name = split_spec(spec, "objective")[0]
-    print_declared(
+    told = print_declared(
         registry,
         name,
         ("objective", "paper", "value", "what it does to a triplet"),
@@ -37,7 +37,7 @@ def objectives(
     )
     if spec is None:
         print(f"value: {_SCALES['sum']}, or {_SCALES['mean']}.")
-        return
+        return told
     print(f"\nvalue: {_SCALES[_scale(name or spec)]}.")
     if name != spec:
         read = ", ".join(made.searched()) or "none of its parameters"
@@ -46,6 +46,7 @@ def objectives(
     if cases:
         print()
         print_table(("spec", "known as"), list(cases.items()))
+    return told
 
 
 def _scale(name: str) -> str:

@@ -25,6 +25,7 @@ from simgrad.core.console import say
 from simgrad.core.spec import print_value
 from simgrad.core.text import did_you_mean, listed
 
+JSON = "--json"
 _PLAIN: dict[Any, tuple[str, str]] = {
     int: ("N", "a whole number"),
     float: ("X", "a number"),
@@ -118,7 +119,13 @@ def _hinted(kind: Any) -> Any:
 
 def details(command: Callable[..., Any]) -> str:
     """What a command says of itself after the first paragraph."""
-    return _parts(command)[1]
+    more = f"With {JSON} it prints JSON, and nothing else." if answers(command) else ""
+    return "\n\n".join(filter(None, (_parts(command)[1], more)))
+
+
+def answers(command: Callable[..., Any]) -> bool:
+    """Whether a command gives what it found to its caller, which --json prints."""
+    return typing.get_type_hints(command).get("return") is not type(None)
 
 
 def _parts(command: Callable[..., Any]) -> tuple[str, str, str]:

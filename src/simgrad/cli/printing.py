@@ -206,15 +206,16 @@ def check_output(path: Path) -> None:
         raise InputError(f"{path}: results are written as {', '.join(OUTPUTS)}; name one of these.")
 
 
-def list_metrics() -> None:
+def list_metrics() -> list[dict[str, Any]]:
     """Every declared metric, yours among them."""
-    ranked, others = [], []
+    ranked, others, told = [], [], []
     for declared in METRICS:
         at = declared.parameters[0].default if declared.parameters else (None,)
         one = declared.factory(at[0])
         name = declared.name.replace("{k}", "K")
         ways = [f"i2t_{name}", f"t2i_{name}"] if one.directions and one.each else []
         ways += [name] if one.both or one.each is None else []
+        told.append({"names": ways, "better": one.better, "description": declared.description})
         ks = f" (K = {', '.join(map(str, at))})" if declared.parameters and one.each else ""
         if one.each is None:
             others.append((name, declared.description))
@@ -227,6 +228,6 @@ def list_metrics() -> None:
         "",
         "i2t_: an image looks for its captions; t2i_: a caption looks for its image. Names without "
         "a direction combine both. --recalls adds more K of R@K.",
-        "To add a metric, declare it in a file and use `simgrad --with FILE.py`: "
-        "docs/evaluation.md.",
+        "To add a metric, declare it in a file and use `simgrad --with FILE.py`: docs/own.md.",
     )
+    return told

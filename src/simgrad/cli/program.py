@@ -5,6 +5,7 @@ Only the chosen command's module is imported, so `simgrad --help` answers at onc
 
 import contextlib
 import importlib
+import io
 import shutil
 import sys
 import textwrap
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import simgrad
 from simgrad.cli.options import (
+    JSON,
+    answers,
     complete_flags,
     details,
     options_of,
@@ -25,7 +28,7 @@ from simgrad.cli.options import (
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file
-from simgrad.core.text import did_you_mean
+from simgrad.core.text import as_json, did_you_mean
 from simgrad.core.threads import settle
 
 # name -> (module, function, one line)
@@ -66,6 +69,8 @@ usage: simgrad [--with FILE.py] COMMAND [OPTIONS]
 _TAIL = """
   --with FILE.py   import a Python file of yours first, e.g. with an objective
   --version        print the version
+  --completion     print what bash needs to complete commands and options
+  --json           after a command that prints a table: print JSON instead
 
 Try: simgrad demo
 """
@@ -133,6 +138,9 @@ def _run(rest: list[str]) -> int:
     if rest[0] == "--version":
         print(simgrad.__version__)
         return 0
+    if rest[0] == "--completion":
+        print(importlib.import_module("simgrad.cli.completion").script(COMMANDS), end="")
+        return 0
     if rest[0] not in COMMANDS:
         near = did_you_mean(rest[0], COMMANDS)
         hint = f"; did you mean {near}?" if near else "."
@@ -141,15 +149,21 @@ def _run(rest: list[str]) -> int:
     import tyro
 
     command = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
-    program = f"simgrad {rest[0]}"
-    told = plain_errors(program, options_of(command))
-    with registry(), told, _told_after(details(command), rest):
-        tyro.cli(
+    program, words = f"simgrad {rest[0]}", rest[1:]
+    told = plain_errors(program, [*options_of(command), *([JSON] if answers(command) else [])])
+    as_data = JSON in words and answers(command)
+    if as_data:
+        words = [word for word in words if word != JSON]
+    shown = contextlib.redirect_stdout(io.StringIO()) if as_data else contextlib.nullcontext()
+    with registry(), told, _told_after(details(command), rest), shown:
+        found = tyro.cli(
             readable(command),
             prog=program,
-            args=complete_flags(command, rest[1:]),
+            args=complete_flags(command, words),
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
         )
+    if as_data:
+        print(as_json(found))
     return 0
 
 

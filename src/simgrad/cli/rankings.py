@@ -29,7 +29,7 @@ class Asked:
     output: Path | None
 
 
-def show_rankings(asked: Asked, **settings: Any) -> None:
+def show_rankings(asked: Asked, **settings: Any) -> dict[str, Any]:
     """Compare rankings, print the standings, write what was asked for."""
     systems = {
         name: [one.strip() for one in given.split(",")]
@@ -51,6 +51,7 @@ def show_rankings(asked: Asked, **settings: Any) -> None:
             say_wrapped(note)
     for path in filter(None, (asked.trec, asked.output)):
         say(f"\n{path}: written.")
+    return found.to_dict()
 
 
 def _names(asked: Asked) -> list[str]:

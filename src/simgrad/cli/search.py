@@ -3,14 +3,13 @@
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from simgrad.cli.thumbnails import protocol, show
 from simgrad.core.console import console, reporting, say_wrapped
 from simgrad.core.errors import InputError
-from simgrad.core.text import as_json
 from simgrad.retriever.opening import open_either
 from simgrad.retriever.search import ALL, Searcher, ask
 from simgrad.search.approximate import AUTO
@@ -34,8 +33,7 @@ def search(
     index: str = AUTO,
     thumbnails: bool = True,
     device: str = "auto",
-    json: bool = False,
-) -> None:
+) -> dict[str, Any]:
     """Find pictures by a sentence, or captions by a picture.
 
     Args:
@@ -55,7 +53,6 @@ def search(
             of the exact answer an index finds is measured when it is built, and printed
         thumbnails: show pictures in the terminal
         device: auto, cpu, cuda, cuda:N or mps
-        json: print JSON
     """
 
     if sure is not None and not 0 <= sure <= 1:
@@ -68,11 +65,8 @@ def search(
     with reporting("embedding") as report:
         searcher = opened.searcher(split, folder, index=index, report=report)
         results = ask(searcher, query, top)
-    if json:
-        found = {**asdict(results), "verdict": results.verdict(sure)}
-        print(as_json(found))
-        return
     _print(searcher, results, thumbnails, sure)
+    return {**asdict(results), "verdict": results.verdict(sure)}
 
 
 def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: float | None) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from json import dumps
 from math import nan
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -15,7 +15,7 @@ from simgrad.core.tables import Bold
 from simgrad.core.typed import checked
 from simgrad.data.benchmarks import BENCHMARKS
 from simgrad.data.opening import EMBEDDED
-from simgrad.evaluation import Estimate, metric_of
+from simgrad.evaluation import Estimate
 from simgrad.runs.outcome import has_diverged
 from simgrad.studies.check import check_study
 from simgrad.studies.checking import check_tuning
@@ -61,7 +61,7 @@ def study(
     threads: int | None = None,
     schema: bool = False,
     check: bool = False,
-) -> None:
+) -> list[dict[str, Any]]:
     """Train a grid of runs and print one table. To resume, run it again.
 
     Args:
@@ -96,14 +96,13 @@ def study(
     if time and not dry_run:
         raise InputError("--time belongs to --dry-run: a study that is run shows its pace.")
     if schema:
-        print(dumps(StudyFile.model_json_schema(), indent=1))
-        return
+        print(dumps(described := StudyFile.model_json_schema(), indent=1))
+        return [described]
     if plan is None:
         raise InputError("name a study file or a study folder.")
     path = Path(plan)
     if check:
-        _check(path)
-        return
+        return [_check(path)]
     if path.is_dir():
         several = [(Study.open(path).plan, path)]
     else:
@@ -122,7 +121,8 @@ def study(
                 read_plan(path, name), fast=fast, seeds=seeds, trials=trials, replicates=replicates
             )
             look(chosen, opened=False)
-        return
+        return []
+    tables = []
     for number, (chosen, folder) in enumerate(several):
         chosen = adapt(
             chosen,
@@ -145,7 +145,8 @@ def study(
             run_ray(made, processes)
         else:
             run_local(made, processes)
-        conclude(made, device or "auto")
+        tables.append({"study": str(made.path), **conclude(made, device or "auto").to_dict()})
+    return tables
 
 
 def _on_data(
@@ -223,7 +224,7 @@ def adapt(
     return plan
 
 
-def _check(path: Path) -> None:
+def _check(path: Path) -> dict[str, Any]:
     """Every number of a study again; an error names those that differ."""
     study = Study.open(path)
     done = check_study(study)
@@ -234,9 +235,10 @@ def _check(path: Path) -> None:
             f"{path}: {len(done.problems)} of {done.compared:,} numbers differ when computed again."
         )
     say(f"{path}: {done.compared:,} numbers of {done.runs} runs computed again: all the same.")
+    return {"study": str(path), "runs": done.runs, "same": done.compared}
 
 
-def conclude(made: Study, device: str = "auto") -> None:
+def conclude(made: Study, device: str = "auto") -> StudyTable:
     """Ensembles tested, tables on the terminal and on disk; failures named."""
     waiting = complete_ensembles(made, device)
     table = build_table(made)
@@ -254,14 +256,13 @@ def conclude(made: Study, device: str = "auto") -> None:
             f"{len(broken)} runs did not finish; run the same command again to retry them. You may "
             "correct the study file first."
         )
+    return table
 
 
 def show(table: StudyTable) -> None:
     """The table on a terminal of 80 columns: recalls, then what differs from the baseline."""
-    recalls = [m for m in table.metrics if metric_of(m).label.startswith("R@")]
-    rest = [m for m in table.metrics if m not in recalls]
-    metrics = [*recalls, *rest]
-    head = ["", *(header(m).replace(" R", "\nR") for m in recalls), *map(header, rest)]
+    metrics = table.shown
+    head = ["", *(header(m).replace(" R", "\nR") for m in metrics)]
     rows = []
     for row in table.rows:
         cells = []

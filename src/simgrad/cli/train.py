@@ -68,7 +68,7 @@ def train(
     quiet: bool = False,
     schema: bool = False,
     options: Annotated[Options, tyro.conf.arg(name="")],  # type: ignore[valid-type]
-) -> None:
+) -> dict[str, Any]:
     """Train one model with one objective. To resume, run the same command again.
 
     The options in groups, from `data` on, are the fields of a recipe; an option overrides the
@@ -84,8 +84,8 @@ def train(
         options: fields of the recipe, which they override
     """
     if schema:
-        print(dumps(Recipe.model_json_schema(), indent=1))
-        return
+        print(dumps(described := Recipe.model_json_schema(), indent=1))
+        return described
     base = read_recipe(recipe) if recipe else Recipe()
     groups = (vars(group) for group in vars(options).values())
     given = {k: v for group in groups for k, v in group.items() if v is not None}
@@ -103,6 +103,7 @@ def train(
             _say_next(run.path)
     if not run.finished:
         raise SystemExit(130)  # scripts see that it was stopped
+    return {"run": str(run.path), "test": run.test, "also": run.also, **run.info}
 
 
 def _say_next(path: Path) -> None:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 _GAP = 2  # between columns
 _WHOLE = 100_000  # the width of a pipe: lines are not broken there
 _USUAL = 80
-_SECONDS_BETWEEN_LINES = 30.0
+SECONDS_BETWEEN_LINES = 30.0
 
 
 class _Plain(Console):
@@ -91,9 +91,9 @@ def print_table(
         widths = _fit([sizes[i] for i in part], _USUAL if in_a_pipe else out.width)
         for i, width in zip(part, widths, strict=True):
             justify: JustifyMethod = "right" if _numeric([row[i] for row in rows]) else "left"
-            table.add_column(_text(columns[i]), justify=justify, width=width, overflow="fold")
+            table.add_column(as_text(columns[i]), justify=justify, width=width, overflow="fold")
         for row in rows:
-            table.add_row(*(_text(row[i]) for i in part))
+            table.add_row(*(as_text(row[i]) for i in part))
         out.width = max(out.width, sum(widths) + _GAP * (len(widths) - 1))
         with out.capture() as printed:
             out.print(table)
@@ -139,7 +139,8 @@ def _is_figure(text: str) -> bool:
     return bare[:1].isdigit() or bare[:2] in {"–", "-", "±"} or bare[:1] in "+-<≥≤~.—"
 
 
-def _text(cell: str) -> Text:
+def as_text(cell: str) -> Text:
+    """A cell of a table, plain; what is best in its column is bold."""
     return Text(plain(cell), style="bold" if isinstance(cell, Bold) else "")
 
 
@@ -183,7 +184,7 @@ class ProgressLines:
         """Say where it stands, if nothing was said for long."""
         self.first = done if self.first is None else self.first
         now = monotonic()
-        if now - self.told < _SECONDS_BETWEEN_LINES or done == self.first:
+        if now - self.told < SECONDS_BETWEEN_LINES or done == self.first:
             return
         self.told = now
         rate = (done - self.first) / (now - self.begun)

@@ -21,6 +21,7 @@ from simgrad.evaluation.crossrank import compare_cross_ranks, cross_ranks, histo
 from simgrad.evaluation.declared import METRICS, Metric, check_metric, headlines, metric, metric_of
 from simgrad.evaluation.ensembles import evaluate_ensemble
 from simgrad.evaluation.evaluator import evaluate, evaluate_similarities, rank_blocks
+from simgrad.evaluation.metric_check import MetricCheck, check
 from simgrad.evaluation.metrics import Metrics, metrics_of
 from simgrad.evaluation.protocols import PROTOCOLS
 from simgrad.evaluation.rankings import Rankings, evaluate_rankings
@@ -37,12 +38,14 @@ __all__ = [
     "Difference",
     "Estimate",
     "Metric",
+    "MetricCheck",
     "Metrics",
     "Positions",
     "Rankings",
     "Ranks",
     "Standing",
     "Truth",
+    "check",
     "check_metric",
     "compare",
     "compare_cross_ranks",

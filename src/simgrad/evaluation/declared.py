@@ -1,7 +1,7 @@
 """What a metric is: a value for each query, how the values become one number, how that is read.
 
 A metric is declared once, here or in a file of your own (`simgrad --with FILE.py`), by `metric`;
-docs/evaluation.md shows one, `precision{k}`. Everything else follows: `i2t_precision5` and
+docs/own.md shows one, `precision{k}`. Everything else follows: `i2t_precision5` and
 `t2i_precision5` are computed by every evaluation, in training too, get intervals and paired tests,
 and are printed with the declared digits under the declared label.
 """

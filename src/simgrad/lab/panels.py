@@ -10,7 +10,7 @@ from simgrad.evaluation.declared import DIRECTIONS
 from simgrad.lab import asking, diagrams, facts
 from simgrad.lab.lab import Lab
 from simgrad.pages.blocks import BodyRow, Cell, Column, Figure, Figures, Key, Table
-from simgrad.pages.charts import Curve, Points, line_chart, short_label
+from simgrad.pages.charts import Curve, Points, line_chart
 from simgrad.pages.svg import LIGHT
 from simgrad.runs.run import Run
 from simgrad.studies.table import Published, TableRow, significance
@@ -61,12 +61,11 @@ def of_study(lab: Lab, name: str) -> dict[str, Any]:
     for label, colour in colours.items():
         runs = [run for run in study.runs if labels.get(run.path.name) == label]
         histories = [facts.thinned(run.history) for run in runs]
-        short = short_label(label)
-        validated.append(Curve.of(short, colour, [points(h, "val", "rsum") for h in histories]))
+        validated.append(Curve.of(label, colour, [points(h, "val", "rsum") for h in histories]))
         effective = [points(h, "attention", "i2t", "effective") for h in histories]
-        pushed.append(Curve.of(short, colour, effective))
+        pushed.append(Curve.of(label, colour, effective))
         if runs and len(drawn) < _MOST_DIAGRAMS:
-            drawn.append(_diagram(runs[0], ids[runs[0].path], short))
+            drawn.append(_diagram(runs[0], ids[runs[0].path], label))
     made = [
         _chart("rsum", "validation: rsum", validated, _HIGHER),
         _chart("negatives", "negatives that count, image queries", pushed, _SHARED),

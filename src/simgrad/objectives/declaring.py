@@ -1,6 +1,6 @@
 """An objective of your own is one function of (similarities, positives, pairs).
 
-It returns its values and their weights: `declare` has an example, README.md another.
+It returns its values and their weights: `declare` has an example, docs/own.md two.
 
 Rows are queries, one direction at a time. `positives` is the mask of positive pairs; `pairs` lists
 them with their similarities (`query`, `candidate`, `similarity`). Where `similarities` is -inf,

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -54,13 +53,6 @@ class Interval:
 def shorten(text: str, most: int) -> str:
     """No longer than `most` letters."""
     return text if len(text) <= most else text[: most - 1].rstrip(" (,-") + "…"
-
-
-def short_label(label: str) -> str:
-    """A spec, short enough for a chart: `goal(triplet=cir, pair=sig-ms)` -> `goal cir sig-ms`"""
-    said = re.sub(r"([A-Za-z_]+)=true\b", r"\1", label)  # learned=true: learned
-    bare = re.sub(r"[A-Za-z_]+=", "", said)
-    return re.sub(r"[\s(),]+", " ", bare).strip()
 
 
 def thinned(points: Points) -> Points:

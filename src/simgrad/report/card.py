@@ -3,13 +3,16 @@
 import math
 from typing import Any
 
+import yaml
+
 import simgrad
-from simgrad.evaluation import headlines, metric_of
-from simgrad.evaluation.uncertainty import estimates
+from simgrad.core.spec import split_spec
+from simgrad.evaluation import Estimate, Metric, estimates, headlines, metric_of
 from simgrad.models.inputs import Scale
 from simgrad.retriever.exporting import Exported
+from simgrad.runs.naming import slug
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import Run
+from simgrad.runs.run import RANKS, Run
 
 _USE = {
     "transformers": """\
@@ -52,10 +55,11 @@ similarities = images @ captions.T  # reading.json: how pictures are cut, and th
 }
 
 
-def model_card(exported: Exported, run: Run | None, name: str) -> str:
+def model_card(exported: Exported, run: Run | None, name: str, licence: str | None = None) -> str:
     """Markdown with the hub's header; `name` is what the model is loaded by."""
     config = exported.checkpoint.model.config
-    parts = [_header(exported), f"# {name.rsplit('/', 1)[-1]}", _about(str(config), run)]
+    head = _header(exported, run, name, licence)
+    parts = [head, f"# {name.rsplit('/', 1)[-1]}", _about(str(config), run)]
     if run is not None:
         parts += [_training(run), _metrics(run)]
     use = _USE["adapter" if exported.adapter else exported.format]
@@ -65,6 +69,8 @@ def model_card(exported: Exported, run: Run | None, name: str) -> str:
     if exported.adapter and exported.scale is not None:
         shown += _scale_lines(exported.scale)
     parts += [f"## Use\n\n```python\n{shown}```"]
+    if licence is None:
+        parts.append("Licence: not stated. It follows from the base model and from the data.")
     if longest is not None:
         parts.append(f"It reads captions of up to {longest} tokens.")
     return "\n\n".join(parts) + "\n"
@@ -79,18 +85,51 @@ def _scale_lines(scale: Scale) -> str:
     return lines
 
 
-def _header(exported: Exported) -> str:
+def _header(exported: Exported, run: Run | None, name: str, licence: str | None) -> str:
+    """What the hub reads: YAML between dashes."""
     source = getattr(exported.checkpoint.model.config, "source", None)
-    library = {"adapter": "peft"}.get("adapter" if exported.adapter else "", exported.format)
-    lines = [
-        "---",
-        f"library_name: {library}",
-        "pipeline_tag: feature-extraction",
-        "tags: [image-text-retrieval, simgrad]",
-    ]
+    told: dict[str, Any] = {
+        "library_name": "peft" if exported.adapter else exported.format,
+        "pipeline_tag": "feature-extraction",
+        "tags": ["image-text-retrieval", "simgrad"],
+    }
+    if licence is not None:
+        told["license"] = licence
     if source is not None and not source.startswith(("/", ".", "~")):
-        lines.append(f"base_model: {source}")
-    return "\n".join([*lines, "---"])
+        told["base_model"] = source
+    if run is not None:
+        if run.recipe.data.startswith("hub("):
+            told["datasets"] = [split_spec(run.recipe.data, "data")[1]["repo"]]
+        told |= _index(run, name)
+    return f"---\n{yaml.safe_dump(told, sort_keys=False, allow_unicode=True)}---"
+
+
+def _index(run: Run, name: str) -> dict[str, Any]:
+    """model-index: every number of the test, and its interval where there is one."""
+    data = str(run.info.get("dataset", {}).get("name", run.recipe.data))
+    metrics = []
+    for one, bounds in _tested(run):
+        entry: dict[str, Any] = {"type": one.name, "name": one.heading}
+        entry["value"] = round(float(run.test[one.name]), 3)
+        if bounds.low is not None and bounds.high is not None:
+            ends = [round(float(end), 3) for end in (bounds.low, bounds.high)]
+            entry["args"] = {"confidence_interval": ends, "level": 0.95}
+        metrics.append(entry)
+    if not metrics:
+        return {}
+    result = {
+        "task": {"type": "image-text-retrieval", "name": "Image-caption retrieval"},
+        "dataset": {"type": slug(data), "name": data, "split": "test"},
+        "metrics": metrics,
+    }
+    return {"model-index": [{"name": name.rsplit("/", 1)[-1], "results": [result]}]}
+
+
+def _tested(run: Run) -> list[tuple[Metric, Estimate]]:
+    """The numbers of the test split that stand in every table, and what is known of each."""
+    ranks = [run.ranks()] if (run.path / RANKS).is_file() else []
+    found = estimates([run.test], ranks) if run.test else {}
+    return [(metric_of(name), found[name]) for name in headlines() if name in run.test]
 
 
 def _about(config: str, run: Run | None) -> str:
@@ -116,16 +155,12 @@ def _training(run: Run) -> str:
 
 
 def _metrics(run: Run) -> str:
-    test = run.test
-    if not test:
+    if not run.test:
         return "## How good it is\n\nIt was not tested."
-    ranks = [run.ranks()] if (run.path / "ranks.parquet").is_file() else []
-    found = estimates([test], ranks)
     lines = ["| test split | value | 95% interval |", "|---|---|---|"]
-    for one in (metric_of(name) for name in headlines() if name in test):
-        bounds = found[one.name]
+    for one, bounds in _tested(run):
         sure = "" if bounds.low is None or bounds.high is None else _between(one, bounds)
-        lines.append(f"| {one.heading} | {one.format(test[one.name])} | {sure} |")
+        lines.append(f"| {one.heading} | {one.format(run.test[one.name])} | {sure} |")
     text = "## How good it is\n\n" + "\n".join(lines)
     before = [entry for entry in run.history if entry["step"] == 0]
     select = run.recipe.select

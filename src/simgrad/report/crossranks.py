@@ -36,7 +36,7 @@ def crossed(material: Material) -> Section | None:
     for system in shown:
         each = [[c[n] / sum(c.values()) for n in names] for c in counts[system.label]]
         shares = [float(x) for x in np.mean(each, axis=0)]
-        rows.append((system.short, material.colour(system), shares))
+        rows.append((system.label, material.colour(system), shares))
     told = "; ".join(f"{label}: {_told(names, values)}" for label, _, values in rows)
     title = "true pairs by cross-retrieval rank"
     see = "The longer the full blue on the left, the more pairs are found first in both directions."

@@ -96,7 +96,7 @@ def _curve(material: Material, systems: Sequence[System]) -> Figure:
             for run in system.finished
             if run.wise
         ]
-        curves.append(Curve.of(system.short, material.colour(system), lines))
-    best = [f"{s.short}: alpha {run.wise['alpha']:g}" for s in systems for run in s.finished[:1]]
+        curves.append(Curve.of(system.label, material.colour(system), lines))
+    best = [f"{s.label}: alpha {run.wise['alpha']:g}" for s in systems for run in s.finished[:1]]
     see = "A hump between both ends is what mixing gains."
     return Figure("wise", title, line_chart(curves, title, x_label="alpha"), "; ".join(best), see)

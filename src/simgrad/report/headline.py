@@ -173,7 +173,7 @@ def _figures(material: Material, standing: GroupStanding, index: int) -> Figures
         # A number of another test has no place on this scale.
         published = None if system.unlike else system.published.get("rsum")
         rows.append(
-            Interval(system.short, material.colour(system), number.mean, number.low, number.high,
+            Interval(system.label, material.colour(system), number.mean, number.low, number.high,
                      number.values, published[0] if published else None, f"{number.mean:.1f}")
         )  # fmt: skip
     told = "; ".join(
@@ -207,9 +207,9 @@ def _difference_figure(
             note = f"{signed(gap.difference)}, {printed_p(gap.corrected)}"
             colour = material.colour(system)
             rows.append(
-                Interval(system.short, colour, gap.difference, gap.low, gap.high, note=note)
+                Interval(system.label, colour, gap.difference, gap.low, gap.high, note=note)
             )
-    title = f"difference from {baseline.short}"
+    title = f"difference from {baseline.label}"
     told = "; ".join(f"{r.label} {r.note} ({r.low:+.1f} to {r.high:+.1f})" for r in rows)
     return Figure(
         f"difference-{index}",

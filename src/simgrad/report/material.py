@@ -9,8 +9,8 @@ from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation import Ranks, headlines, metric_of
-from simgrad.pages.charts import short_label
 from simgrad.pages.svg import LIGHT
+from simgrad.runs.naming import label_of
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import MACHINE, Recipe
 from simgrad.runs.run import BEST, INFO, RANKS, RECIPE, Run
@@ -81,11 +81,6 @@ class System:
         """A run whose best checkpoint can be asked, a finished one if there is any."""
         runs = (*self.finished, *self.runs)
         return next((run for run in runs if (run.path / BEST).is_dir()), None)
-
-    @property
-    def short(self) -> str:
-        """The label, short enough for a chart."""
-        return short_label(self.label)
 
     def values(self, split: str) -> list[dict[str, float]]:
         """The metrics of each run: on the test split, or the best on the validation split."""
@@ -270,10 +265,10 @@ def _of_runs(runs: Sequence[Run]) -> list[System]:
     systems = []
     for recipe, group in zip(recipes, settings.values(), strict=True):
         group.sort(key=lambda run: run.recipe.seed)
-        parts = [str(recipe["objective"])] if "objective" in varied or not varied else []
+        parts = [label_of(str(recipe["objective"]))] if "objective" in varied or not varied else []
         parts += [f"{key}={recipe[key]}" for key in varied if key not in ("objective", "data")]
         data = str(recipe["data"]) if "data" in varied else ""
-        label = ", ".join(parts) or str(recipe["objective"])
+        label = ", ".join(parts) or label_of(str(recipe["objective"]))
         systems.append(System(label, data, tuple(group), len(group)))
     return systems
 

@@ -48,7 +48,7 @@ def training(material: Material) -> Section | None:
         see += f"{'rises' if high else 'falls'} at its end may gain from longer training."
         figures.append(_figure(material, shown, f"curve-{name}", title, _validated(name), see))
     losses = [
-        _figure(material, [system], f"loss-{i}", f"loss of {system.short}", _loss,
+        _figure(material, [system], f"loss-{i}", f"loss of {system.label}", _loss,
                 "A loss should fall and level off.")
         for i, system in enumerate(shown)
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def _figure(
     material: Material, systems: Sequence[System], name: str, title: str, read: Reader, see: str
 ) -> Figure:
     curves = [
-        Curve.of(s.short, material.colour(s), [_points(h, read) for h in s.histories])
+        Curve.of(s.label, material.colour(s), [_points(h, read) for h in s.histories])
         for s in systems
     ]
     ends = [f"{c.label} ends at {c.mean[-1][1]:.4g}" for c in curves if c.mean]

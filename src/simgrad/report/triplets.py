@@ -56,7 +56,7 @@ def _of_system(system: System, index: int) -> list[Figure]:
     drawn = training_phases(phases)
     figures = []
     for number, (what, weights) in enumerate(parts):
-        title = f"{system.short}: {what}"
+        title = f"{system.label}: {what}"
         svg = field_chart(np.asarray(weights, dtype=float), (low, 1.0), title, drawn)
         name = f"triplets-{index}-{number}"
         figures.append(Figure(name, title, svg, _told(title, phases), _SEE))

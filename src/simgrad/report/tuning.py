@@ -110,10 +110,10 @@ def _chart(
             values = curve(scores(record))
             lines.append([(float(n), value) for n, value in enumerate(values, 1)])
             if values:
-                ends.append(f"{_name(system, record, system.short)} has {values[0]:.4g} after 1 "
+                ends.append(f"{_name(system, record, system.label)} has {values[0]:.4g} after 1 "
                             f"and {values[-1]:.4g} after {len(values)}")  # fmt: skip
         if lines:
-            curves.append(Curve.of(system.short, material.colour(system), lines))
+            curves.append(Curve.of(system.label, material.colour(system), lines))
     told = f"{title} by number of trials. " + "; ".join(ends)
     return Figure(name, title, line_chart(curves, title, "trials", from_zero=False), told, see)
 

@@ -1,7 +1,7 @@
 """What rows and runs are called: by what differs in the study, and no more.
 
-A label stands in tables and may be long: `goal(triplet=con, pair=sig)`. A name is a folder's:
-`goal-con-sig`.
+A label stands in tables and charts, and has what was chosen: `goal (con, sig)`. A name is a
+folder's: `goal-con-sig`.
 """
 
 import re
@@ -30,11 +30,17 @@ def labels(settings: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> list
         shared = _shared([spec for spec in specs if spec is not None])
         columns.append(
             [
-                _plainly(field, value) if spec is None else _written(spec, shared)
+                _plainly(field, value) if spec is None else _written(field, spec, shared)
                 for value, spec in zip(values, specs, strict=True)
             ]
         )
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
+
+
+def label_of(objective: str) -> str:
+    """An objective as tables and charts call it: `goal (cir, sig-ms)`, `nt-xent(tau=0.05)`."""
+    spec = _spec("objective", objective)
+    return objective if spec is None else _written("objective", spec, set())
 
 
 def names(settings: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> list[str]:
@@ -88,10 +94,12 @@ def _shared(specs: Sequence[Spec]) -> set[tuple[str, str]]:
     return set.intersection(*(set(values.items()) for _, values in specs))
 
 
-def _written(spec: Spec, without: set[tuple[str, str]]) -> str:
+def _written(field: str, spec: Spec, without: set[tuple[str, str]]) -> str:
+    """A spec; where words of an objective were chosen, they stand without their parameters."""
     name, values = spec
-    parts = [f"{k}={v}" for k, v in values.items() if (k, v) not in without]
-    return f"{name}({', '.join(parts)})" if parts else name
+    words = {k for k, v in values.items() if field == "objective" and not _is_number(v)}
+    parts = [v if k in words else f"{k}={v}" for k, v in values.items() if (k, v) not in without]
+    return f"{name}{' ' if words else ''}({', '.join(parts)})" if parts else name
 
 
 def _briefly(spec: Spec, among: Sequence[Spec | None]) -> str:

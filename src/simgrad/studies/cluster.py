@@ -18,8 +18,9 @@ from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file, imported
 from simgrad.runs.environment import COMMAND, HOST, command
-from simgrad.studies.engine import Crew, crew_for, require_search, watch
+from simgrad.studies.engine import Crew, crew_for, require_search
 from simgrad.studies.study import Study
+from simgrad.studies.watching import watch
 from simgrad.studies.worker import work_together
 
 _ADDRESS = "RAY_ADDRESS"

@@ -1,18 +1,16 @@
-"""Running a study: as many workers as help, and what a person sees meanwhile."""
+"""Running a study: as many workers as help."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from simgrad.core.children import python
-from simgrad.core.console import progress, say
+from simgrad.core.console import say
 from simgrad.core.threads import cores as available
 from simgrad.core.threads import free, pinned, settle
 from simgrad.models import models
@@ -22,11 +20,10 @@ from simgrad.runs.run import Run
 from simgrad.studies.crew import CAN_FORK
 from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
-from simgrad.studies.space import printed
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
-from simgrad.studies.tuned import TRIALS, Tuning, validation_of
-from simgrad.training.optimizing import total_epochs
+from simgrad.studies.tuned import Tuning
+from simgrad.studies.watching import watch
 
 # Runs on one GPU, where they can be trained together: processes, and runs of each at a time. Of six
 # layouts the fastest on an H200 (benchmarks/grouped.py). With captions as long as Flickr8k's a step
@@ -164,70 +161,6 @@ def _ended_as_interrupted() -> Iterator[None]:
 def _one_gpu(number: int, gpus: int) -> dict[str, str]:
     """Spread the workers over the GPUs of the machine."""
     return {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus > 1 else {}
-
-
-def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
-    """Show progress until nobody works any more."""
-    finished: set[str] = set()
-    chosen: set[str] = set()  # rows whose setting was said
-    show = not quiet and sys.stderr.isatty()
-    bar = progress()
-    task = bar.add_task(study.title[:40], total=None)
-    if show:
-        bar.start()
-    try:
-        while True:
-            working = busy()
-            done, jobs = 0.0, study.jobs()  # of a tuned study, more come when settings are chosen
-            epochs = sum(total_epochs(recipe) for _, recipe in jobs)
-            for path, recipe in jobs:
-                run = Run(path)
-                if run.finished:
-                    done += total_epochs(recipe)
-                    if path.name not in finished:
-                        finished.add(path.name)
-                        if not quiet and not show:
-                            _say(len(finished), len(study.plan.runs()), run)
-                elif show and run.history:
-                    done += float(run.history[-1]["epoch"])
-            text = f"{len(finished)}/{len(study.plan.runs())} runs"
-            if study.tunings and show:
-                text = f"{_trials(study)}, {text}"
-            elif not quiet:
-                chosen = _say_chosen(study, chosen)
-            bar.update(task, completed=done, total=epochs or None, description=text)
-            if not working:
-                return
-            time.sleep(0.5)
-    finally:
-        if show:
-            bar.stop()
-
-
-def _trials(study: Study) -> str:
-    """How many trials are finished, of how many."""
-    folders = [path.parent for path in (study.path / TRIALS).glob("*/run.json")]
-    full = [folder for folder in folders if not folder.name.endswith("-short")]
-    return f"{sum(Run(folder).finished for folder in full)}/{study.plan.trainings} trials"
-
-
-def _say_chosen(study: Study, said: set[str]) -> set[str]:
-    """Say which setting was chosen, for each row once."""
-    for tuning in study.tunings:
-        record = None if tuning.name in said else tuning.record
-        if record is not None and record["chosen"]:
-            best, budget = record["chosen"], record["budget"]
-            told = f"{printed(best['setting'])}  validation {validation_of(best):.1f}"
-            say(f"{tuning.name}: {budget['trials']} trials, {told}", stderr=True)
-            said = {*said, tuning.name}
-    return said
-
-
-def _say(count: int, total: int, run: Run) -> None:
-    value = run.test.get("rsum")
-    score = "" if value is None else f"  test rsum {value:.1f}"
-    seconds = run.info.get("seconds", 0)
-    say(f"[{count}/{total}] {run.name}{score}  {seconds:.0f} s", stderr=True)
 
 
 def _unsearched(tuning: Tuning) -> tuple[str, str] | None:

@@ -97,6 +97,11 @@ class StudyTable:
         return " · ".join((self.title, *self.tested))
 
     @property
+    def shown(self) -> tuple[str, ...]:
+        """The metrics as they are printed, on a terminal and in files: recalls, then the rest."""
+        return tuple(sorted(self.metrics, key=lambda m: not metric_of(m).label.startswith("R@")))
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know, beneath the table."""
         found = self._failures
@@ -272,15 +277,15 @@ def printed(table: StudyTable) -> tables.TableFile:
     rows = []
     for row in table.rows:
         cells = []
-        for metric in table.metrics:
+        for metric in table.shown:
             text = number(row.cells.get(metric, _UNKNOWN), metric)
             cells.append(Bold(text) if metric in row.best else text)
         versus = "baseline" if row.baseline else significance(row.difference)
         rows.append((row.label, *cells, versus, str(row.seeds)))
         if row.published:
-            there = [number(row.published.get(m, (math.nan, None)), m) for m in table.metrics]
+            there = [number(row.published.get(m, (math.nan, None)), m) for m in table.shown]
             rows.append((f"  {row.beside}", *there, "", ""))
-    columns = ("", *map(header, table.metrics), "against baseline", "seeds")
+    columns = ("", *map(header, table.shown), "against baseline", "seeds")
     return tables.TableFile(columns, tuple(rows), table.head, table.notes)
 
 

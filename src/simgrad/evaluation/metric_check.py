@@ -1,0 +1,89 @@
+"""Is a metric of one's own right? It is tried on lists of which the answer is known."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simgrad.core.errors import InputError
+from simgrad.evaluation.declared import METRICS, Metric, per_query
+from simgrad.evaluation.ranks import Positions
+
+_QUERIES, _CANDIDATES, _TRUE = 50, 200, 5
+
+
+@dataclass(frozen=True)
+class MetricCheck:
+    """What a metric says of perfect, random and worst lists, and what is wrong with it.
+
+    Examples:
+        >>> found = simgrad.evaluation.check("medr")
+        >>> found.ok, found.values["perfect"]
+        (True, 1.0)
+    """
+
+    name: str
+    values: dict[str, float]
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name} {value:.4g}" for name, value in self.values.items())
+        return "\n".join([f"{self.name}: {told}", *(f"  WRONG: {one}" for one in self.problems)])
+
+
+def check(name: str) -> MetricCheck:
+    """Try a declared metric on lists of 200 in which one true item or five stand first, anywhere or
+    last.
+
+    It must give one finite number for each query, within its bounds, and never prefer a random
+    order to a perfect one. A name with {k} is tried with the `k` that it declares.
+
+    Examples:
+        >>> print(simgrad.evaluation.check("r{k}"))
+        r1: perfect 100, random 2, worst 0
+    """
+    declared = METRICS[name]
+    ks = declared.parameters[0].default if declared.parameters else (None,)
+    one = declared.factory(ks[0])
+    if one.each is None:
+        raise InputError(f"metric '{name}' does not come from ranks: there is nothing to try.")
+    values: dict[str, float] = {}
+    problems: list[str] = []
+    for count in (1, _TRUE):
+        found = {order: _values(one, lists) for order, lists in _orders(count)}
+        problems += [text for order in found.values() for text in _outside(one, order)]
+        means = {order: float(each.mean()) for order, each in found.items()}
+        values = values or means
+        if one.improves(means["random"], means["perfect"]):
+            problems.append(
+                f"with {count} true, a random order ({means['random']:.4g}) is better than a "
+                f"perfect one ({means['perfect']:.4g}), and better={one.better!r}"
+            )
+    return MetricCheck(one.name, values, tuple(dict.fromkeys(problems)))
+
+
+def _orders(count: int) -> Iterator[tuple[str, Positions]]:
+    random = np.random.default_rng(0)
+    first = np.arange(1, count + 1)
+    drawn = [np.sort(random.choice(_CANDIDATES, count, False)) + 1 for _ in range(_QUERIES)]
+    query = np.repeat(np.arange(_QUERIES), count)
+    yield "perfect", Positions.of(query, np.tile(first, _QUERIES))
+    yield "random", Positions.of(query, np.concatenate(drawn))
+    yield "worst", Positions.of(query, np.tile(first + _CANDIDATES - count, _QUERIES))
+
+
+def _values(one: Metric, lists: Positions) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    found = per_query(lists, [one])
+    if one.name not in found:
+        raise InputError(f"metric '{one.name}' gave nothing for lists with their true items.")
+    return found[one.name]
+
+
+def _outside(one: Metric, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[str]:
+    low, high = one.bounds
+    out = values[(values < low) | (values > high)]
+    return [f"{out[0]:.4g} is outside its bounds, {low:g} to {high:g}"] if len(out) else []
