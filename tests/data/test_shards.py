@@ -18,6 +18,7 @@ from simgrad.data.base import Dataset
 from simgrad.data.layouts import parquet, webdataset
 from simgrad.data.log import Log
 from simgrad.data.opening import open_logged
+from simgrad.evaluation.columns import has_columns
 from tests.data import layout_writers as write
 
 
@@ -236,6 +237,17 @@ def test_a_damaged_parquet_shard_is_named(tmp_path: Path) -> None:
     (folder / "val-00000-of-00001.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(InputError, match=r"val-00000-of-00001\.parquet: not a table"):
         open_dataset(folder)
+
+
+def test_names_of_columns_that_are_no_text(tmp_path: Path) -> None:
+    arrow, table = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "table.parquet"
+    columns = arrow.table({"vectorsx": [[1.0]] * 3, "text": ["a"] * 3})
+    table.write_table(columns, path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"vectorsx", b"vec\xff\xfeors"))
+    with pytest.raises(InputError, match=r"table\.parquet: .*utf-8"):
+        open_dataset(path)
+    assert not has_columns(path, ["text"])
 
 
 MEASURE = """

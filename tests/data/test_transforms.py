@@ -15,6 +15,7 @@ from PIL import Image
 from simgrad.core.errors import InputError
 from simgrad.data import cutting, transforms
 from simgrad.data.augmentation import augment
+from tests.hardening.memory import at_most
 
 NAMES = ("vse++", "efficientnet-lite", "vse-infinity", "x-vlm", "clip", "plain")
 
@@ -213,3 +214,34 @@ def test_a_large_photo_is_decoded_small() -> None:
     assert whole.size == (1600, 1200)
     a, b = (transforms.named("vse++", False, 112)(p, None).float() for p in (small, whole))
     assert (a - b).abs().mean() < 2
+
+
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1), (2, 40_000)])
+@pytest.mark.parametrize(
+    "style", [*cutting.EVALUATION, "crop:224:bicubic", "centre:256:bilinear", "patches:16:256:box"]
+)
+def test_a_strip_takes_no_gigabytes(style: str, size: tuple[int, int]) -> None:
+    """Scaled as a whole until its short side fits, a picture of 60,000 pixels had 3 billion."""
+    picture = Image.new("RGB", size, (200, 30, 30))
+    with at_most(100):
+        found = cutting.cut_of(style)(picture, 224)
+    assert found.size == (224, 224)
+    assert found.getpixel((112, 112)) == (200, 30, 30) or style.startswith("patches")
+
+
+def test_a_strip_is_cut_as_any_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = gradient(30, 90)
+    whole = np.asarray(cutting.cut_of("crop:32:bicubic")(picture, 32), dtype=float)
+    monkeypatch.setattr(cutting, "MOST_PIXELS", 100)
+    cut = np.asarray(cutting.cut_of("crop:32:bicubic")(picture, 32), dtype=float)
+    assert np.abs(whole - cut).max() <= 2
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["crop:1000000000:box", "crop:0:box", "centre:5000:box", "patches:1000000:1:box",
+     "patches:1:1000000000:box", "patches:4096:4096:box", "patches:0:9:box"],
+)  # fmt: skip
+def test_a_cut_that_no_model_has_is_refused(style: str) -> None:
+    with pytest.raises(InputError, match="no transform"):
+        cutting.cut_of(style)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import simgrad
 from simgrad.cli.program import main
@@ -91,15 +92,61 @@ def test_a_dual_encoder_of_transformers(tmp_path: Path) -> None:
     assert theirs.evaluate("test").rsum == pytest.approx(ours.evaluate("test").rsum, abs=15)
 
 
-def test_an_onnx_pair(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def onnx_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run and its export."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    recipe = Recipe(data=DATA, epochs=1, batch=20, model=SMALL)
-    train(recipe, tmp_path / "run", quiet=True)
-    ours = simgrad.open(tmp_path / "run", device="cpu")
-    ours.export(tmp_path / "onnx", "onnx")
-    theirs = simgrad.open(tmp_path / "onnx", data=DATA, device="cpu")
+    folder = tmp_path_factory.mktemp("pair")
+    train(Recipe(data=DATA, epochs=1, batch=20, model=SMALL), folder / "run", quiet=True)
+    simgrad.open(folder / "run", device="cpu").export(folder / "onnx", "onnx")
+    return folder
+
+
+def test_an_onnx_pair(onnx_pair: Path) -> None:
+    ours = simgrad.open(onnx_pair / "run", device="cpu")
+    theirs = simgrad.open(onnx_pair / "onnx", data=DATA, device="cpu")
     assert theirs.evaluate("test").rsum == pytest.approx(ours.evaluate("test").rsum, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [None, "x", -1, 1.5, [], [10**9], {}, "absent"])
+@pytest.mark.parametrize("field", ["images", "shape", "cut", "longest", "captions", "tokenizer"])
+def test_a_reading_that_lies_is_refused_or_read(
+    field: str, value: Any, onnx_pair: Path, tmp_path: Path
+) -> None:
+    told = json.loads((onnx_pair / "onnx" / "reading.json").read_text())
+    if value == "absent":
+        del told[field]
+    else:
+        told[field] = value
+    folder = tmp_path / "lie"
+    shutil.copytree(onnx_pair / "onnx", folder)
+    (folder / "reading.json").write_text(json.dumps(told))
+    opened, refusals = simgrad.open(folder, device="cpu"), []
+    for items in (TEXTS, [Image.new("RGB", (40, 30))]):
+        try:
+            assert opened.encode(items).vectors is not None
+        except InputError as error:
+            refusals.append(str(error))
+    assert all(str(folder) in told for told in refusals)
+    assert refusals or (field, value) in {("captions", "absent"), ("longest", None)}
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{", '"x"'])
+def test_a_reading_that_is_no_object(text: str, onnx_pair: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "lie"
+    shutil.copytree(onnx_pair / "onnx", folder)
+    (folder / "reading.json").write_text(text)
+    with pytest.raises(InputError, match=r"reading\.json"):
+        simgrad.open(folder, device="cpu").encode(TEXTS)
+
+
+def test_a_graph_that_asks_for_something_else_is_named(onnx_pair: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "lie"
+    shutil.copytree(onnx_pair / "onnx", folder)
+    shutil.copy(folder / "image.onnx", folder / "captions.onnx")
+    with pytest.raises(InputError, match=r"captions\.onnx: cannot be run"):
+        simgrad.open(folder, device="cpu").encode(TEXTS)
 
 
 def test_a_python_function_is_evaluated_mined_and_searched(tmp_path: Path) -> None:
@@ -163,6 +210,22 @@ def test_code_of_a_model_is_not_run(text_model: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="theirs"):
         simgrad.open(folder, device="cpu").encode(TEXTS)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("version", ["5.0.0", "5.7.0", "5.8.0.dev0"])
+def test_versions_that_run_code_of_a_folder_load_nothing(
+    version: str, text_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 6.0 a class of a local folder was imported, whatever trust_remote_code said."""
+    import sentence_transformers
+
+    theirs = sentence_transformers.SentenceTransformer(str(text_model), device="cpu")
+    monkeypatch.setattr(sentence_transformers, "__version__", version)
+    with pytest.raises(
+        InputError, match=rf"{version} would run code .* 'sentence-transformers>=6'"
+    ):
+        simgrad.open(f"sentence-transformers(source={text_model}/.)", device="cpu").encode(TEXTS)
+    assert simgrad.open(theirs, device="cpu").encode(TEXTS).vectors is not None
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npy"])

@@ -78,6 +78,23 @@ def test_bars_are_means_over_all_seeds(tmp_path: Path) -> None:
     assert first.get_ylim() == second.get_ylim()  # bars of two panels can be compared
 
 
+@pytest.mark.parametrize("panels", [1, 2, 4])
+def test_numbers_of_bars_stay_inside(panels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On COCO they have five digits; the largest crossed the frame."""
+    names = ("1", "2-10", "11-50", "51-100", "101-200", ">200")
+    of_coco = dict.fromkeys(names, 7) | {">200": 24_965}
+    monkeypatch.setattr("simgrad.analysis.cross_drawing.histogram", lambda _: of_coco)
+    ranks = [evaluate_similarities(torch.eye(3)).ranks]
+    rows = dict.fromkeys(("online", "off-tri", "off-quin", "adap-off-quin"), ranks)
+    figure = cross_rank_diagram(dict.fromkeys("ABCD"[:panels], rows))
+    figure.draw_without_rendering()
+    for axis in figure.axes:
+        top = axis.get_window_extent().y1
+        numbers = [text for text in axis.texts if text.get_text() == "24,965"]
+        assert len(numbers) == 4
+        assert all(text.get_window_extent().y1 < top for text in numbers)
+
+
 def test_counts_by_epsilon(done: Study, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(done.path / "runs" / "b-s0")
     cocos((run,), epsilon=(0.001, 0.01, 0.05), batches=2, device="cpu")

@@ -91,4 +91,4 @@ def _panel(axis: Any, rows: Mapping[str, Sequence[Ranks]], labels: list[str]) ->
     axis.set_xlabel("cross-retrieval rank")
     pairs = sum(next(iter(counts.values()))[0].values())
     axis.set_ylabel(f"of {pairs:,} true pairs")
-    axis.margins(y=0.2)
+    axis.margins(y=0.3)  # room for numbers of five digits

@@ -98,6 +98,7 @@ EVALUATION: dict[str, Callable[[Image.Image, int], Image.Image]] = {
 
 # -- as the processor of a pretrained network says
 
+MOST_A_SIDE = 4096
 FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
@@ -107,7 +108,7 @@ def cut_of(style: str) -> Callable[[Image.Image, int], Image.Image]:
     if style in EVALUATION:
         return EVALUATION[style]
     kind, *numbers, smooth = style.split(":") if ":" in style else (style, "")
-    if smooth in FILTERS.values() and all(number.isdigit() for number in numbers):
+    if smooth in FILTERS.values() and all(map(_is_a_size, numbers)):
         how = Image.Resampling[smooth.upper()]
         sizes = [int(number) for number in numbers]
         if kind == "crop" and len(sizes) == 1:
@@ -116,9 +117,14 @@ def cut_of(style: str) -> Callable[[Image.Image, int], Image.Image]:
             return lambda picture, size: exact_crop(picture, size, sizes[0], how, rounded=True)
         if kind == "squeeze" and not sizes:
             return lambda picture, size: resize(picture, (size, size), None, how)
-        if kind == "patches" and len(sizes) == 2:
+        if kind == "patches" and len(sizes) == 2 and sizes[0] ** 2 * sizes[1] <= MOST_A_SIDE**2:
             return lambda picture, size: patches(picture, size, sizes[0], sizes[1], how)
     raise InputError(f"there is no transform '{style[:80]}' (there are: {', '.join(EVALUATION)}).")
+
+
+def _is_a_size(text: str) -> bool:
+    """A model's own file names it: pictures of a billion pixels a side are not made for it."""
+    return text.isascii() and text.isdigit() and 0 < int(text[:10]) <= MOST_A_SIDE
 
 
 def exact_crop(
@@ -126,10 +132,13 @@ def exact_crop(
 ) -> Image.Image:
     """As transformers does it, to the last bit: `centre_crop` rounds some pixels otherwise.
 
-    `rounded`: the middle as torchvision and open_clip find it.
+    `rounded`: the middle as torchvision and open_clip find it. A strip, which scaled as a whole
+    would fill memory (one pixel wide and thousands long), is cut first.
     """
     width, height = picture.size
     w, h = (short * side // min(width, height) for side in (width, height))
+    if w * h > MOST_PIXELS:
+        return centre_crop(picture, size, short, smooth)
     left, top = (w - size) // 2, (h - size) // 2
     if rounded:
         left, top = round((w - size) / 2), round((h - size) / 2)
@@ -147,7 +156,7 @@ def patches(
     rows, columns = _grid(picture.height, picture.width, side, most)
     scaled = resize(picture, (columns * side, rows * side), None, smooth)
     sheet = Image.new("RGB", (size, size))
-    across = size // side
+    across = max(1, size // side)
     for k in range(rows * columns):
         left, top = side * (k % columns), side * (k // columns)
         one = scaled.crop((left, top, left + side, top + side))

@@ -64,7 +64,7 @@ def has_columns(path: Path, names: Sequence[str]) -> bool:
 
     try:
         return set(names) <= set(parquet.read_schema(path).names)
-    except (arrow.ArrowException, OSError):
+    except (arrow.ArrowException, OSError, ValueError):  # names that are no text, too
         return False
 
 

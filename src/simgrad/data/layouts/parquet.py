@@ -49,7 +49,7 @@ class _Columns:
 
         try:
             schema = parquet.read_schema(require_file(path))
-        except (pyarrow.ArrowException, OSError):
+        except (pyarrow.ArrowException, OSError, ValueError):  # names that are no text, too
             return None
         images = [field.name for field in schema if _is_picture(field.type)]
         caption = next((name for name in CAPTION_COLUMNS if name in schema.names), None)

@@ -1,4 +1,8 @@
-"""A SentenceTransformer, of texts alone or of pictures and texts: its own encode."""
+"""A SentenceTransformer, of texts alone or of pictures and texts: its own encode.
+
+Versions before 6 run classes that a folder's modules.json names, from files that lie beside it,
+also with trust_remote_code=False; so those load nothing here.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +17,8 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
 from simgrad.models.embedders.base import Embedder, as_rows, embedders, folder_content, refused
 from simgrad.models.networks.parts import quiet
+
+_SAFE = 6  # the first version that asks for trust_remote_code in folders, too
 
 
 @embedders.declare(
@@ -56,9 +62,17 @@ def encoded(model: Any, items: list[Any], what: str) -> Tensor:
 @lru_cache(maxsize=2)
 def _load(source: str, device: str) -> Any:
     try:
+        import sentence_transformers
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        raise InputError(f"{source}: needs `pip install sentence-transformers`.") from None
+        raise InputError(f"{source}: needs `pip install 'sentence-transformers>=6'`.") from None
+    version = str(sentence_transformers.__version__)
+    if int(version.split(".")[0]) < _SAFE:
+        raise InputError(
+            f"{source}: sentence-transformers {version} would run code that lies in a model's "
+            f"folder. `pip install 'sentence-transformers>={_SAFE}'`; or, if you trust the model, "
+            "load it in Python and pass it to simgrad.open."
+        )
     try:
         with quiet():
             return SentenceTransformer(source, device=device, trust_remote_code=False)
