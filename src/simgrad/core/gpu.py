@@ -53,13 +53,16 @@ def is_capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-class NothingFromHost(TorchDispatchMode):
+class NothingFromHost(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses operations on a GPU that read numbers from the host's memory.
 
     In a captured graph they would read what stands at that place when it is replayed, long after
     the tensor that was meant is gone: nobody would notice. A single number is passed by value,
     except where it is copied.
     """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -71,7 +74,10 @@ class NothingFromHost(TorchDispatchMode):
             there = tree_leaves(result) if func in _COPIES else given
             elsewhere = any(isinstance(x, Tensor) and x.device.type != "cpu" for x in there)
             if elsewhere and (func in _COPIES or any(x.dim() for x in host)):
-                raise RuntimeError(f"{func} reads from the host's memory")
+                raise RuntimeError(
+                    f"{func} reads from the host's memory, which a captured step cannot: put what "
+                    "it reads on the GPU, or take plain steps (`graphs: false`)"
+                )
         return result
 
 

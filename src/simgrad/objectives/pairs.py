@@ -72,8 +72,8 @@ class Pairs:
         every = torch.arange(count, device=device)
         if gpu.is_capturing() or torch._C._functorch.is_batchedtensor(self.query):
             one, other = every.repeat_interleave(count), every.repeat(count)
-            queries = [rows_at(self.query, of) for of in (one, other)]
-            same = (queries[0] == queries[1]) & (one != other)
+            same = rows_at(self.query, one) == rows_at(self.query, other)
+            same = same & (one != other)
             return one, other, same.to(self.similarity.dtype)
         queries = self.query.contiguous()
         first, last = (torch.searchsorted(queries, queries, right=r) for r in (False, True))
