@@ -25,9 +25,10 @@ from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import Tuning
 from simgrad.studies.watching import watch
 
-# Runs on one GPU, where they can be trained together: processes, and runs of each at a time. Of six
-# layouts the fastest on an H200 (benchmarks/grouped.py). With captions as long as Flickr8k's a step
-# of one model takes 0.36 ms; with sixteen processes of one run each 0.77.
+# Runs on one GPU, where they can be trained together: processes, and runs of each at a time. On an
+# H200, with captions as long as Flickr8k's, a step of one model takes 0.34 ms where all have one
+# objective, 0.36 with six (benchmarks/grouped.py); 4 x 12, with more memory, 0.32. With sixteen
+# processes of one run each it takes 0.77.
 _GROUPS, _TOGETHER = 4, 8
 
 
