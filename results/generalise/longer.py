@@ -76,6 +76,7 @@ def rows_of(folder: Path, replicate: int) -> tuple[dict[str, Any], list[dict[str
     defaults = type(plan.base)().to_dict()
     places = ("data", "features", "device", "workers", "threads")
     kept = {k: v for k, v in shared.items() if v != defaults[k] and k not in places}
+    kept["epochs"] = EPOCHS
     return kept, rows
 
 

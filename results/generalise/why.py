@@ -12,6 +12,7 @@ push on judged pairs.
 
 import argparse
 import csv
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,9 +27,11 @@ import matplotlib.pyplot as plt
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.core.spec import split_spec
+from simgrad.core.typed import read_yaml
 from simgrad.evaluation import Ranks, stand
 from simgrad.evaluation.wording import failures, lead
 from simgrad.retriever.counting import count_run
+from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 
 HERE = Path(__file__).resolve().parent
@@ -44,6 +47,20 @@ def read(path: Path, after: str) -> list[Line]:
         return list(csv.DictReader(file))
 
 
+def curves_of(folder: Path) -> list[Line]:
+    """A line for each epoch of each test run, with the label of its row."""
+    after = f"collect.py keep STUDY {folder.name}"
+    labels = {line["run"]: line["objective"] for line in read(folder / "tests.csv", after)}
+    found = []
+    for line in read(folder / "curves.csv", after):
+        if line["run"] in labels:
+            sides = [float(line[f"{side}_effective"]) for side in ("i2t", "t2i")]
+            known = [number for number in sides if not math.isnan(number)]
+            told = {"label": labels[line["run"]], "effective": str(mean(known)) if known else ""}
+            found.append(line | told)
+    return found
+
+
 def count(study: Study, batches: int | None = None) -> Iterator[dict[str, Any]]:
     """The share of the push on false negatives, of each finished run and direction."""
     for label, runs in study.groups.items():
@@ -57,37 +74,33 @@ def count(study: Study, batches: int | None = None) -> Iterator[dict[str, Any]]:
 
 
 def by_label(lines: Sequence[Line], key: str) -> dict[str, dict[int, list[float]]]:
-    """label -> step -> the values of all runs; what was not measured is left out."""
+    """label -> epoch -> the values of all runs; what was not measured is left out."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         if line[key]:
-            found[line["label"]][int(line["step"])].append(float(line[key]))
+            found[line["label"]][int(line["epoch"])].append(float(line[key]))
     return found
 
 
 def _panel(axes: Any, lines: Sequence[Line], key: str, title: str) -> None:
     """A line for each objective: its runs' mean, with a band from the lowest to the highest."""
-    for number, (label, steps) in enumerate(by_label(lines, key).items()):
-        places, values = list(steps), list(steps.values())
+    for number, (label, epochs) in enumerate(by_label(lines, key).items()):
+        places, values = list(epochs), list(epochs.values())
         colour = f"C{number}"
         axes.plot(places, [mean(some) for some in values], color=colour, linewidth=2, label=label)
         axes.fill_between(
             places, [*map(min, values)], [*map(max, values)], color=colour, alpha=0.15
         )
     axes.set_title(title, loc="left", fontsize=12)
-    axes.set_xlabel("steps")
+    axes.set_xlabel("epochs")
     axes.grid(alpha=0.3)
 
 
 def draw_curves(lines: Sequence[Line], path: Path) -> None:
     """How well each objective retrieves while it trains."""
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    _panel(
-        axes,
-        lines,
-        "validation_rsum",
-        "validation rsum while training: mean, lowest to highest run",
-    )
+    title = "validation rsum while training: mean, lowest to highest run"
+    _panel(axes, lines, "val", title)
     axes.legend(frameon=False, fontsize=9)
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -128,7 +141,7 @@ def draw_pushes(lines: Sequence[Line], path: Path) -> None:
 
 def draw(folder: Path) -> list[Path]:
     """The three pictures; the third where pushes were counted."""
-    lines = read(folder / "curves.csv", f"collect.py keep STUDY {folder.name}")
+    lines = curves_of(folder)
     files: list[tuple[str, Callable[[Sequence[Line], Path], None], Sequence[Line]]] = [
         ("curves", draw_curves, lines),
         ("similarities", draw_similarities, lines),
@@ -152,24 +165,20 @@ def cell_of(spec: str) -> tuple[str, str]:
 
 def mechanism(folder: Path) -> str:
     """Of each objective and lambda the best rate and first epoch on validation, and its test."""
-    after = f"collect.py keep STUDY {folder.name}"
+    plan = plan_from_dict(read_yaml(folder / "study.yaml"), str(folder / "study.yaml"))
+    about = {row.label: plan.recipe(row, 0) for row in plan.rows}
     best: dict[str, float] = defaultdict(float)  # of each run, on validation
-    about: dict[str, Line] = {}
-    for line in read(folder / "curves.csv", after):
-        best[line["run"]] = max(best[line["run"]], float(line["validation_rsum"]))
-        about[line["run"]] = line
-    tests = read(folder / "tests.csv", after)
+    for line in curves_of(folder):
+        best[line["run"]] = max(best[line["run"]], float(line["val"]))
     runs: dict[str, list[Line]] = defaultdict(list)
-    for line in tests:
+    for line in read(folder / "tests.csv", f"collect.py keep STUDY {folder.name}"):
         runs[line["objective"]].append(line)  # by row of the study
     chosen: dict[tuple[str, str], tuple[float, str]] = {}
-    for label, lines in runs.items():
-        known = [about[line["run"]] for line in lines if line["run"] in about]
-        if not known:
-            continue  # all its seeds diverged
-        place = cell_of(known[0]["objective"])
-        score = sum(best.get(line["run"], 0.0) for line in lines) / len(lines)
-        chosen[place] = max(chosen.get(place, (-1.0, "")), (score, label))
+    for label, several in runs.items():
+        if any(line["outcome"] != "diverged" for line in several):
+            place = cell_of(about[label].objective)
+            score = mean(best.get(line["run"], 0.0) for line in several)
+            chosen[place] = max(chosen.get(place, (-1.0, "")), (score, label))
     ranks = {place: _ranks(folder, runs[label]) for place, (_, label) in chosen.items()}
     lines = ["# Soft maximum, margin or lambda?", ""]
     lines += [
@@ -186,9 +195,9 @@ def mechanism(folder: Path) -> str:
             if (kind, lam) not in chosen:
                 cells.append("diverged")
                 continue
-            told = about[runs[chosen[kind, lam][1]][0]["run"]]
+            told = about[chosen[kind, lam][1]]
             score = mean(simgrad.evaluation.metrics_of(one)["rsum"] for one in ranks[kind, lam])
-            cells.append(f"{score:.1f} (lr {float(told['lr']):g}, {told['first_epochs']})")
+            cells.append(f"{score:.1f} (lr {told.lr:g}, {told.first_epochs})")
         lines.append(f"| {lam} | " + " | ".join(cells) + " |")
     for lam in lambdas:
         some = {kind: ranks[kind, lam] for kind in kinds if (kind, lam) in chosen}

@@ -3,10 +3,14 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 
+from simgrad import evaluate_similarities
 from simgrad.core.errors import InputError
-from simgrad.studies.plan import read_plan
+from simgrad.evaluation import Ranks, metrics_of
+from simgrad.studies.plan import plan_from_dict, read_plan
 from simgrad.studies.study import Study
 from tests.processes import script as command
 from tests.studies.rehearsal import RESULTS, rehearsed, resnet, script, train
@@ -46,9 +50,13 @@ def test_no_seed_is_used_twice() -> None:
 
 
 def test_the_minutes_are_computed_again() -> None:
-    for folder in ("generalise",):
-        done = command(RESULTS / "minutes.py", RESULTS / folder, "--check")
-        assert done.returncode == 0, done.stdout + done.stderr
+    done = command(RESULTS / "minutes.py", FOLDER, "--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_part_five_is_what_part_one_chose() -> None:
+    made = script("generalise", "longer").study_file("flickr8k", FOLDER / "flickr8k", 1)
+    assert (FOLDER / "5-longer-flickr8k.yaml").read_text() == made
 
 
 def test_steps_by_hand() -> None:
@@ -114,47 +122,41 @@ def test_pictures_and_the_mechanism_from_a_made_up_study(mechanism: tuple[Study,
 
 def test_the_mechanism_takes_the_best_on_validation(tmp_path: Path) -> None:
     """A row with the better test score and the worse validation is not taken."""
-    from simgrad import evaluate_similarities
-
     why, collect = script("generalise", "why"), script("generalise", "collect")
-    import numpy as np
-
+    nca, cir = "goal(triplet=nca, pair=sig, lambda=0.5)", "goal(triplet=cir, pair=sig, lambda=0.5)"
+    rows = (("a", nca, 50.0, 0.0), ("b", nca, 40.0, 9.0), ("c", cir, 10.0, 4.0))
+    told = [{"label": label, "set": {"objective": objective}} for label, objective, *_ in rows]
+    plan = plan_from_dict({"rows": told, "seeds": 2}, "test")
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(plan.to_dict()))
     tests, curves = [], []
-    rows = (("a", "nt-xent(lambda=0.5)", 50.0, 0.0), ("b", "nt-xent(lambda=0.5)", 40.0, 9.0))
-    rows += (("c", "triplet(lambda=0.5)", 10.0, 4.0),)
     random = np.random.default_rng(0)
     (tmp_path / "ranks").mkdir()
-    for label, objective, validation, signal in rows:
+    for label, _, validation, signal in rows:
         for seed in range(2):
             run = f"{label}-s{seed}"
             S = random.normal(size=(12, 12)) + signal * np.eye(12)
             evaluate_similarities(S, range(12)).ranks.save(tmp_path / "ranks" / f"{run}.parquet")
-            told = {"run": run, "replicate": 1, "objective": label, "seed": seed}
-            tests.append(told | {"outcome": "trained"})
-            line = {"run": run, "label": label, "objective": objective, "lr": 1, "first_epochs": 0}
-            curves += [
-                line | {"step": 1, "validation_rsum": validation, "spread": 1, "effective": ""}
-            ]
+            tests.append({"run": run, "objective": label, "seed": seed, "outcome": "trained"})
+            line = {"run": run, "epoch": 1, "val": validation, "spread": 1}
+            curves.append(line | {"i2t_effective": "nan", "t2i_effective": 2})
     tests[-1]["outcome"] = "diverged"
     collect._write(tmp_path / "tests.csv", tests)
     collect._write(tmp_path / "curves.csv", curves)
     page = why.mechanism(tmp_path)
     (line,) = [line for line in page.splitlines() if line.startswith("| 0.5")]
     shown = line.split("|")
-    assert "| lambda | nt-xent | triplet |" in page
+    assert "| lambda | goal(triplet=cir, pair=sig) | goal(triplet=nca, pair=sig) |" in page
     low = np.mean([_rsum(tmp_path, "a-s0"), _rsum(tmp_path, "a-s1")])
-    assert float(shown[2].split()[0]) == pytest.approx(low, abs=0.06)
-    assert float(shown[3].split()[0]) == pytest.approx(_rsum(tmp_path, "c-s0") / 2, abs=0.06)
+    assert float(shown[3].split()[0]) == pytest.approx(low, abs=0.06)
+    assert float(shown[2].split()[0]) == pytest.approx(_rsum(tmp_path, "c-s0") / 2, abs=0.06)
 
 
 def _rsum(folder: Path, run: str) -> float:
-    from simgrad.evaluation import Ranks, metrics_of
-
     return metrics_of(Ranks.load(folder / "ranks" / f"{run}.parquet"))["rsum"]
 
 
 def test_pictures_need_what_was_kept(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"curves.csv: not there yet: .*collect.py keep"):
+    with pytest.raises(InputError, match=r"tests.csv: not there yet: .*collect.py keep"):
         script("generalise", "why").draw(tmp_path / "4-mechanism")
 
 
