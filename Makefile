@@ -40,7 +40,7 @@ test-lowest: .venv-lowest/ready
 .venv-lowest/ready: pyproject.toml tools/lowest.py
 	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet packaging
-	.venv-lowest/bin/python tools/lowest.py train serve tune > .venv-lowest/lowest.txt
+	.venv-lowest/bin/python tools/lowest.py train serve tune faiss onnx > .venv-lowest/lowest.txt
 	.venv-lowest/bin/python -m pip install --quiet --no-compile -c .venv-lowest/lowest.txt \
 		-e ".[train,serve,tune,test]"
 	touch $@

@@ -128,7 +128,8 @@ def test_a_flipped_bit_of_a_journal_is_named_or_changes_nothing(tmp_path: Path) 
     _, whole = searched(tmp_path, trials=4, halving=0.5)
     journal = (tmp_path / JOURNAL).read_bytes()
     named = 0
-    for place in range(0, len(journal), 3):
+    # Without its last character, the line's end, a line is one that a kill has left half-written.
+    for place in range(0, len(journal) - 1, 3):
         damaged = bytearray(journal)
         damaged[place] ^= 1 << (place % 7)
         (tmp_path / JOURNAL).write_bytes(damaged)
@@ -140,7 +141,7 @@ def test_a_flipped_bit_of_a_journal_is_named_or_changes_nothing(tmp_path: Path) 
         else:
             assert found == whole
             named += 1
-    assert named == len(range(0, len(journal), 3))
+    assert named == len(range(0, len(journal) - 1, 3))
 
 
 @pytest.mark.parametrize(

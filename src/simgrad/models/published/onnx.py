@@ -80,7 +80,7 @@ def write_onnx(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _write_captions(model: Any, path: Path) -> None:
-    m = torch.export.Dim("m", min=1)
+    m = torch.export.Dim("m", min=2)  # of the tracing: torch 2.9 makes no formula of 1 and more
     if model.reads_vectors:
         vectors = torch.zeros(2, model.inputs.caption_dimension)
         _write(_CaptionVectors(model), (vectors,), ["captions"], {"captions": {0: m}}, path)

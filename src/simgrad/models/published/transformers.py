@@ -143,7 +143,7 @@ def _made(reading: Reading, family: str, tokenizer: dict[str, Any]) -> dict[str,
         "model_input_names": ["input_ids"],
     }
     known = json.dumps(tokenizer.get("added_tokens", []))
-    words = {k: v for k, v in words.items() if not str(v).startswith("[") or str(v) in known}
+    words = {k: v for k, v in words.items() if not k.endswith("_token") or str(v) in known}
     processor = _PROCESSORS[family]
     return {
         "preprocessor_config.json": pictures | {"processor_class": processor},
