@@ -102,6 +102,9 @@ def test_bad_folders_are_refused_by_name(folder: Path, tmp_path: Path) -> None:
     (folder / "prompts.txt").write_text("a photo of a {}.\na photo\n")
     with pytest.raises(InputError, match=r"prompts\.txt, sentence 2"):
         read_classes(f"classes(path={folder})")
+    (folder / "prompts.txt").write_bytes(b"ein Photo f\xfcr {}")
+    with pytest.raises(InputError, match=r"prompts\.txt: not UTF-8 text \(byte 11\)"):
+        read_classes(f"classes(path={folder})")
     (tmp_path / "bare").mkdir()
     with pytest.raises(InputError, match="no folder for each class"):
         read_classes(f"classes(path={tmp_path / 'bare'})")

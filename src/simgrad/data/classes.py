@@ -59,7 +59,11 @@ def read_classes(text: str) -> Classes | None:
         raise InputError(f"also: {text}: {what}; FOLDER/CLASS/picture.jpg is needed.")
     file, prompts = folder / _FILE, [_USUAL]
     if file.is_file():
-        prompts = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file}: not UTF-8 text (byte {error.start}).") from None
+        prompts = [line for line in lines if line.strip()]
         for number, line in enumerate(prompts, 1):
             if line.count("{}") != 1:
                 raise InputError(f"{file}, sentence {number}: {{}} for the name is needed, once.")
