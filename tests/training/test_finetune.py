@@ -12,10 +12,12 @@ import torch
 
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
+from simgrad.data.classes import METRIC, read_classes
 from simgrad.models import load
 from simgrad.models.inputs import Scale
 from simgrad.report.build import build_report
 from simgrad.report.card import model_card
+from simgrad.retriever.classes import accuracy
 from simgrad.retriever.opening import open_folder, open_pretrained
 from simgrad.retriever.prepare import prepare
 from simgrad.runs.recipe import Recipe
@@ -346,6 +348,34 @@ def test_other_data_are_scored_before_and_after(
     assert f"{told['after']['rsum']:.1f}" in shown
     ask(capsys, "export", run.path, "--to", tmp_path / "out")
     assert "On other data" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.long
+def test_what_training_forgets_of_classes(clip: Path, tmp_path: Path, capsys: Any) -> None:
+    """Zero-shot accuracy of the pretrained weights and of the trained ones."""
+    for row, picture in enumerate(pictures(12)):
+        place = tmp_path / "things" / ("dog", "cat", "red")[row % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        picture.save(place / f"{row}.png")
+    also = f"classes(path={tmp_path / 'things'})"
+    run = train(recipe(clip, also=also), tmp_path / "run", quiet=True)
+    told = run.also
+    assert (told["dataset"], told["images"], told["classes"]) == ("things", 12, 3)
+    classes = read_classes(also)
+    assert classes is not None
+    for opened, when in ((open_pretrained(f"clip(source={clip})", device="cpu"), "before"),
+                         (open_folder(run.path, device="cpu"), "after")):  # fmt: skip
+        assert accuracy(opened, classes) == told[when]
+    report = build_report([run.path], batches=0, pictures=False)
+    section = next(s for s in report.sections if s.anchor == "finetuned")
+    table = next(b for b in section.blocks if "Other data" in getattr(b, "title", ""))
+    shown = [cell.text for cell in table.rows[0].cells]
+    assert f"{told['after'][METRIC]:.1f}" in shown
+    assert METRIC in shown
+    ask(capsys, "export", run.path, "--to", tmp_path / "out")
+    assert f"things, {METRIC}: " in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(InputError, match=r"also: .*no such folder"):
+        train(recipe(clip, also="classes(path=nowhere)"), tmp_path / "no", quiet=True)
 
 
 def test_other_data_that_cannot_be_scored_are_refused_at_once(clip: Path, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def summarise(run: Run) -> None:
 
 
 def _summarise_also(run: Run) -> None:
-    told, select = run.also, metric_of(run.recipe.select)
-    if told:
-        values = (select.format(told[when][select.name]) for when in ("before", "after"))
-        print_table((f"{told['dataset']}, test split", "before", "after"), [(select.name, *values)])
+    if run.remembered:
+        name, before, after = run.remembered
+        values = f"{before:.1f}", f"{after:.1f}"
+        print_table((f"other data: {run.also['dataset']}", "before", "after"), [(name, *values)])

@@ -169,10 +169,10 @@ def _metrics(run: Run) -> str:
             f"\n\nValidation {select}: {before[0]['val'][select]:.1f} before training, "
             f"{run.info['best'][select]:.1f} after."
         )
-    if run.also:
-        old, new = (run.also[when][select] for when in ("before", "after"))
+    if run.remembered:
+        name, old, new = run.remembered
         text += (
-            f"\n\nOn other data, {run.also['dataset']}, test split, {select}: {old:.1f} before "
+            f"\n\nOn other data, {run.also['dataset']}, {name}: {old:.1f} before "
             f"training, {new:.1f} after."
         )
     return text

@@ -70,19 +70,17 @@ def _other_data(material: Material, systems: Sequence[System]) -> Table:
     """What training forgot: other data, with the pretrained weights and with the best ones."""
     rows = []
     for system in systems:
-        metric = metric_of(system.runs[0].recipe.select)
-        scored = [run.also for run in system.finished if run.also]
-        means = [
-            sum(one[when][metric.name] for one in scored) / len(scored)
-            for when in ("before", "after")
-        ]
+        scored = [run.remembered for run in system.finished if run.remembered]
+        data = next(run.also["dataset"] for run in system.finished if run.also)
+        both = zip(*((before, after) for _, before, after in scored), strict=True)
+        means = [sum(values) / len(scored) for values in both]
         cells = [Cell(system.label, key=True, colour=material.colour(system))]
-        cells += [Cell(scored[0]["dataset"]), Cell(metric.heading)]
-        cells += [Cell(metric.format(value)) for value in means]
+        cells += [Cell(data), Cell(scored[0][0])]
+        cells += [Cell(f"{value:.1f}") for value in means]
         rows.append(BodyRow([*cells, Cell(f"{means[1] - means[0]:+.1f}")]))
     columns = [Column(name, numeric=False) for name in ("", "data", "")]
     columns += [Column(name) for name in ("before", "after", "difference")]
-    note = "Test split, mean over seeds. Worse after than before: training forgot."
+    note = "Mean over seeds. Worse after than before: training forgot."
     return Table("Other data, before and after", columns, rows, note)
 
 

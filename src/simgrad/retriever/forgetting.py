@@ -1,4 +1,8 @@
-"""Forgetting: what a pretrained model knew of other data, before training and after it."""
+"""Forgetting: what a pretrained model knew of other data, before training and after it.
+
+`also: DATA` is another data set's retrieval; `also: classes(path=FOLDER)` is zero-shot
+classification.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +10,10 @@ from typing import Any
 import torch
 
 from simgrad.core.errors import InputError
+from simgrad.data.classes import Classes, read_classes
 from simgrad.data.opening import open_dataset
 from simgrad.models import RetrievalModel
+from simgrad.retriever.classes import accuracy
 from simgrad.retriever.fitting import require_fitting
 from simgrad.retriever.prepare import begin_model
 from simgrad.retriever.retriever import Retriever
@@ -16,7 +22,7 @@ from simgrad.runs.run import write_also
 from simgrad.runs.tested import Tested, what_is_tested
 
 
-def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | None:
+def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | Classes | None:
     """What of the other data is scored, all of it at once; None where none is named."""
     if recipe.also is None:
         return None
@@ -25,6 +31,9 @@ def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | None:
             f"also: is about what training forgets, and '{model.config}' knows nothing before it. "
             "Other data are scored after training by `simgrad evaluate RUN --data DATA`."
         )
+    classes = read_classes(recipe.also)
+    if classes is not None:
+        return classes
     dataset = open_dataset(recipe.also)
     asked = what_is_tested(recipe.replace(protocol="all", test_split=None), dataset)
     if asked is None:
@@ -35,7 +44,11 @@ def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | None:
 
 @torch.no_grad()
 def score_other(
-    recipe: Recipe, asked: Tested | None, folder: Path, trained: Retriever, best: RetrievalModel
+    recipe: Recipe,
+    asked: Tested | Classes | None,
+    folder: Path,
+    trained: Retriever,
+    best: RetrievalModel,
 ) -> None:
     """Keep the metrics on the other data, of the weights at the start and of the best ones."""
     if asked is None:
@@ -44,7 +57,10 @@ def score_other(
 
     def score(model: RetrievalModel) -> dict[str, Any]:
         model.eval()
-        found = trained.with_model(model).similarities(asked.split)
+        opened = trained.with_model(model)
+        if isinstance(asked, Classes):
+            return accuracy(opened, asked)
+        found = opened.similarities(asked.split)
         return found.measure(asked.protocol).to_dict()
 
     write_also(folder, {**asked.to_dict(), "before": score(before), "after": score(best)})

@@ -255,7 +255,7 @@ class Recipe(Typed):
     also: Text | None = Field(
         default=None,
         description="Another data set to test before and after training, to see what the model "
-        "forgets",
+        "forgets; classes(path=FOLDER): zero-shot classification of FOLDER/CLASS/*.jpg",
     )
     validation_only: bool = Field(
         default=False,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
+from simgrad.data.classes import classes_place
 from simgrad.data.opening import absolute as place_of
 from simgrad.models import models
 
@@ -90,6 +91,8 @@ def _is_place(value: Any) -> bool:
 def absolute(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a recipe with absolute paths, also within a model's spec and a second round."""
     found = {k: place_of(v) if k in _PLACES and v is not None else v for k, v in fields.items()}
+    if isinstance(found.get("also"), str):
+        found["also"] = classes_place(found["also"])
     if "model" in found:
         config = models.parse(str(found["model"]))
         texts = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}

@@ -169,6 +169,13 @@ class Run:
         path = self.path / ALSO
         return _mapping(self.file(ALSO)) if path.is_file() else {}
 
+    @property
+    def remembered(self) -> tuple[str, float, float] | None:
+        """Of other data: what was measured, before training and after it."""
+        told = self.also
+        name = str(told.get("metric", self.recipe.select))
+        return (name, told["before"][name], told["after"][name]) if told else None
+
     def ranks(self) -> Ranks:
         """Per-query ranks on the test split."""
         return Ranks.load(self.file(RANKS))

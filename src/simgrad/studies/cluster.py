@@ -77,10 +77,9 @@ def _connect(ray: Any) -> None:
             ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
     except Exception as error:  # of the network, of a token, of another version there
         first = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
-        raise InputError(
-            f"no Ray cluster at {_ADDRESS}={os.environ.get(_ADDRESS, '')}: {first} "
-            "(docs/scale.md, 'A study on many machines')."
-        ) from None
+        address = os.environ.get(_ADDRESS)
+        what = f"no Ray cluster at {_ADDRESS}={address}" if address else "Ray did not start here"
+        raise InputError(f"{what}: {first} (docs/scale.md, 'A study on many machines').") from None
 
 
 def _crew(study: Study, processes: int | None, machines: list[dict[str, Any]]) -> Crew:
