@@ -124,6 +124,13 @@ def test_other_vectors_are_other_data_and_other_splits_keep_pairs(tmp_path: Path
         assert np.array_equal(drawn.caption_vectors.rows(drawn.captions_of(row)), wanted)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"splits": 3}', '{"splits": [1]}', "\x00"])
+def test_damaged_words_about_splits_are_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "dataset_dict.json").write_text(text)
+    with pytest.raises(InputError, match=r"dataset_dict\.json"):
+        open_dataset(f"embeddings(path={tmp_path})")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

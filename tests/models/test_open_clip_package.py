@@ -170,6 +170,23 @@ def test_what_is_missing_is_said(open_clip: Any, tmp_path: Path) -> None:
         encode(f"open-clip(source={folder})")
 
 
+def test_code_that_a_folder_asks_for_does_not_run(open_clip: Any, tmp_path: Path) -> None:
+    """open_clip hands `tokenizer_kwargs` of a folder's settings on to transformers."""
+    ran, text = tmp_path / "ran", {"hf_tokenizer_name": "here"}
+    asked = {"tokenizer_kwargs": {"trust_remote_code": True}}
+    told = KINDS["plain"] | {"text_cfg": {**TEXT, **text, **asked}}
+    folder = written(open_clip, tmp_path / "model", told)
+    (folder / "evil.py").write_text(
+        f"open({str(ran)!r}, 'w').close()\nfrom transformers import CLIPTokenizer as T\n"
+    )
+    named = {"tokenizer_class": "T", "auto_map": {"AutoTokenizer": ["evil.T", "evil.T"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    (folder / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    with pytest.raises(InputError, match=r"model: .*comes with code of its own"):
+        simgrad.open(f"open-clip(source={folder})", device="cpu").encode(TEXTS)
+    assert not ran.exists()
+
+
 @pytest.mark.slow
 def test_every_model_of_the_list(open_clip: Any, tmp_path: Path) -> None:
     """Built by the package without memory; where `clip` reads it, too, every weight has a place."""

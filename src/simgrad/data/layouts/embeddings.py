@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import read_json
 from simgrad.data.array_files import IMAGES, SUFFIXES, TEXTS, is_saved, read_arrays
 from simgrad.data.arrays import ArrayFeatures
 from simgrad.data.base import Dataset, Rows, Split
@@ -65,8 +66,7 @@ def _places(path: Path) -> dict[str, dict[str, Path]]:
     if not path.is_dir():
         return {}
     if (path / _DICT).is_file():
-        told = json.loads((path / _DICT).read_text("utf-8")).get("splits", [])
-        found = {split_name(name): path / name for name in told}
+        found = {split_name(name): path / name for name in _saved_splits(path / _DICT)}
         fits = bool(found) and all(_both(_saved_columns(one)) for one in found.values())
         return {name: {"": one} for name, one in found.items()} if fits else {}
     pair = {name: path / f"{name}.npy" for name in ("images", "texts")}
@@ -81,6 +81,14 @@ def _places(path: Path) -> dict[str, dict[str, Path]]:
 
 def _both(names: Any) -> bool:
     return any(one in names for one in IMAGES) and any(one in names for one in TEXTS)
+
+
+def _saved_splits(file: Path) -> list[str]:
+    told = read_json(file)
+    names = told.get("splits") if isinstance(told, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{file}: it names no splits. Save the data set again.")
+    return names
 
 
 def _saved_columns(folder: Path) -> list[str]:

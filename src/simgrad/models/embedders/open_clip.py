@@ -14,6 +14,7 @@ from torch import Tensor
 
 from simgrad.core.derived import contents_hash
 from simgrad.core.errors import InputError
+from simgrad.core.files import read_json
 from simgrad.core.spec import setting
 from simgrad.models.embedders.base import Embedder, as_rows, embedders, folder_content, refused
 from simgrad.models.networks.parts import OPEN_CLIP, quiet
@@ -76,9 +77,28 @@ def _load(source: str, weights: str | None, device: str) -> tuple[Any, Any, Any]
         )
     name = f"local-dir:{folder}" if folder.is_dir() else source if listed else f"hf-hub:{source}"
     try:
+        if not listed:
+            _refuse_code(source, folder)
         with quiet():
             model, cut = open_clip.create_model_from_pretrained(name, weights, device=device)
             words = open_clip.get_tokenizer(name)
     except Exception as error:  # of the hub, of files, of packages that it needs
         raise refused(source, error) from None
     return model.eval(), cut, words
+
+
+def _refuse_code(source: str, folder: Path) -> None:
+    """open_clip hands on what a model's own settings say, to the tokenizers of transformers too."""
+    file = folder / OPEN_CLIP[0]
+    if not folder.is_dir():
+        from huggingface_hub import hf_hub_download
+
+        file = Path(hf_hub_download(source, OPEN_CLIP[0]))
+    if _trusting(read_json(file)):
+        raise ValueError("trust_remote_code")
+
+
+def _trusting(told: Any) -> bool:
+    if isinstance(told, dict):
+        return bool(told.get("trust_remote_code")) or any(map(_trusting, told.values()))
+    return isinstance(told, list) and any(map(_trusting, told))
