@@ -65,7 +65,8 @@ soak: .venv/ready-all
 
 # The site, into site/. To read it with its search: python -m http.server -d site
 docs: .venv/ready-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/builder/pages.py build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f build/site/mkdocs.yml -d $(CURDIR)/site
 	@echo "site/index.html"
 
 setup: .venv/ready-all

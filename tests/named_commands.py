@@ -59,7 +59,7 @@ def _words(line: str) -> list[str]:
 def _misread_simgrad(words: list[str]) -> str:
     while words[:1] == ["--with"]:
         words = words[2:]
-    if not words or words[0] in ("--help", "--version", "COMMAND"):
+    if not words or words[0] in ("--help", "--version", "--completion", "COMMAND"):
         return ""
     if words[0] not in COMMANDS:
         return f"there is no command {words[0]}"

@@ -100,6 +100,17 @@ def test_every_public_name_and_command_is_there() -> None:
     assert "--absolute-margin X" in commands
 
 
+def test_pages_are_files_before_a_builder_begins(tmp_path: Path) -> None:
+    module("pages").write(tmp_path)
+    pages = tmp_path / "pages"
+    assert (pages / "readme.md").read_text(encoding="utf-8").startswith("# simgrad")
+    assert (pages / "objectives" / "goal.md").is_file()
+    for page in pages.rglob("*.md"):
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#:\s]+\.md)", text):
+            assert (page.parent / target).is_file(), f"{page.name}: {target}"
+
+
 def test_links_are_turned() -> None:
     relink = module("repository").relink
     known = {"results/a/README.md", "contribute.md", "data.md"}
@@ -126,10 +137,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole site, built strictly."""
     pytest.importorskip("mkdocs", reason="the extra docs is missing")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    module("pages").write(folder)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", "site"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    return folder
+    return folder / "site"
 
 
 @pytest.mark.slow

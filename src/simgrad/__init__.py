@@ -12,7 +12,7 @@ Names are loaded on first use, so that `import simgrad` is quick.
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # For type checkers and editors, which cannot follow names that are loaded on first use.
 if TYPE_CHECKING:

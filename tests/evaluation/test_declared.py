@@ -106,7 +106,7 @@ def test_headlines_are_the_papers_seven():
     assert list(headlines()) == expected
 
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "evaluation.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "own.md"
 OWN = next(
     block
     for block in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)

@@ -11,7 +11,7 @@ from simgrad.core.screen import Screen
 from simgrad.runs.run import Run, write_info
 from simgrad.studies import watching
 from simgrad.studies.study import Study
-from simgrad.studies.watching import Log, Progress, show, watch
+from simgrad.studies.watching import StudyLog, StudyProgress, show, watch
 from tests.studies.small_study import plan
 
 
@@ -34,7 +34,7 @@ def half_done(tmp_path: Path) -> Study:
 
 
 def test_settings_and_scores_are_counted_for_each_row(half_done: Study) -> None:
-    progress = Progress(half_done)
+    progress = StudyProgress(half_done)
     triplet, other = progress.rows["triplet"], progress.rows["nt-xent"]
     assert (triplet.tried, triplet.to_try, triplet.best) == (2, 3, 120.5)
     assert (other.tried, other.to_try, other.best) == (0, 3, None)
@@ -47,7 +47,7 @@ def test_time_left_follows_from_what_was_done_since_it_began(
 ) -> None:
     clock = 100.0
     monkeypatch.setattr(watching.time, "monotonic", lambda: clock)
-    progress = Progress(half_done)
+    progress = StudyProgress(half_done)
     assert progress.seconds_left is None
     assert progress.summary() == "2 of 10 trainings"
     write_info(half_done.path / "trials" / "triplet-t002", {"status": "finished"})
@@ -61,7 +61,7 @@ def test_time_left_follows_from_what_was_done_since_it_began(
 def test_the_screen_fits_a_terminal(half_done: Study, width: int) -> None:
     out = io.StringIO()
     with Live(console=Console(file=out, width=width, height=24), auto_refresh=False) as live:
-        show(Progress(half_done), Screen(live))
+        show(StudyProgress(half_done), Screen(live))
     lines = out.getvalue().splitlines()
     assert all(len(line) <= width for line in lines)
     assert next(line for line in lines if line.startswith("triplet")).split() == [
@@ -74,7 +74,7 @@ def test_the_screen_fits_a_terminal(half_done: Study, width: int) -> None:
 def test_a_log_has_a_line_now_and_then(
     half_done: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = Log(Progress(half_done))
+    log = StudyLog(StudyProgress(half_done))
     log.tell()
     assert capsys.readouterr().err == ""  # nothing is new, and it has only begun
     monkeypatch.setattr(watching, "SECONDS_BETWEEN_LINES", 0.0)

@@ -80,6 +80,8 @@ class StudyTable:
     def __str__(self) -> str:
         return tables.plain_text(printed(self))
 
+    __repr__ = __str__  # what a prompt shows
+
     def _repr_html_(self) -> str:
         return tables.html_table(printed(self))
 

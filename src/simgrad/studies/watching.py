@@ -33,9 +33,9 @@ def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
         while busy():
             time.sleep(_PAUSE)
         return
-    progress = Progress(study)
+    progress = StudyProgress(study)
     with screen() as shown:
-        told = None if shown else Log(progress)
+        told = None if shown else StudyLog(progress)
         while True:
             working = busy()
             progress.look()
@@ -60,7 +60,7 @@ class Seen:
     to_test: int = 0
 
 
-class Progress:
+class StudyProgress:
     """How far a study has come, by its folder. What is over is read once."""
 
     def __init__(self, study: Study) -> None:
@@ -140,7 +140,7 @@ class Progress:
         return f"{len(self.over)} of {self.total} trainings{more}"
 
 
-def show(progress: Progress, shown: Screen) -> None:
+def show(progress: StudyProgress, shown: Screen) -> None:
     """All rows in place, for a terminal."""
     searched = bool(progress.searches)
     score = progress.metric.heading
@@ -156,11 +156,11 @@ def show(progress: Progress, shown: Screen) -> None:
     shown.show(words, progress.done / max(1, progress.total), head, rows)
 
 
-class Log:
+class StudyLog:
     """Lines for a log: each setting that was chosen, each run of the table, and a summary where
     nothing was said for a while."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: StudyProgress) -> None:
         self.progress = progress
         self.chosen = set(progress.records)
         self.tested = {path for path in progress.runs if path in progress.over}
