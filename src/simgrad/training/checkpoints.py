@@ -1,6 +1,7 @@
 """What a run keeps: its best weights, and in a checkpoint everything needed to resume."""
 
 import shutil
+import time
 from pathlib import Path
 
 import torch
@@ -26,6 +27,7 @@ class Checkpoints:
         self.model, self.device = retriever.model, retriever.device
         self.learned, self.optimizer = learned, optimizer  # what objectives learn, and how
         self.progress = Progress()
+        self._started = time.monotonic()
         # Losses, summed.
         self.total = torch.zeros((), device=self.device, dtype=widest(self.device))
         self.triplets: dict[str, Tensor] = {}  # by part of the run
@@ -50,7 +52,11 @@ class Checkpoints:
         shutil.rmtree(self.folder / BEST, ignore_errors=True)
         state.forget(self.folder / LAST)
 
-    def write(self, select: str, seconds: float) -> None:
+    def seconds(self) -> float:
+        """Of all sittings together."""
+        return self.progress.seconds + time.monotonic() - self._started
+
+    def write(self, select: str) -> None:
         """Write a checkpoint; of several processes the first does."""
         if distributed.rank() > 0:
             return
@@ -67,7 +73,7 @@ class Checkpoints:
             "total": self.total,
         }
         scaler = self.optimizer.scaler.state_dict()  # empty where there is none
-        told = {**self.progress.to_json(), "seconds": seconds, "scaler": scaler}
+        told = {**self.progress.to_json(), "seconds": self.seconds(), "scaler": scaler}
         state.save_state(self.folder / LAST, tensors, told)
 
     def _write_best(self, best: dict[str, Tensor], select: str) -> None:
