@@ -13,7 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.objectives.base import Objective
 from simgrad.objectives.engine.ring import Transport
 from simgrad.objectives.engine.tensors import attach
-from simgrad.objectives.offline_similarities import Offline
+from simgrad.objectives.pairs import Offline
 from simgrad.objectives.positives import Positives
 
 

@@ -33,8 +33,8 @@ from simgrad.runs.run import (
     write_info,
 )
 from simgrad.runs.tested import what_is_tested
+from simgrad.training.checkpoints import Progress
 from simgrad.training.loggers import LOGGERS, Log, chosen
-from simgrad.training.progress import Progress
 
 # Where the data lie; what they hold is compared when they are opened.
 _PLACE = ("data", "features", "skip")
