@@ -96,7 +96,7 @@ class Features(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one image: (dimension,) or (regions, dimension)."""
+        """The shape of one image's features: (dimension,) or (regions, dimension)."""
         ...
 
     @property

@@ -100,7 +100,7 @@ def _ignored(share: Share, parts: list[list[Tensor]], transport: Transport) -> T
 
 
 def _weights(share: Share, parts: list[list[Tensor]], transport: Transport) -> Tensor | None:
-    """Of the whole batch, a matrix."""
+    """The weights of the whole batch's pairs, as a matrix."""
     images, texts, own = len(share.images), len(share.texts), share.weights
     if not float(transport.sum(share.images.new_tensor([float(own is not None)]))):
         return None

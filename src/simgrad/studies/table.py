@@ -236,7 +236,7 @@ def _leads(label: str, peers: list[str], cells: dict[str, dict[str, Estimate]]) 
 
 
 def _mean_of(tables: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Of the runs of one draw."""
+    """The mean of each number over the runs of one draw."""
     names = dict.fromkeys(name for table in tables for name in table)
     return {n: fmean(table[n] for table in tables if n in table) for n in names}
 

@@ -95,7 +95,7 @@ class Checkpoints:
         state.forget(self.folder / LAST)
 
     def seconds(self) -> float:
-        """Of all sittings together."""
+        """Training time of all sittings together."""
         return self.progress.seconds + time.monotonic() - self._started
 
     def write(self, select: str) -> None:

@@ -61,7 +61,7 @@ class PlainSteps:
     update: Callable[[Batch, Objective], Tensor]
 
     def batches(self, plan: list[IndexBatch], start: int, seed: int) -> Iterator[Batch]:
-        """Of several processes each reads its share, and cuts pictures by chances of its own."""
+        """Each of several processes reads its own share, with random numbers of its own."""
         seed += 1_000_003 * distributed.rank()
         return self.source.batches([own_share(index) for index in plan], start=start, seed=seed)
 
@@ -176,7 +176,7 @@ class Training:
         with building:  # a run beside this one may be drawing its initial weights
             torch.manual_seed(self.recipe.seed)
             self._resume()
-            if distributed.rank() > 0:  # dropout by chances of its own; those of the first are kept
+            if distributed.rank() > 0:  # its own dropout; a checkpoint keeps the first process's
                 own = 1_000_003 * distributed.rank() + self.progress.step
                 torch.manual_seed(self.recipe.seed + own)
         self.observer.describe("running")

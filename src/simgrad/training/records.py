@@ -123,7 +123,7 @@ class Records:
         write_info(self.folder, info)
 
     def triplets(self, parts: dict[str, Tensor]) -> None:
-        """Of the early, middle and late part of the run, where there are any."""
+        """Write the triplets of the early, middle and late part of the run, where there are any."""
         if not self.writes or not parts:
             return
         arrays: dict[str, Any] = {k: v.cpu().numpy() for k, v in parts.items()}

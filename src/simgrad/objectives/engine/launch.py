@@ -128,7 +128,7 @@ class Launcher:
 
 
 class _Factors(NamedTuple):
-    """Of the weights of image and of caption queries: numbers, or vectors where some are silent."""
+    """Factors of image and caption queries' weights: numbers, or vectors if some are silent."""
 
     of_all: tuple[float, float]
     each: tuple[Tensor, Tensor] | None
