@@ -31,9 +31,9 @@ from simgrad.models import ModelConfig, models
 from simgrad.runs import naming
 from simgrad.runs.recipe import Recipe, absolute, earlier_names, up_to_date
 from simgrad.runs.recipe_names import wrong_names
-from simgrad.studies.checking import SEEDS_APART, check_tuning
 from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import for_dataset, offered
+from simgrad.studies.space import SEEDS_APART, check_tuning
 from simgrad.studies.study_file import Row, StudyFile
 from simgrad.studies.tune import Tune
 

@@ -1,4 +1,4 @@
-"""One sitting at a run: its lock, its threads, its memory, and how it is asked to stop."""
+"""One sitting at a run: its lock, threads, memory and precision, and how it is asked to stop."""
 
 import signal
 import threading
@@ -8,8 +8,9 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from simgrad.core.files import lock
-from simgrad.core.products import float32_products
 from simgrad.core.threads import fewer, threads
 from simgrad.data.base import Dataset
 from simgrad.retriever.prepare import prepare
@@ -22,6 +23,33 @@ from simgrad.training.loggers import Log
 from simgrad.training.loop import Training
 from simgrad.training.records import claim
 from simgrad.training.trouble import naming_lack_of_memory
+
+_changed = threading.Condition()
+_users: list[bool] = []  # one entry for every computation under way: whether it is coarse
+_before: list[str] = []  # what the first of them found
+
+
+@contextmanager
+def float32_products(coarse: bool) -> Iterator[None]:
+    """Multiply in TF32 where `coarse`, else in full float32, and put back what was set before.
+
+    Threads that want the same work side by side; one that wants the other waits for them.
+    """
+    with _changed:
+        _changed.wait_for(lambda: coarse in _users or not _users)
+        if not _users:
+            _before[:] = [torch.get_float32_matmul_precision()]
+            torch.set_float32_matmul_precision("high" if coarse else "highest")
+        _users.append(coarse)
+    try:
+        yield
+    finally:
+        with _changed:
+            _users.remove(coarse)
+            if not _users:
+                torch.set_float32_matmul_precision(_before[0])
+            _changed.notify_all()
+
 
 # One for the process.
 _asked = threading.Event()
