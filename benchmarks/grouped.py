@@ -136,7 +136,7 @@ class Together:
         try:
             self.joined.wait()
             while True:
-                for batch in member.rows(self.plan, 0):
+                for batch in member.batches(self.plan, 0):
                     ours.step.optimizer.set_rates(now)
                     total += member(batch, ours.step.objectives[now.objective])
                     yield

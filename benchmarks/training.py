@@ -37,8 +37,8 @@ from simgrad.models import Inputs, build
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training.graph import Captures, own_stream
+from simgrad.training.loop import PlainSteps, Step
 from simgrad.training.optimizing import Moment
-from simgrad.training.step import Step
 
 BATCH = 128
 MODELS = {
@@ -78,10 +78,9 @@ class Ours:
 
         drawn = 0 if self.draw is None else self.draw.for_each
         captured = self.captures.of(self.source, trained=True, drawn=drawn)
-        take: Any = captured or self.step.update
-        batches: Any = captured.rows(plan, 0) if captured else self.source.batches(plan)
+        take = captured or PlainSteps(self.source, self.step.update)
         now = Moment(1.0, 1.0, self.recipe.objective, False)
-        for batch in batches:
+        for batch in take.batches(plan, 0, 0):
             self.step.optimizer.set_rates(now)
             yield take(batch, self.step.objectives[now.objective])
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from PIL import Image
 
-from simgrad.cli.thumbnails import blocks, iterm2, kitty, protocol, show
+from simgrad.cli.search import blocks, iterm2, kitty, protocol, show
 
 
 class Terminal(io.StringIO):

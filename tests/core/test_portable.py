@@ -115,7 +115,7 @@ def test_the_demo_without_what_other_systems_lack(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "report.html" in done.stdout
-    assert "best of 20 pictures" in done.stdout
+    assert "best of 80 pictures" in done.stdout  # all splits
     assert (tmp_path / "a.tex").is_file()
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from simgrad.core.products import float32_products
+from simgrad.training.sitting import float32_products
 
 
 @pytest.mark.parametrize("before", ["highest", "high", "medium"])

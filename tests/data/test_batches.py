@@ -2,8 +2,6 @@
 
 import time
 from pathlib import Path
-from threading import current_thread
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -245,27 +243,6 @@ def test_impossible_sources(tmp_path: Path) -> None:
         source(make_split([1]), transform=lambda picture, _: torch.zeros(1))
     with pytest.raises(InputError, match="resident"):
         source(pictures, transform=lambda picture, _: torch.zeros(1), resident=True)
-
-
-def test_work_waits_for_what_a_reader_sent_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers have a stream of their own: without waiting, a step would read what is not there."""
-    done: list[Any] = []
-    stream = SimpleNamespace(wait_event=lambda event: done.append((event, current_thread())))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda part, on: done.append((part, on)))
-    split = make_split([1] * 6)
-    source = Source(split, Vocabulary.build(split.captions, min_count=1), workers=2)
-    real = source._job
-    monkeypatch.setattr(source, "_job", lambda *job: (real(*job)[0], "sent"))
-    for batch in source.batches(in_order(split, 2)):
-        told, done[:] = list(done), []
-        assert told[0] == (
-            "sent",
-            current_thread(),
-        )  # where it is used
-        assert all(on is stream for _, on in told[1:])
-        parts = (batch.images, batch.tokens, batch.lengths, batch.image_of_caption)
-        assert [id(part) for part, _ in told[1:]] == [id(part) for part in parts]
 
 
 @pytest.mark.cuda

@@ -8,7 +8,7 @@ import pytest
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.data.base import Split
-from simgrad.data.lending import PictureLender
+from simgrad.report.retrieval import PictureLender
 
 WORLD = "scenes(train=12, val=3, test=6)"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from simgrad.evaluation.columns import has_columns
 
 from simgrad.core import derived
 from simgrad.core.errors import InputError
@@ -18,7 +19,6 @@ from simgrad.data.base import Dataset
 from simgrad.data.layouts import parquet, webdataset
 from simgrad.data.log import Log
 from simgrad.data.opening import open_logged
-from simgrad.evaluation.columns import has_columns
 from tests.data import layout_writers as write
 
 

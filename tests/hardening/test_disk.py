@@ -14,8 +14,8 @@ from simgrad.cli.program import main
 from simgrad.core import files
 from simgrad.core.errors import DiskError, InputError
 from simgrad.training import Run, train
+from simgrad.training.loop import Step
 from simgrad.training.state import load_state
-from simgrad.training.step import Step
 from tests.hardening.disks import disk
 from tests.hardening.jobs import dataset, outcome_of_run, recipe
 from tests.hardening.kills import ended, in_child, leftovers

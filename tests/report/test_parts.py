@@ -27,9 +27,8 @@ from simgrad.pages.blocks import (
 from simgrad.pages.svg import LIGHT
 from simgrad.report.build import build_report
 from simgrad.report.examples import most_different
-from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, System, collect
-from simgrad.report.page import Report, page
+from simgrad.report.page import Report, page, write_markdown
 from simgrad.report.standings import GroupStanding
 from simgrad.report.training import pushed
 from simgrad.runs.run import Run, write_info

@@ -10,7 +10,7 @@ import yaml
 import simgrad
 from simgrad import Recipe, Run, Study
 from simgrad.cli.program import main
-from simgrad.runs.recipe_fields import up_to_date
+from simgrad.runs.recipe import up_to_date
 from simgrad.studies.table import build_table
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "aef3eeb"

@@ -8,8 +8,7 @@ import pytest
 
 import simgrad
 from simgrad.core.errors import InputError
-from simgrad.runs.recipe import Recipe, read_recipe
-from simgrad.runs.recipe_fields import GROUPS, grouped
+from simgrad.runs.recipe import GROUPS, Recipe, grouped, read_recipe
 from simgrad.studies.plan import read_plan
 
 

@@ -10,8 +10,8 @@ from simgrad.analysis.counting import CocosAccumulator
 from simgrad.analysis.published import PublishedRow, published_rows
 from simgrad.objectives import objective
 from simgrad.retriever.counting import RunCounts
-from simgrad.studies.counted import unlike
 from simgrad.studies.plan import read_plan
+from simgrad.studies.settings import unlike
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

@@ -17,8 +17,8 @@ from simgrad.runs.recipe import Recipe
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import read_plan
 from simgrad.studies.study_file import Row
+from simgrad.training.loop import Step
 from simgrad.training.optimizing import moment, total_epochs
-from simgrad.training.step import Step
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 

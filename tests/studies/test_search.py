@@ -14,7 +14,7 @@ import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
-from simgrad.studies.expected_best import best_so_far, expected_best
+from simgrad.report.tuning import best_so_far, expected_best
 from simgrad.studies.journal import JOURNAL
 from simgrad.studies.ranges import CrossedRanges, Space, around, at_edges
 from simgrad.studies.search import Search, Trial, correlation

@@ -22,9 +22,9 @@ from simgrad.retriever.opening import open_folder, open_pretrained
 from simgrad.retriever.prepare import prepare
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
+from simgrad.training.loop import Step
 from simgrad.training.optimizing import moment
 from simgrad.training.rounds import train
-from simgrad.training.step import Step
 from simgrad.training.wise import best_point
 from tests.evaluation.commands import ask
 from tests.models.test_pretrained import ours, theirs
@@ -209,7 +209,7 @@ def test_freezing_by_epochs_is_refused(clip: Path, tmp_path: Path) -> None:
 def test_advice_against_collapse_is_what_the_model_takes(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simgrad.training.loop.spread", lambda *_: 0.0)
+    monkeypatch.setattr("simgrad.training.observe.spread", lambda *_: 0.0)
     run = train(recipe(clip), tmp_path / "run", quiet=True)
     (told,) = (w["text"] for w in run.info["warnings"] if "collapsed" in w["text"])
     assert "train_image=none" in told

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from simgrad.core.errors import InputError
-from simgrad.training import Run, train
+from simgrad.training import Run, observe, train
 from simgrad.training import loop as loop_module
+from simgrad.training.observe import Observer
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -93,16 +94,16 @@ def test_interrupted_anywhere_ends_with_the_same_weights(
     class Killed(Exception):
         pass
 
-    original = loop_module.Training._require_finite_loss
+    original = Observer.require_finite_loss
 
     def check(self: Any, loss: Any, index: Any) -> None:
         original(self, loss, index)
-        if self.progress.step == stop_at and not (tmp_path / "killed").exists():
+        if self.kept.progress.step == stop_at and not (tmp_path / "killed").exists():
             (tmp_path / "killed").touch()
             raise Killed
 
     # A checkpoint after every step; the kill comes in the middle of the next.
-    monkeypatch.setattr(loop_module.Training, "_require_finite_loss", check)
+    monkeypatch.setattr(Observer, "require_finite_loss", check)
     often = recipe.replace(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
         train(often, tmp_path / "parts", dataset=scenes, quiet=True)
@@ -136,7 +137,7 @@ def test_another_recipe_in_the_same_folder_is_refused(
 def test_non_finite_loss_names_the_step(
     small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simgrad.training.step import Step
+    from simgrad.training.loop import Step
 
     original = Step.update
 
@@ -185,14 +186,14 @@ def test_history_without_push_has_no_share_of_it(tmp_path: Path) -> None:
 def test_the_speed_is_that_of_training_without_evaluation(
     small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate = loop_module.validate
+    evaluate = observe.validate
     waits = 3.0
 
     def slowly(*given: Any, **named: Any) -> Any:
         time.sleep(waits)
         return evaluate(*given, **named)
 
-    monkeypatch.setattr(loop_module, "validate", slowly)
+    monkeypatch.setattr(observe, "validate", slowly)
     run = train(small(epochs=1), tmp_path / "run", dataset=scenes, quiet=True)
     captions = scenes.split("train").num_captions
     assert run.history[0]["samples_per_second"] > captions / waits

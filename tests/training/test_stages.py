@@ -7,8 +7,8 @@ import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.retriever.prepare import prepare
-from simgrad.training import loop as loop_module
 from simgrad.training import train
+from simgrad.training.observe import Observer
 from tests.retriever.test_prepare import _SMALL, recipe, tiny
 from tests.training.test_loop import same, without_time
 
@@ -33,19 +33,19 @@ def test_interrupted_in_any_stage_ends_with_the_same_weights(
     assert "frozen" in prepare(chosen).sources
     whole = train(chosen, tmp_path / "whole", quiet=True)
     assert whole.info["steps"] == 16
-    original = loop_module.Training._require_finite_loss
+    original = Observer.require_finite_loss
 
     class Killed(Exception):
         pass
 
-    def check(training: Any, loss: Any, index: Any) -> None:
-        original(training, loss, index)
-        if training.progress.step == stop_at and not (tmp_path / "killed").exists():
+    def check(observer: Any, loss: Any, index: Any) -> None:
+        original(observer, loss, index)
+        if observer.kept.progress.step == stop_at and not (tmp_path / "killed").exists():
             (tmp_path / "killed").touch()
             raise Killed
 
     # A checkpoint after every step; the kill comes in the middle of the next.
-    monkeypatch.setattr(loop_module.Training, "_require_finite_loss", check)
+    monkeypatch.setattr(Observer, "require_finite_loss", check)
     often = chosen.replace(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
         train(often, tmp_path / "parts", quiet=True)

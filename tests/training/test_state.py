@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from simgrad.core.errors import InputError
 from simgrad.training import Run, train
-from simgrad.training.progress import Progress
+from simgrad.training.checkpoints import Progress
 from simgrad.training.state import (
     PREVIOUS,
     STATE,

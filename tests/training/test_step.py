@@ -18,9 +18,9 @@ from simgrad.models import Inputs, build
 from simgrad.objectives import objective, objectives
 from simgrad.runs.outside import draw_of
 from simgrad.runs.recipe import Recipe
+from simgrad.training.loop import Step
 from simgrad.training.observe import observe
 from simgrad.training.optimizing import moment
-from simgrad.training.step import Step
 from tests.training.lists import random_lists
 
 DATA = {

@@ -10,8 +10,8 @@ import torch
 
 from simgrad.runs.recipe import Recipe
 from simgrad.training import Run, distributed, train
-from simgrad.training.step import Step
-from simgrad.training.stopping import politely, stop_asked
+from simgrad.training.loop import Step
+from simgrad.training.sitting import politely, stop_asked
 from tests.processes import free_port, started
 from tests.training.conftest import DATA
 

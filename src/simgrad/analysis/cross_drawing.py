@@ -8,8 +8,8 @@ import numpy as np
 
 from simgrad.analysis.drawing import STYLE
 from simgrad.core.errors import InputError
-from simgrad.evaluation.crossrank import cross_ranks, histogram
 from simgrad.evaluation.ranks import Ranks
+from simgrad.evaluation.retrieval import cross_ranks, histogram
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

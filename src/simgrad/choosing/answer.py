@@ -25,7 +25,7 @@ from simgrad.runs.run import Run
 from simgrad.studies.study import PLAN, Study
 from simgrad.studies.verdict import outlook, verdict
 from simgrad.training.rounds import train
-from simgrad.training.stopping import stop_asked
+from simgrad.training.sitting import stop_asked
 
 FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
 _EARLY = 2 / 3  # of a training: there its rate falls, which should make it better

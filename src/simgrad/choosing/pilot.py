@@ -19,7 +19,7 @@ from simgrad.core.threads import free, pinned
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import RECIPE, Run
 from simgrad.training.rounds import train
-from simgrad.training.stopping import stop_asked
+from simgrad.training.sitting import stop_asked
 from simgrad.training.trouble import TrainingError
 
 PILOT = "pilot"  # its folder

@@ -223,7 +223,7 @@ class Graded:
         return self.judgments is not None or bool(self.truth) or self.coco
 
     def of(self, found: Similarities, has_data: bool) -> dict[str, float]:
-        """Of one system; arrays alone do not know what their rows are."""
+        """The judgments of one system; arrays alone do not know what their rows are."""
         values: dict[str, float] = {}
         scores, split = found.scores, found.split
         if self.judgments is not None:

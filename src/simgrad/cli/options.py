@@ -248,7 +248,7 @@ def _explain(event: Any, options: list[str]) -> list[str]:
 
 
 def _unknown(words: Iterable[str], options: list[str]) -> list[str]:
-    """Of the unknown options; if there are none, of the arguments that are too many."""
+    """Hints about unknown options; if there are none, about surplus arguments."""
     words = list(words)
     found = [word.partition("=")[0] for word in words if re.match("--?[a-zA-Z]", word)]
     if len(found) > 1:

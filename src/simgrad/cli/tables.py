@@ -13,7 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, write_json
 from simgrad.core.tables import write_csv
 from simgrad.retriever.counting import RunCounts
-from simgrad.studies.counted import unlike
+from simgrad.studies.settings import unlike
 
 Summary = dict[str, dict[str, tuple[float, float]]]
 _LABEL = {"C_qv_neg": "C-", "W_qv_neg": "W-", "W_qv_pos": "W+"}

@@ -15,11 +15,10 @@ from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
 from simgrad.core.spec import print_value
 from simgrad.evaluation import headlines, metric_of
-from simgrad.runs.recipe import Recipe, read_recipe
-from simgrad.runs.recipe_fields import grouped
+from simgrad.runs.recipe import Recipe, grouped, read_recipe
 from simgrad.runs.recipe_names import check_names
 from simgrad.runs.run import RECIPE, Run
-from simgrad.training.placing import default_folder
+from simgrad.training.rounds import default_folder
 from simgrad.training.rounds import train as run_training
 
 # No option: it holds fields of its own.

@@ -38,7 +38,7 @@ def widened(values: Tensor) -> Tensor:
 
 
 def random_state(device: torch.device) -> list[Tensor]:
-    """Of the generators that a computation on this device draws from: the CPU's comes first."""
+    """The state of each generator that a computation on this device uses, the CPU's first."""
     if device.type == "cuda":
         return [torch.get_rng_state(), torch.cuda.get_rng_state(device)]
     if device.type == "mps":

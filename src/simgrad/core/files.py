@@ -1,4 +1,6 @@
-"""Files that are whole or absent: atomic writes, safe reads, hashes."""
+"""Files that are whole or absent: atomic writes, safe reads, hashes, and lines of JSON that carry a
+checksum of themselves, so that a damaged one is noticed and the others stay.
+"""
 
 import contextlib
 import errno
@@ -7,6 +9,7 @@ import hashlib
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -16,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from filelock import lock_descriptor
 
-from simgrad.core.disk import refuse_link as refuse_link
-from simgrad.core.disk import writing as writing
 from simgrad.core.errors import InputError
+from simgrad.core.errors import refuse_link as refuse_link
+from simgrad.core.errors import writing as writing
 from simgrad.core.locks import held as held
 from simgrad.core.locks import lock as lock
 from simgrad.core.locks import seems_held as seems_held
@@ -214,3 +217,31 @@ def sha256(*parts: bytes | str | Path) -> str:
             # Names of files need not be Unicode.
             digest.update(part if isinstance(part, bytes) else part.encode(errors="surrogatepass"))
     return digest.hexdigest()
+
+
+_CHECKSUM = "checksum"
+
+
+def to_line(values: dict[str, Any]) -> str:
+    """One line, with its end."""
+    told = {**values, _CHECKSUM: checksum(values)}
+    return json.dumps(told, ensure_ascii=False) + "\n"
+
+
+def from_line(line: str | bytes, where: str) -> dict[str, Any]:
+    """What a line holds; `where` it stands, for messages."""
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        raise InputError(f"{where}: damaged: not JSON.") from None
+    if not isinstance(told, dict):
+        raise InputError(f"{where}: damaged: it holds no names and values.")
+    expected = told.pop(_CHECKSUM, None)
+    if expected is not None and expected != checksum(told):
+        raise InputError(f"{where}: damaged: it is not what was written.")
+    return told
+
+
+def checksum(values: dict[str, Any]) -> int:
+    """The same for the same values, in whatever order and encoding they stand."""
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())

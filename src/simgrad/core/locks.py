@@ -10,8 +10,7 @@ from typing import IO
 
 from filelock import lock_descriptor, unlock_descriptor
 
-from simgrad.core.disk import refuse_link, writing
-from simgrad.core.errors import Busy, NoLocks
+from simgrad.core.errors import Busy, NoLocks, refuse_link, writing
 
 _WINDOWS = os.name == "nt"
 

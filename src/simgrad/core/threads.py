@@ -1,4 +1,4 @@
-"""Cores this process may use, and threads that compute: as many as are free, in nobody's way.
+"""Cores and memory this process may use, and threads that compute: as many as are free.
 
 A library's threads wait for each other many times in a step. Where others compute too, all wait for
 the one that has no core: a small run beside two busy processes took half as long with one thread as
@@ -128,3 +128,17 @@ def threads(count: int | None) -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
+
+
+_UNKNOWN = 8 << 30  # where the system does not say
+
+
+def memory() -> int:
+    """Bytes in all, used or not: what the same machine says tomorrow as well."""
+    found = _UNKNOWN
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # version 2, version 1
+        with contextlib.suppress(OSError, ValueError):  # "max": no limit
+            found = min(found, int((_GROUPS / name).read_text()))
+    return found

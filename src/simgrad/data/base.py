@@ -20,6 +20,31 @@ from simgrad.data.fingerprint import Fingerprint, fingerprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+from typing import Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Lazy(Sequence[T], Generic[T]):
+    """A sequence whose items are made when they are asked for."""
+
+    def __init__(self, length: int, make: Callable[[int], T]) -> None:
+        self._length, self._make = length, make
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self._make(i) for i in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._make(int(index) % self._length)
+
 
 LONGEST_CAPTION = 1_000_000  # characters: a book, or a quote that nobody closed
 Rows = npt.NDArray[np.int64]
@@ -71,7 +96,7 @@ class Features(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one image: (dimension,) or (regions, dimension)."""
+        """The shape of one image's features: (dimension,) or (regions, dimension)."""
         ...
 
     @property

@@ -145,7 +145,7 @@ class Source:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """Of one image as the model gets it."""
+        """The shape of one image as the model gets it."""
         if self.transform is None and self.split.features is not None:
             return self.split.features.shape
         return tuple(self._pixels(np.zeros(1, dtype=np.int64), None).shape[1:])
@@ -286,7 +286,7 @@ class Tokens:
 
     @classmethod
     def of(cls, split: Split, tokenizer: Tokenizer) -> "Tokens":
-        """Of every caption of a split."""
+        """The tokens of every caption of a split."""
         return cls([tokenizer.encode(caption) for caption in split.captions])
 
     def to(self, device: torch.device) -> "Tokens":

@@ -105,7 +105,7 @@ def find_tree(root: str | Path) -> Tree:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The folder, what is in it, and what is in that; pictures lie deeper or are many."""
+    """The folder and two levels below it; pictures lie deeper, or there are too many of them."""
     yield root
     for child in _inside(root):
         yield child

@@ -52,7 +52,7 @@ class Copies:
         return found
 
     def notes(self) -> list[str]:
-        """What is said of them."""
+        """Sentences about these copies."""
         told = [self.note] if self.note else []
         extra = sum(len(group) - 1 for group in self.groups)
         if not extra:

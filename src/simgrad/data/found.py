@@ -21,8 +21,7 @@ import numpy as np
 
 from simgrad.core.derived import read_checked
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, lock, refuse_link, writing
-from simgrad.core.lines import from_line, to_line
+from simgrad.core.files import atomic_path, from_line, lock, refuse_link, to_line, writing
 from simgrad.data.base import Rows, Split
 
 FOUND, ANSWERS = "found.jsonl", "answers.jsonl"

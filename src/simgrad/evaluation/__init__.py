@@ -17,7 +17,6 @@ from simgrad.evaluation.comparing import (
     holm,
 )
 from simgrad.evaluation.comparison import Comparison, Difference
-from simgrad.evaluation.crossrank import compare_cross_ranks, cross_ranks, histogram
 from simgrad.evaluation.declared import METRICS, Metric, check_metric, headlines, metric, metric_of
 from simgrad.evaluation.ensembles import evaluate_ensemble
 from simgrad.evaluation.evaluator import evaluate, evaluate_similarities, rank_blocks
@@ -27,6 +26,7 @@ from simgrad.evaluation.protocols import PROTOCOLS
 from simgrad.evaluation.rankings import Rankings, evaluate_rankings
 from simgrad.evaluation.ranks import Positions, Ranks
 from simgrad.evaluation.rerank import evaluate_reranked
+from simgrad.evaluation.retrieval import compare_cross_ranks, cross_ranks, histogram
 from simgrad.evaluation.standing import Standing, stand
 from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
 from simgrad.evaluation.uncertainty import Estimate, estimates, intervals

@@ -83,7 +83,7 @@ def _ranks_of(run: Any) -> Any:
 
 
 def _name(runs: Runs, otherwise: str) -> str:
-    """Of one run, what its folder is called."""
+    """The name of a single run's folder, else `otherwise`."""
     listed = _listed(runs)
     name = getattr(listed[0], "name", None) if len(listed) == 1 else None
     return name if isinstance(name, str) and name else otherwise

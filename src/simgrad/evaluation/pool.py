@@ -76,7 +76,7 @@ class Pool:
 
 
 def _keys(truth: Truth, direction: str, width: int) -> Integers:
-    """Of the pairs that are there."""
+    """One number for each pair that is there."""
     there = truth.candidate >= 0
     query, candidate = truth.query[there], truth.candidate[there]
     return query * width + candidate if direction == "i2t" else candidate * width + query

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.columns import has_columns, read_columns, write_columns
+from simgrad.core.parquet import has_columns, read_columns, write_columns
 from simgrad.evaluation.rivals import Rivals
 
 Integers = npt.NDArray[np.int64]

@@ -119,11 +119,6 @@ def outlook(standing: Standing, found: Decision | None, cost: str = "") -> str:
     return f"Nothing within reach would decide {pair}: more {unit} or photos are not enough."
 
 
-def gap_text(rival: Rival) -> str:
-    """behind by 9.1 [2.0, 15.3]; equivalent, 1.2 [-2.0, 4.4]"""
-    return f"behind by {rival.gap}" if rival.word == "behind" else f"{rival.word}, {rival.gap}"
-
-
 def _with_gap(rival: Rival) -> str:
     return f"{rival.label} ({rival.gap})"
 

@@ -98,7 +98,7 @@ def _world() -> int:
 
 
 def _mean(gradient: Tensor) -> Tensor:
-    """Of all processes, which have a part of it each."""
+    """The mean over all processes, each of which has a part of the gradient."""
     if _world() == 1:
         return gradient
     return Processes().sum(gradient) / _world()

@@ -13,7 +13,7 @@ import struct
 import sys
 from typing import Any
 
-from simgrad.data.pictures import open_image, reason_of
+from simgrad.data.pictures import open_image, reason_of, upright
 
 HEAD = struct.Struct(">IQ")
 _MEMORY = 2 << 30
@@ -44,31 +44,15 @@ def decode(data: bytes, settings: dict[str, Any]) -> tuple[dict[str, Any], bytes
                 )
             side = settings["side"]
             picture.draft("RGB", (side, side))
-            small = _upright(picture)
+            small = upright(picture)
             small.thumbnail((side, side))
     except Refused:
         raise
     except MemoryError:
         raise Refused("it takes too much memory to decode") from None
     except Exception as error:  # damaged files make decoders raise nearly anything
-        raise Refused(reason_of(error)) from None
+        raise Refused(reason_of(error).rstrip(".")) from None
     return {"ok": True, "width": small.width, "height": small.height}, _packed(small, settings)
-
-
-def _upright(picture: Any) -> Any:
-    """RGB, turned the way the camera was held, on white; as `simgrad.data.pictures` does, but
-    without numpy: this process may open no file, so it could not be imported here."""
-    from PIL import Image, ImageOps
-
-    picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith(("I", "F")):  # 16-bit greyscale: convert() would clip, not scale
-        high = 65535 if picture.getextrema()[1] > 255 else 255
-        picture = picture.convert("F").point(lambda value: value * (255 / high)).convert("L")
-    if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
-        layer = picture.convert("RGBA")
-        picture = Image.new("RGBA", layer.size, "white")
-        picture.alpha_composite(layer)
-    return picture.convert("RGB")
 
 
 def _packed(picture: Any, settings: dict[str, Any]) -> bytes:

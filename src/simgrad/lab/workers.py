@@ -122,7 +122,7 @@ class Decoders:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that are running."""
+        """The process ids of the running decoders."""
         with self._lock:
             return [process.child.pid for process in self._all]
 

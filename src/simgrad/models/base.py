@@ -22,8 +22,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, check_settings, print_spec
 from simgrad.data.vocabulary import Tokenizer
-from simgrad.models.encoded import Encoded, tokens_of, vectors_of
-from simgrad.models.inputs import ImageKind, Inputs, Scale, TokenizerNeeds
+from simgrad.models.inputs import (
+    Encoded,
+    ImageKind,
+    Inputs,
+    Scale,
+    TokenizerNeeds,
+    tokens_of,
+    vectors_of,
+)
 from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.layers import Tower
 from simgrad.models.networks.many import ManyVse

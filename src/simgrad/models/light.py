@@ -4,6 +4,9 @@ An image is the vector that a locked network makes of it, computed once. A capti
 word vectors, which are trained (any language, nothing to fetch), or the vector that a locked text
 network makes of it, computed once too; or both sides are vectors that the data bring
 (text=vectors), of whatever networks, pictures or not. A head brings each into the joint space.
+
+Heads on such vectors are exported as two matrices, images (c, d) and texts (c, d), for whatever
+makes and keeps the vectors.
 """
 
 import dataclasses
@@ -26,7 +29,6 @@ from simgrad.models.networks.layers import valid, word_embedding
 from simgrad.models.networks.quick import QuickLinear, left_out
 from simgrad.models.networks.sentences import SentenceNetwork
 from simgrad.models.networks.tuning import grouped
-from simgrad.models.published.heads import write_heads
 
 _WORDS, _VECTORS = "words", "vectors"
 
@@ -190,3 +192,20 @@ class WordMean(nn.Module):
         """(m, length), (m,) -> (m, dimension)"""
         real = torch.where(valid(lengths, tokens.shape[1]), tokens, 0)
         return F.embedding_bag(real, self.words.weight, mode="mean", padding_idx=0)
+
+
+HEADS = "heads.safetensors"
+_HOW = (
+    "y = normalise(normalise(x) @ matrix), row by row; a similarity is a product of two such rows"
+)
+
+
+def write_heads(model: Any, folder: Path) -> None:
+    """Both matrices of a model with linear heads."""
+    from safetensors.torch import save_file
+
+    matrices = {
+        "images": model.image_projection.weight.detach().T.contiguous().cpu(),
+        "texts": model.text_projection.weight.detach().T.contiguous().cpu(),
+    }
+    save_file(matrices, folder / HEADS, metadata={"how": _HOW})

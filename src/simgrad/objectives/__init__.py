@@ -27,8 +27,7 @@ from simgrad.objectives.names import ELSEWHERE as _elsewhere
 from simgrad.objectives.nca import NCA
 from simgrad.objectives.ntxent import NTXent
 from simgrad.objectives.offline import AdapOffQuin, OffQuin, OffTri
-from simgrad.objectives.offline_similarities import Offline
-from simgrad.objectives.pairs import Pairs
+from simgrad.objectives.pairs import Offline, Pairs
 from simgrad.objectives.positives import Positives
 from simgrad.objectives.siglip import SigLIP
 from simgrad.objectives.smoothap import SmoothAP

@@ -21,7 +21,7 @@ from simgrad.objectives.engine.ring import Processes, Transport
 from simgrad.objectives.engine.work import Given
 from simgrad.objectives.gathered import Share, weigh_gathered
 from simgrad.objectives.loop_check import watch_first_step
-from simgrad.objectives.offline_similarities import Offline
+from simgrad.objectives.pairs import Offline
 from simgrad.objectives.positives import Positives
 
 _LARGEST_CHECK = 4096  # pairs of a batch that `check` gathers

@@ -41,8 +41,7 @@ from simgrad.objectives.engine.tensors import (
 )
 from simgrad.objectives.engine.work import Given
 from simgrad.objectives.explaining import explain
-from simgrad.objectives.offline_similarities import Offline, join_offline, split_offline
-from simgrad.objectives.pairs import Pairs
+from simgrad.objectives.pairs import Offline, Pairs, join_offline, split_offline
 from simgrad.objectives.positives import Positives, pairs_within
 
 Direction = Literal["both", "i2t", "t2i"]

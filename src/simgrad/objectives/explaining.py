@@ -14,7 +14,7 @@ from simgrad.objectives.engine.forms import Rule
 from simgrad.objectives.engine.rules import apply_rule
 from simgrad.objectives.engine.tensors import product_type, without_autocast
 from simgrad.objectives.engine.work import Given, Unit, Work
-from simgrad.objectives.offline_similarities import split_offline
+from simgrad.objectives.pairs import split_offline
 from simgrad.objectives.positives import Positives, Side
 
 

@@ -13,7 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.objectives.base import Objective
 from simgrad.objectives.engine.ring import Transport
 from simgrad.objectives.engine.tensors import attach
-from simgrad.objectives.offline_similarities import Offline
+from simgrad.objectives.pairs import Offline
 from simgrad.objectives.positives import Positives
 
 
@@ -100,7 +100,7 @@ def _ignored(share: Share, parts: list[list[Tensor]], transport: Transport) -> T
 
 
 def _weights(share: Share, parts: list[list[Tensor]], transport: Transport) -> Tensor | None:
-    """Of the whole batch, a matrix."""
+    """The weights of the whole batch's pairs, as a matrix."""
     images, texts, own = len(share.images), len(share.texts), share.weights
     if not float(transport.sum(share.images.new_tensor([float(own is not None)]))):
         return None

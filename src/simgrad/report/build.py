@@ -8,7 +8,6 @@ from typing import Literal
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
-from simgrad.data.lending import PictureLender
 from simgrad.data.opening import open_dataset
 from simgrad.pages.blocks import Section
 from simgrad.report.cocos import cocos
@@ -18,12 +17,11 @@ from simgrad.report.examples import examples as show
 from simgrad.report.false_negatives import false_negatives
 from simgrad.report.finetuned import finetuned
 from simgrad.report.headline import headline
-from simgrad.report.markdown import write_markdown
 from simgrad.report.material import Material, collect
 from simgrad.report.mined import mined
-from simgrad.report.page import Report, page
+from simgrad.report.page import Report, page, write_markdown
 from simgrad.report.provenance import provenance
-from simgrad.report.retrieval import ShownPictures
+from simgrad.report.retrieval import PictureLender, ShownPictures
 from simgrad.report.standings import standings
 from simgrad.report.training import pushed, training
 from simgrad.report.triplets import diagrams

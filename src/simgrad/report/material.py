@@ -14,9 +14,8 @@ from simgrad.runs.naming import label_of
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import MACHINE, Recipe
 from simgrad.runs.run import BEST, INFO, RANKS, RECIPE, Run
-from simgrad.studies.papers import beside_rows
+from simgrad.studies.papers import beside_rows, timings
 from simgrad.studies.study import PLAN, Study
-from simgrad.studies.timing import timings
 
 # What may differ between runs of one setting: the seed, and where and how they were run.
 _NOT_THE_SETTING = ("seed", *MACHINE)

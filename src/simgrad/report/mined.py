@@ -31,7 +31,7 @@ _ASKED = "Captions of other pictures, taken for this one's"
 
 
 def mined(material: Material, pictures: ShownPictures) -> Section | None:
-    """Of the first run that was trained with mined lists; None where there is none."""
+    """The section about the first run that was trained with mined lists; None without one."""
     for system, run in material.runs:
         if run.recipe.candidates is None:
             continue

@@ -1,20 +1,69 @@
-"""What runs retrieve for a few queries, and the album of pictures that a report carries."""
+"""What runs retrieve for a few queries, and the album of pictures that a report carries.
+
+Data that hold features alone borrow pictures of another data set, which has the same captions: an
+image is known again by letters and digits of its captions, in any case.
+"""
 
 import io
+import re
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
-from simgrad.data.base import Rows, Split
-from simgrad.data.lending import PictureLender
+from simgrad.data.base import Dataset, Rows, Split
 from simgrad.data.subset import take
 from simgrad.models.base import Encoded, RetrievalModel
 from simgrad.pages.blocks import Album
 from simgrad.retriever.encoding import encode_source, source_of
 from simgrad.runs.run import Run
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_Place = tuple[str, int]  # split, row
+_NOT_A_LETTER = re.compile(r"[\W_]+")
+
+
+class PictureLender:
+    """The pictures of a data set, found by captions.
+
+    A caption that stands on two images speaks for neither; of several images that an image's
+    captions name, the one that most of them name is taken.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._pictures = {
+            name: split.pictures
+            for name, split in dataset.splits.items()
+            if split.pictures is not None
+        }
+        if not self._pictures:
+            raise InputError(f"{dataset.name}: it has no pictures to lend.")
+        self._places: dict[str, _Place | None] = {}
+        for name in self._pictures:
+            split = dataset.splits[name]
+            for caption, image in zip(split.captions, split.image_of_caption.tolist(), strict=True):
+                key, place = _key(caption), (name, image)
+                self._places[key] = place if self._places.get(key, place) == place else None
+
+    def picture(self, split: Split, row: int) -> "Image":
+        """The picture of an image of another data set; an error where nobody has its captions."""
+        keys = (_key(split.captions[int(caption)]) for caption in split.captions_of(row))
+        votes = Counter(place for key in keys if (place := self._places.get(key)) is not None)
+        if not votes:
+            raise InputError(f"image {split.image_names[row]}: no picture has its captions.")
+        name, found = votes.most_common(1)[0][0]
+        return self._pictures[name].picture(found)
+
+
+def _key(caption: str) -> str:
+    return _NOT_A_LETTER.sub("", caption.lower())
+
 
 TOP = 5
 # Candidates: enough for five good or telling ones; pictures through a large model take long.

@@ -2,10 +2,17 @@
 
 From the files that a search leaves behind (`simgrad.studies.tuned`); the search itself is not
 needed.
+
+The expected best of so many trials: Dodge, Gururangan, Card, Schwartz, Smith: Show your work:
+improved reporting of experimental results, EMNLP 2019. Of V independent trials with scores
+v_1 <= ... <= v_V, the best of n has the expectation
+sum over i of v_i ((i / V)^n - ((i - 1) / V)^n).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from simgrad.core.spec import Range, print_value
 from simgrad.evaluation import metric_of
@@ -26,7 +33,6 @@ from simgrad.pages.blocks import (
 from simgrad.pages.charts import Curve, line_chart
 from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
-from simgrad.studies.expected_best import best_so_far, expected_best
 from simgrad.studies.search import AGREEMENT
 from simgrad.studies.tuned import validation_of
 
@@ -220,3 +226,16 @@ def _printed(where: Any) -> str:
     if isinstance(where, dict):
         return str(Range(where["low"], where["high"], where["log"]))
     return " · ".join(map(print_value, where))
+
+
+def expected_best(scores: Sequence[float]) -> list[float]:
+    """Of 1, 2, ..., all trials."""
+    ordered = np.sort(np.asarray(scores, dtype=np.float64))
+    count = len(ordered)
+    share = np.arange(count + 1) / max(1, count)
+    return [float(ordered @ np.diff(share**n)) for n in range(1, count + 1)]
+
+
+def best_so_far(scores: Sequence[float]) -> list[float]:
+    """In the order in which they were tried."""
+    return np.maximum.accumulate(np.asarray(scores, dtype=np.float64)).tolist() if scores else []

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from simgrad.core.disk import writing
-from simgrad.core.errors import InputError
+from simgrad.core.errors import InputError, writing
 from simgrad.core.files import lock
 from simgrad.models import Checkpoint
 from simgrad.models.inputs import Scale

@@ -89,12 +89,13 @@ def open(
         return _of_arrays(read_similarities(target, **pairing), None, device, named)
     path = Path(target).expanduser()
     if path.is_dir():
+        if any((path / name).exists() for name in (RECIPE, DESCRIPTION)):
+            return open_folder(path, device=device, **named)
         if EmbeddingFiles().recognises(path):
             return open_vectors(path, device=device, skip=skip)
-        ours = any((path / name).exists() for name in (RECIPE, DESCRIPTION))
-        if not ours and can_read(path):  # which needs no package
+        if can_read(path):  # which needs no package
             return open_pretrained(f"clip(source={path})", device=device, **named)
-        spec = None if ours else embedder_of(path)
+        spec = embedder_of(path)
         if spec is not None:
             return open_embedder(embedders.parse(spec), device=device, **named)
         return open_folder(path, device=device, **named)

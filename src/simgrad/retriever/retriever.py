@@ -262,7 +262,7 @@ class Retriever:
     # -- what is done with it
 
     def similarities(self, split: str | Split | None = None) -> Similarities:
-        """Of all images and captions of a split, by default the one that its recipe tests."""
+        """Similarities of a split's images and captions; by default, of the split it tests."""
         if self._given is not None:
             return self._of_arrays(self._given, split)
         if not self.has_model and self.has_data:

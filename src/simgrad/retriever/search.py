@@ -21,10 +21,9 @@ from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
 from simgrad.data.resplit import joined
 from simgrad.models import Encoded
-from simgrad.retriever.embeddings import place_of, split_embeddings
+from simgrad.retriever.embeddings import Gallery, place_of, split_embeddings
 from simgrad.retriever.encoding import Report
 from simgrad.retriever.folder import FolderIndex, folder_embeddings
-from simgrad.retriever.gallery import Gallery
 from simgrad.retriever.sureness import Calibrations, sureness_of
 from simgrad.search.approximate import AUTO
 from simgrad.search.exact import Ranked

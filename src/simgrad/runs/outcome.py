@@ -62,18 +62,6 @@ def collapsed(before: Sequence[float], spread: float) -> bool:
     return spread < NOTHING or (spread < SMALL and stuck)
 
 
-def tested_ranks(groups: Mapping[str, Sequence[Run]]) -> dict[str, list[Ranks]]:
-    """The test ranks of all runs that have ended; those of a diverged one are the worst there are.
-
-    A run that was not tested, or whose ranks were not kept, is left out.
-    """
-    known = _ranks_by_folder([run for runs in groups.values() for run in runs])
-    return {
-        label: [known[run.path] for run in runs if run.path in known]
-        for label, runs in groups.items()
-    }
-
-
 def _ranks_by_folder(runs: Sequence[Run]) -> dict[Path, Ranks]:
     kept = {
         run.path: run.ranks()

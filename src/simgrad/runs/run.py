@@ -90,7 +90,8 @@ class Run:
         return from_dict(read_yaml(file), str(file))
 
     def _bring_back(self) -> None:
-        bring_back(self.path, self.info.get("with", []))
+        if files := self.info.get("with"):
+            bring_back(self.path, files)
 
     def file(self, name: str) -> Path:
         """One of its files; of a finished run, refused where it is not what was written."""

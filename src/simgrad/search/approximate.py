@@ -22,7 +22,7 @@ from torch import Tensor
 from simgrad.core.derived import Damaged, content_hash, read_kept, write_kept
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, lock
-from simgrad.core.memory import memory
+from simgrad.core.threads import memory
 from simgrad.search.exact import Exact, Ranked, best, product
 
 AUTO, EXACT = "auto", "exact"

@@ -1,4 +1,4 @@
-"""Published numbers, from the CSV files beside this one: one line per number, as in the papers."""
+"""Published numbers, from the CSV files beside this one, and the ratios of times that AOQ gives."""
 
 import csv
 import math
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from simgrad.core.errors import InputError
 from simgrad.runs.recipe import Recipe
+from simgrad.studies.study import Study
 from simgrad.studies.study_file import Row
 
 
@@ -105,3 +107,25 @@ def beside(published: dict[str, Any], row: Row) -> Beside:
         found["rsum"] = (math.fsum(found[name][0] for name in recalls), None)
     dataset, split = next(iter(kinds), ("", ""))
     return Beside(found, dataset, _PROTOCOLS.get((dataset, split)))
+
+
+def timings(study: Study) -> dict[Path, dict[str, float]]:
+    """By run folder, where the study asks for it and the run has measured it.
+
+    Machines differ: a ratio can be compared with a published one, seconds cannot.
+    """
+    plan, found = study.plan, {}
+    if not {SECONDS, RATIO} & set(plan.metrics):
+        return {}
+    seconds = {
+        label: {run.path: value for run in runs if (value := run.seconds_per_batch) is not None}
+        for label, runs in study.groups.items()
+    }
+    baselines = {row.group: seconds[row.label].values() for row in plan.rows if row.baseline}
+    for row in plan.rows:
+        base = baselines.get(row.group)
+        for path, value in seconds[row.label].items():
+            found[path] = {SECONDS: value}
+            if base:
+                found[path][RATIO] = value / (math.fsum(base) / len(base))
+    return found

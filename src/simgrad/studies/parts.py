@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 
 from simgrad.core.errors import InputError
 from simgrad.core.typed import Text, Typed
-from simgrad.runs.recipe import of_fields
+from simgrad.runs.recipe_fields import of_fields
 
 Changes = Annotated[dict[str, Any], Field(json_schema_extra=of_fields)]
 

@@ -29,12 +29,11 @@ from simgrad.data.resplit import with_draw
 from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
 from simgrad.runs import naming
-from simgrad.runs.recipe import Recipe
-from simgrad.runs.recipe_fields import absolute, earlier_names, up_to_date
+from simgrad.runs.recipe import Recipe, absolute, earlier_names, up_to_date
 from simgrad.runs.recipe_names import wrong_names
-from simgrad.studies.checking import SEEDS_APART, check_tuning
 from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import for_dataset, offered
+from simgrad.studies.space import SEEDS_APART, check_tuning
 from simgrad.studies.study_file import Row, StudyFile
 from simgrad.studies.tune import Tune
 

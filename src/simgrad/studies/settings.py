@@ -6,6 +6,7 @@
 An empty column holds for all. A row of a study names one system or several (`source: "aoq-bfan
 aoq-bfan-equal"`); a later one wins, and within one the line that says more of when it holds. Fields
 are those of a recipe, `model.NAME` and `objective.NAME` are parameters of its model and objective.
+They also say whether a run's COCOS may be compared with Bleeker & de Rijke's tables 2 to 4.
 """
 
 import csv
@@ -17,10 +18,12 @@ from typing import Any
 
 import yaml
 
+from simgrad.analysis.published import PublishedRow
 from simgrad.core.errors import InputError
-from simgrad.core.spec import split_spec
+from simgrad.core.spec import print_value, split_spec
 from simgrad.models import models
 from simgrad.objectives import objective, objectives
+from simgrad.retriever.counting import RunCounts
 from simgrad.runs.recipe import Recipe
 
 # What decides where and how a run is computed, or what a row is about; the rest is a setting.
@@ -118,3 +121,26 @@ def _settings_of(recipe: Recipe) -> dict[str, Any]:
 def _plain(field: str, value: Any) -> Any:
     """A vocabulary is known by its name, wherever it lies."""
     return Path(value).name if field == "vocabulary" and value else value
+
+
+_EPSILON = 0.01  # the paper's
+
+
+def unlike(run: RunCounts, row: PublishedRow) -> dict[str, str]:
+    """What is not as in the published row, in words; empty: both count the same thing.
+
+    Data, model, objective and every setting of training (published/settings.csv), and what was
+    counted: the whole training set, with the paper's epsilon.
+    """
+    found = {}
+    if run.dataset != row.dataset:
+        found["data"] = f"{run.dataset or 'other'} (paper {row.dataset})"
+    source = f"bleeker-{row.method.lower()}"
+    for field, (value, known) in departures(source, row.dataset, run.recipe, varied=False).items():
+        paper = "not set" if known is None else print_value(known.value)
+        found[field] = f"{print_value(value)} (paper {paper})"
+    if run.epsilon != _EPSILON:
+        found["counted"] = f"above {run.epsilon:g} (paper {_EPSILON:g})"
+    if not run.whole:
+        found["counted on"] = "a part (paper: the training set)"
+    return found

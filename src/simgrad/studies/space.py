@@ -10,10 +10,12 @@
 
 Nobody has to name a space. By default a row searches the schedule (learning rate and clip) and the
 parameters that its objective declares, as far as the row's spec does not fix them.
+A search that some row of a study cannot do is refused before the first run.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, print_value, split_spec, with_values
@@ -24,6 +26,9 @@ from simgrad.objectives import objective, objectives
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.ranges import CrossedRanges, End, Setting, Space, Where, around, ends, mixes
 from simgrad.studies.tune import Tune
+
+if TYPE_CHECKING:
+    from simgrad.studies.plan import Plan
 
 # The schedule: how far from the recipe's own learning rate; and the largest norm of the gradient.
 # With `reduction: mean` a narrow VSE++ has norms of 0.01 (goal) to 46 (triplet) in its first epoch
@@ -215,3 +220,41 @@ def told_apart(recipes: Sequence[Recipe]) -> list[str]:
         if len(without) < len(whole):
             found.append(key)
     return found
+
+
+SEEDS_APART = 10_000  # the seeds of two replicates, so that none is used twice
+
+
+def check_tuning(plan: "Plan", where: str) -> None:
+    """Refuse a search that some row cannot do."""
+    if plan.tune is None:
+        return
+    if any(row.ensemble for row in plan.rows):
+        raise InputError(f"{where}: tune: a study with ensembles cannot be tuned; tune their rows.")
+    if plan.tune.splits == "new" and plan.tune.replicates == 1:
+        raise InputError(f"{where}: tune: `splits: new` is of replicates: give their number.")
+    shared = set(plan.tune.seeds) & set(plan.seeds)
+    if shared:
+        raise InputError(
+            f"{where}: tune: seed {min(shared)} is among the seeds of the table; trials have "
+            "seeds of their own."
+        )
+    numbers = Counter(seed for one in plan.replicates for seed in one.seeds)
+    numbers.update(seed for one in plan.replicates if one.tune for seed in one.tune.seeds)
+    if max(numbers.values()) > 1:
+        twice = max(numbers, key=lambda seed: numbers[seed])
+        raise InputError(
+            f"{where}: tune: seed {twice} is used twice: the seeds of replicates are "
+            f"{SEEDS_APART:,} apart, so that those of one must be closer together."
+        )
+    recipes = [plan.recipe(row, 0) for row in plan.replicates[-1].rows]
+    for key in plan.tune.space:
+        if not any(known_to(recipe, key) for recipe in recipes):
+            raise InputError(f"{where}: tune: space: no row has anything called '{key[:80]}'.")
+    fixed = told_apart(recipes)
+    for row, recipe in zip(plan.rows, recipes, strict=True):
+        place = f"{where}: row '{row.label[:80]}'"
+        for key in row.space:
+            if not known_to(recipe, key):
+                raise InputError(f"{place}: space: it has nothing called '{key[:80]}'.")
+        check_space(plan.tune.of_row(row.space), recipe, fixed, place)

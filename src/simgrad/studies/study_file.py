@@ -12,7 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_s
 from simgrad.core.typed import Text, Typed
 from simgrad.evaluation import headlines
 from simgrad.runs import naming
-from simgrad.runs.recipe import Recipe, of_fields
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe_fields import of_fields
 from simgrad.studies.parts import Changes, Group, Part
 from simgrad.studies.ranges import Searched, plain
 from simgrad.studies.tune import Tune

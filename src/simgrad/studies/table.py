@@ -25,11 +25,10 @@ from simgrad.evaluation.standing import Outcome
 from simgrad.evaluation.wording import how_it_ended, looked_before
 from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics
 from simgrad.runs.tested import tested_words
-from simgrad.studies.papers import beside_rows
+from simgrad.studies.papers import beside_rows, timings
 from simgrad.studies.ranges import Setting
 from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study
-from simgrad.studies.timing import timings
 from simgrad.studies.tuned import Tuning, validation_of
 
 Published = tuple[float, float | None]  # mean, and standard deviation where it was printed
@@ -239,7 +238,7 @@ def _leads(label: str, peers: list[str], cells: dict[str, dict[str, Estimate]]) 
 
 
 def _mean_of(tables: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Of the runs of one draw."""
+    """The mean of each number over the runs of one draw."""
     names = dict.fromkeys(name for table in tables for name in table)
     return {n: fmean(table[n] for table in tables if n in table) for n in names}
 

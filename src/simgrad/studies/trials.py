@@ -19,7 +19,7 @@ from simgrad.runs.run import LOCK, Run
 from simgrad.studies.search import Trial
 from simgrad.studies.tuned import Tuning, score_of
 from simgrad.training.optimizing import total_epochs
-from simgrad.training.stopping import stop_asked
+from simgrad.training.sitting import stop_asked
 from simgrad.training.trouble import TrainingError
 
 Train = Callable[[Path, Recipe], Exception | None]

@@ -31,8 +31,8 @@ from simgrad.training.graph import give_back
 from simgrad.training.grouped import RunGroups, together
 from simgrad.training.optimizing import total_epochs
 from simgrad.training.rounds import train
+from simgrad.training.sitting import ask_to_stop, politely, stop_asked
 from simgrad.training.state import remembered
-from simgrad.training.stopping import ask_to_stop, politely, stop_asked
 from simgrad.training.trouble import TrainingError, lacks_memory
 
 _PATIENCE = 0.5  # seconds between two looks at a run that another process works on

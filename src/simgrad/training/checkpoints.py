@@ -1,19 +1,62 @@
-"""What a run keeps: its best weights, and in a checkpoint everything needed to resume."""
+"""What a run keeps: where it stands, its best weights, and a checkpoint to resume from."""
 
+import dataclasses
 import shutil
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from simgrad.core.devices import widest
+from simgrad.core.errors import InputError
 from simgrad.evaluation import Ranks
 from simgrad.models import save
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs.run import BEST, LAST, VALIDATED
 from simgrad.training import distributed, state
 from simgrad.training.optimizing import Optimizer
-from simgrad.training.progress import Progress
+from simgrad.training.trouble import Watch
+
+
+@dataclass
+class Progress:
+    """The counters of a run."""
+
+    step: int = 0  # updates made
+    epoch: int = 0  # the one in work
+    place: int = 0  # its batches that are done
+    losses: int = 0  # added up since the last evaluation
+    evaluations: int = 0
+    best: float = -1.0  # validation score of the best weights
+    best_step: int = 0
+    best_objective: dict[str, Any] = field(default_factory=dict)  # what it had learned by then
+    since_best: int = 0  # evaluations
+    over: bool = False  # stopped early
+    seconds: float = 0.0  # of earlier sittings
+    warnings: list[dict[str, Any]] = field(default_factory=list)  # step and text
+    scaler: dict[str, Any] = field(default_factory=dict)  # half precision's scale
+    watch: Watch = field(default_factory=Watch)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a checkpoint."""
+        return {**vars(self), "watch": self.watch.to_json()}
+
+    @staticmethod
+    def from_json(told: dict[str, Any]) -> "Progress":
+        """The inverse of `to_json`; refuses what is not of this version."""
+        fields = {f.name: f for f in dataclasses.fields(Progress)}
+        if told.keys() != fields.keys():
+            raise InputError("its counters are not those of this version.")
+        values = {**told, "watch": Watch.from_json(told["watch"])}
+        default = Progress()
+        for name, value in values.items():
+            wanted = type(getattr(default, name))
+            if type(value) is not wanted:
+                raise InputError(f"its counter '{name}' is {value!r:.40}.")
+        return Progress(**values)
 
 
 class Checkpoints:
@@ -26,6 +69,7 @@ class Checkpoints:
         self.model, self.device = retriever.model, retriever.device
         self.learned, self.optimizer = learned, optimizer  # what objectives learn, and how
         self.progress = Progress()
+        self._started = time.monotonic()
         # Losses, summed.
         self.total = torch.zeros((), device=self.device, dtype=widest(self.device))
         self.triplets: dict[str, Tensor] = {}  # by part of the run
@@ -50,7 +94,11 @@ class Checkpoints:
         shutil.rmtree(self.folder / BEST, ignore_errors=True)
         state.forget(self.folder / LAST)
 
-    def write(self, select: str, seconds: float) -> None:
+    def seconds(self) -> float:
+        """Training time of all sittings together."""
+        return self.progress.seconds + time.monotonic() - self._started
+
+    def write(self, select: str) -> None:
         """Write a checkpoint; of several processes the first does."""
         if distributed.rank() > 0:
             return
@@ -67,7 +115,7 @@ class Checkpoints:
             "total": self.total,
         }
         scaler = self.optimizer.scaler.state_dict()  # empty where there is none
-        told = {**self.progress.to_json(), "seconds": seconds, "scaler": scaler}
+        told = {**self.progress.to_json(), "seconds": self.seconds(), "scaler": scaler}
         state.save_state(self.folder / LAST, tensors, told)
 
     def _write_best(self, best: dict[str, Tensor], select: str) -> None:

@@ -23,8 +23,7 @@ from simgrad.models.networks.many import ManyVse, StepRows
 from simgrad.objectives import Objective, Positives
 from simgrad.objectives.engine.several import Parameters, form_of, weigh_several
 from simgrad.training.graph import BatchLayout, captured_work, padded, padded_length, wait_for_all
-from simgrad.training.stacked import Stack
-from simgrad.training.step import Step
+from simgrad.training.stacked import Learner, Stack
 
 _PLAIN = 2  # times that work is done before it is captured
 _ROWS = 16  # captions: products of other numbers of rows take as long
@@ -97,7 +96,7 @@ class Wanted(NamedTuple):
 class Taker(Protocol):
     """A run that takes part."""
 
-    run: Step
+    run: Learner
     source: Source
     layout: BatchLayout
     names: dict[Objective, str]  # of its objectives, as its recipe has them

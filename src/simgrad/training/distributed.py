@@ -98,7 +98,7 @@ def first(value: float) -> float:
 
 
 def largest(count: int) -> int:
-    """Of all processes."""
+    """The largest count of all processes."""
     told = torch.tensor([count])
     if size() > 1:
         dist.all_reduce(told, op=dist.ReduceOp.MAX)

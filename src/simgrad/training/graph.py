@@ -248,8 +248,11 @@ class Captured:
         """Whether a run's steps can be captured."""
         return device.type == "cuda" and can_repeat(model, source, recipe, objectives)
 
-    def rows(self, plan: list[IndexBatch], start: int) -> Iterator[BatchRow]:
-        """An epoch's batches from the `start`-th on: sent to the device at once, as numbers."""
+    def batches(self, plan: list[IndexBatch], start: int, seed: int = 0) -> Iterator[BatchRow]:
+        """An epoch's batches from the `start`-th on: sent to the device at once, as numbers.
+
+        Nothing about them is random: `seed` is for steps that cut pictures.
+        """
         full = [own_size(index)[1] == self.layout.captions for index in plan]
         nothing = np.zeros(sum(self.layout.parts()), dtype=np.int64)
         rows = (self.layout.row(i) if f else nothing for i, f in zip(plan, full, strict=True))

@@ -28,8 +28,7 @@ from simgrad.data.sampling import IndexBatch
 from simgrad.objectives import Objective
 from simgrad.training.common_step import CommonStep, Recording, Repeated, Wanted
 from simgrad.training.graph import Captured, OwnedStream, can_repeat, padded
-from simgrad.training.stacked import trained
-from simgrad.training.step import Step
+from simgrad.training.stacked import Learner, trained
 
 _GATHERING = 1.0  # seconds that a new group waits for another run to join
 _EMPTY = 400  # steps after which places that nobody has taken are given up: others come soon
@@ -59,7 +58,7 @@ def leave() -> None:
         member.group.leave(member)
 
 
-def member_of(step: Step, source: Source, drawn: int) -> "GroupedRun | None":
+def member_of(step: Learner, source: Source, drawn: int) -> "GroupedRun | None":
     """This thread's run as one of a group; None where there is no group, or it does not fit in."""
     groups: RunGroups | None = getattr(_here, "groups", None)
     if groups is None:
@@ -72,7 +71,7 @@ def member_of(step: Step, source: Source, drawn: int) -> "GroupedRun | None":
     return found
 
 
-def can_group(step: Step, source: Source, drawn: int) -> bool:
+def can_group(step: Learner, source: Source, drawn: int) -> bool:
     """Whether a run's steps can be taken together with others like it."""
     return (
         not drawn
@@ -85,7 +84,7 @@ def can_group(step: Step, source: Source, drawn: int) -> bool:
 class GroupedRun(Captured):
     """One run of a group: its steps are taken as captured ones are."""
 
-    def __init__(self, group: "RunGroup", run: Step, source: Source) -> None:
+    def __init__(self, group: "RunGroup", run: Learner, source: Source) -> None:
         super().__init__(run.update, source, run.recipe)
         self.group, self.run, self.done = group, run, 10  # no plain steps before
         self.names = {rule: name for name, rule in run.objectives.items()}
@@ -208,7 +207,7 @@ class RunGroups:
     def __init__(self, places: int, **options: Any) -> None:
         self.made, self.lock = [RunGroup(places, **options)], threading.Lock()
 
-    def join(self, step: Step, source: Source) -> GroupedRun:
+    def join(self, step: Learner, source: Source) -> GroupedRun:
         """A run as a member of the group of its kind: one that is there, or was, or a new one."""
         with self.lock:
             first = self.made[0]

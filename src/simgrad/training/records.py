@@ -33,8 +33,8 @@ from simgrad.runs.run import (
     write_info,
 )
 from simgrad.runs.tested import what_is_tested
+from simgrad.training.checkpoints import Progress
 from simgrad.training.loggers import LOGGERS, Log, chosen
-from simgrad.training.progress import Progress
 
 # Where the data lie; what they hold is compared when they are opened.
 _PLACE = ("data", "features", "skip")
@@ -123,7 +123,7 @@ class Records:
         write_info(self.folder, info)
 
     def triplets(self, parts: dict[str, Tensor]) -> None:
-        """Of the early, middle and late part of the run, where there are any."""
+        """Write the triplets of the early, middle and late part of the run, where there are any."""
         if not self.writes or not parts:
             return
         arrays: dict[str, Any] = {k: v.cpu().numpy() for k, v in parts.items()}

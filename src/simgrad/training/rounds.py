@@ -1,9 +1,16 @@
-"""Two rounds in one recipe (AOQ): train, mine with the best model, train again with its lists."""
+"""Train a recipe: where its run is kept, and two rounds in one (AOQ).
 
+A second round mines with the first one's best model, and trains again with its lists.
+"""
+
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import lock
 from simgrad.core.threads import threads
 from simgrad.data.base import Dataset
 from simgrad.retriever.encoding import building
@@ -11,13 +18,50 @@ from simgrad.retriever.mining import mine_with
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.prepare import opened
 from simgrad.runs.data import trained_on
-from simgrad.runs.recipe import Recipe, read_recipe
+from simgrad.runs.naming import brief
+from simgrad.runs.recipe import Recipe, differing, read_recipe
 from simgrad.runs.recipe_names import check_names
-from simgrad.runs.run import BEST, RECIPE, Run
+from simgrad.runs.run import BEST, INFO, LOCK, RECIPE, Run
 from simgrad.training import distributed
 from simgrad.training.loggers import Log
-from simgrad.training.placing import ROUND_ONE, default_folder, withdrawn
 from simgrad.training.sitting import train_round
+
+ROUND_ONE = "round1"  # folder of a run's first round, where no other run shares it
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """runs/MODEL-OBJECTIVE-DATA-sSEED; with a number where other settings have that already."""
+    parts = (brief(name, getattr(recipe, name)) for name in ("model", "objective", "data"))
+    name, number = f"{'-'.join(parts)}-s{recipe.seed}", 1
+    while True:
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if _free_or_its_own(folder, recipe.settled()):
+            return folder
+        number += 1
+
+
+def _free_or_its_own(folder: Path, recipe: Recipe) -> bool:
+    if recipe.second_round is not None:
+        folder, recipe = folder / ROUND_ONE, recipe.replace(second_round=None)
+    if not (folder / RECIPE).is_file():
+        return not (folder.parent / RECIPE).is_file() or folder.name != ROUND_ONE
+    return not differing(Run(folder).recipe, recipe)
+
+
+@contextlib.contextmanager
+def withdrawn(folder: Path) -> Iterator[None]:
+    """Leave no folder behind for a run that could not begin: the mended call may use it."""
+    new = not (folder / RECIPE).exists()
+    try:
+        yield
+    except InputError:
+        if new and not (folder / INFO).exists():
+            with contextlib.suppress(OSError, InputError):  # another has it, or it is not empty
+                with lock(folder / LOCK, wait=False):
+                    (folder / RECIPE).unlink(missing_ok=True)
+                    (folder / LOCK).unlink(missing_ok=True)
+                folder.rmdir()
+        raise
 
 
 def train(

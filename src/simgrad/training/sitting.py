@@ -1,11 +1,16 @@
-"""One sitting at a run: its lock, its threads, its memory, and how it is asked to stop."""
+"""One sitting at a run: its lock, threads, memory and precision, and how it is asked to stop."""
 
-from contextlib import closing, nullcontext
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from simgrad.core.files import lock
-from simgrad.core.products import float32_products
 from simgrad.core.threads import fewer, threads
 from simgrad.data.base import Dataset
 from simgrad.retriever.prepare import prepare
@@ -17,8 +22,89 @@ from simgrad.training.graph import give_back, own_stream
 from simgrad.training.loggers import Log
 from simgrad.training.loop import Training
 from simgrad.training.records import claim
-from simgrad.training.stopping import Stopping, politely
 from simgrad.training.trouble import naming_lack_of_memory
+
+_changed = threading.Condition()
+_users: list[bool] = []  # one entry for every computation under way: whether it is coarse
+_before: list[str] = []  # what the first of them found
+
+
+@contextmanager
+def float32_products(coarse: bool) -> Iterator[None]:
+    """Multiply in TF32 where `coarse`, else in full float32, and put back what was set before.
+
+    Threads that want the same work side by side; one that wants the other waits for them.
+    """
+    with _changed:
+        _changed.wait_for(lambda: coarse in _users or not _users)
+        if not _users:
+            _before[:] = [torch.get_float32_matmul_precision()]
+            torch.set_float32_matmul_precision("high" if coarse else "highest")
+        _users.append(coarse)
+    try:
+        yield
+    finally:
+        with _changed:
+            _users.remove(coarse)
+            if not _users:
+                torch.set_float32_matmul_precision(_before[0])
+            _changed.notify_all()
+
+
+# One for the process.
+_asked = threading.Event()
+_polite = threading.Lock()  # held while signals are turned into it
+
+
+def stop_asked() -> bool:
+    """Whether somebody asked this process to stop."""
+    return _asked.is_set()
+
+
+def ask_to_stop() -> None:
+    """As a signal does."""
+    _asked.set()
+
+
+class Stopping:
+    """Whether it is time to stop: somebody asked, or the time given is over."""
+
+    def __init__(self, stop_after: float | None = None) -> None:
+        self.deadline = None if stop_after is None else time.monotonic() + stop_after
+
+    def __call__(self) -> bool:
+        """The same answer in all processes of a run, which must all ask after the same step."""
+        late = self.deadline is not None and self.deadline < time.monotonic()
+        return distributed.any_of(stop_asked() or late)
+
+
+@contextmanager
+def politely() -> Iterator[None]:
+    """In the main thread signals are turned into `stop_asked`. A second one insists.
+
+    Within another `politely`, a worker's around its runs, nothing changes: what was asked between
+    two runs stays asked.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not _polite.acquire(blocking=False):
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def ask(number: int, frame: Any) -> None:
+        _asked.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    _asked.clear()
+    for number in numbers:
+        signal.signal(number, ask)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _polite.release()
 
 
 def train_round(

@@ -4,14 +4,19 @@ Each model keeps its own rate, clipping, weight decay and count of steps; its pa
 optimiser's state are views, so whoever works on one model sees nothing new.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
 from simgrad.core.devices import widest
 from simgrad.core.gpu import capable, installed, kernels
+from simgrad.data.batches import Batch
 from simgrad.models.base import RetrievalModel
 from simgrad.models.networks.many import Gradient
-from simgrad.training.step import Step
+from simgrad.objectives import Objective
+from simgrad.runs.recipe import Recipe
+from simgrad.training.optimizing import Optimizer
 
 _BLOCK = 2048  # numbers that a program of the kernel works on
 
@@ -21,10 +26,24 @@ def trained(model: RetrievalModel) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
 
 
+class Learner(Protocol):
+    """What runs that train together need of each: the `Step` of `training/loop.py`."""
+
+    model: RetrievalModel
+    recipe: Recipe
+    device: torch.device
+    objectives: dict[str, Objective]
+    learned: nn.ModuleList
+    optimizer: Optimizer
+
+    def update(self, batch: Batch, objective: Objective) -> Tensor:
+        """One update by itself."""
+
+
 class Stack:
     """Places for so many models like this one."""
 
-    def __init__(self, like: Step, places: int, fused: bool | None = None) -> None:
+    def __init__(self, like: Learner, places: int, fused: bool | None = None) -> None:
         device, wide = like.device, widest(like.device)
         self.weights = {name: p.new_zeros(places, *p.shape) for name, p in trained(like.model)}
         self.means = {name: torch.zeros_like(p) for name, p in self.weights.items()}
@@ -39,7 +58,7 @@ class Stack:
         self.fused = on_gpu and installed() and capable(device) if fused is None else fused
 
     @torch.no_grad()
-    def bind(self, place: int, step: Step) -> None:
+    def bind(self, place: int, step: Learner) -> None:
         """Let a model's weights and its optimiser's state be those of a place."""
         recipe, optimizer = step.recipe, step.optimizer.inner
         decay = [recipe.weight_decay, 0.0]
@@ -64,7 +83,7 @@ class Stack:
             group["lr"] = self.rates[place]
 
     @torch.no_grad()
-    def release(self, step: Step) -> None:
+    def release(self, step: Learner) -> None:
         """Give a model its own memory again."""
         optimizer = step.optimizer.inner
         for _, p in trained(step.model):
@@ -74,7 +93,7 @@ class Stack:
         if isinstance(group["lr"], Tensor):
             group["lr"] = group["lr"].clone()
 
-    def set_rate(self, place: int, step: Step) -> None:
+    def set_rate(self, place: int, step: Learner) -> None:
         """On a CPU rates are plain numbers; elsewhere the optimiser's own is the place's."""
         rate = step.optimizer.inner.param_groups[0]["lr"]
         if not isinstance(rate, Tensor):

@@ -1,4 +1,6 @@
-"""Help for readers: lines of text with their numbers, and splits that grow record by record."""
+"""Help for readers: lines of text with their numbers, names of columns, and splits that grow record
+by record.
+"""
 
 import hashlib
 from collections import Counter
@@ -197,3 +199,29 @@ class Growth:
                 caption_places=self._places(split) if self.files else None,
             )
         return Dataset(self.name, "", splits, tuple(self.notes))  # opening it names the layout
+
+
+IMAGE_COLUMNS = (
+    "image",
+    "file_name",
+    "filename",
+    "file",
+    "image_name",
+    "image_path",
+    "filepath",
+    "path",
+    "img",
+    "image_file",
+)
+CAPTION_COLUMNS = (
+    "caption",
+    "captions",
+    "text",
+    "sentence",
+    "sentences",
+    "raw",
+    "comment",
+    "description",
+)
+SPLIT_COLUMNS = ("split", "set", "partition")
+ID_COLUMNS = ("caption_id", "sentid", "id")

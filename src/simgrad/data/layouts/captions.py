@@ -19,18 +19,16 @@ from simgrad.data.base import Dataset
 from simgrad.data.layouts import separated
 from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import (
+    CAPTION_COLUMNS,
     HASHED_NOTE,
+    ID_COLUMNS,
+    IMAGE_COLUMNS,
+    SPLIT_COLUMNS,
     Growth,
     hashed_split,
     known_split,
     read_lines,
     split_name,
-)
-from simgrad.data.layouts.columns import (
-    CAPTION_COLUMNS,
-    ID_COLUMNS,
-    IMAGE_COLUMNS,
-    SPLIT_COLUMNS,
 )
 from simgrad.data.log import Log
 

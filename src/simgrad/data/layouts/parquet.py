@@ -20,8 +20,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import require_file, sha256, unpacked_limit
 from simgrad.data.base import Dataset
 from simgrad.data.layouts.base import Layout, declare
-from simgrad.data.layouts.building import hashed_split, known_split
-from simgrad.data.layouts.columns import CAPTION_COLUMNS
+from simgrad.data.layouts.building import CAPTION_COLUMNS, hashed_split, known_split
 from simgrad.data.layouts.shard_index import Collected, ShardIndex, indexed_dataset, shard_index
 from simgrad.data.layouts.tables import NAME_COLUMNS
 from simgrad.data.log import Log

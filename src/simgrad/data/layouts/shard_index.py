@@ -25,9 +25,8 @@ from simgrad.core.derived import (
 )
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sha256
-from simgrad.data.base import LONGEST_CAPTION, Dataset, Pictures, Rows, Split
+from simgrad.data.base import LONGEST_CAPTION, Dataset, Lazy, Pictures, Rows, Split
 from simgrad.data.layouts.building import HASHED_NOTE, PUBLISHED_CAPTIONS, whole_characters
-from simgrad.data.lazy import Lazy
 from simgrad.data.log import Log
 
 VERSION = 1  # goes up when the same shards would give another index

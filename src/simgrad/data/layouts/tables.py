@@ -9,8 +9,13 @@ from simgrad.core.derived import content_hash, contents_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import require_file, sha256
 from simgrad.data.base import Dataset, Pictures
-from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, split_name
-from simgrad.data.layouts.columns import CAPTION_COLUMNS
+from simgrad.data.layouts.building import (
+    CAPTION_COLUMNS,
+    HASHED_NOTE,
+    Growth,
+    hashed_split,
+    split_name,
+)
 from simgrad.data.log import Log
 from simgrad.data.pictures import decode
 

@@ -15,8 +15,7 @@ from PIL import Image
 
 from simgrad.core.derived import cache_folder, open_sealed, seal
 from simgrad.core.files import atomic_path, lock, new_array, open_array, sha256
-from simgrad.data.base import Rows, Split
-from simgrad.data.lazy import Lazy
+from simgrad.data.base import Lazy, Rows, Split
 from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE, make_captions
 from simgrad.data.scenes.features import (
     GLOBAL_DIMENSION,

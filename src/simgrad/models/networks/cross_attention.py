@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from simgrad.models.encoded import Encoded, tokens_of
+from simgrad.models.inputs import Encoded, tokens_of
 
 # Arrays of a block's size that are alive at once: few while evaluating, more for a gradient.
 _ALIVE, _ALIVE_TRAINING = 4, 10

@@ -163,7 +163,7 @@ class Gru:
         return self.order[:, :, None].expand(-1, -1, width)
 
     def backward(self, above: Tensor) -> dict[str, Gradient]:
-        """Of the states after the last words, (g, m, hidden)."""
+        """`above`: the gradient of the states after the last words, (g, m, hidden)."""
         above = above.gather(1, self._everywhere(above.shape[2]))
         size: Tensor | None = None
         if self.half:  # by its largest entry, rounded to a power of two

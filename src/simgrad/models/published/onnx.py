@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.data.vocabulary import Tokenizer
-from simgrad.models.encoded import vectors_of
+from simgrad.models.inputs import vectors_of
 
 IMAGES, CAPTIONS, READING = "image.onnx", "captions.onnx", "reading.json"
 _OPSET = 18

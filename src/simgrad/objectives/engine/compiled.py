@@ -15,7 +15,7 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Rule
 from simgrad.objectives.engine.work import Given
-from simgrad.objectives.offline_similarities import Offline
+from simgrad.objectives.pairs import Offline
 from simgrad.objectives.positives import Positives
 
 _rules: WeakValueDictionary[str, Rule] = WeakValueDictionary()

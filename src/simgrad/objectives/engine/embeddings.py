@@ -36,7 +36,7 @@ from simgrad.objectives.engine.tensors import (
 )
 from simgrad.objectives.engine.tiles import PlainTiles
 from simgrad.objectives.engine.work import Given, Gradients, Unit, Work
-from simgrad.objectives.offline_similarities import Offline, join_offline, split_offline
+from simgrad.objectives.pairs import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives
 
 

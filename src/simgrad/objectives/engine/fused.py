@@ -13,7 +13,7 @@ from torch import Tensor
 from simgrad.core import gpu
 from simgrad.objectives.engine.forms import Elementwise, Vectors
 from simgrad.objectives.engine.kernel import compiled, source
-from simgrad.objectives.engine.launch import Launch, Launcher
+from simgrad.objectives.engine.launch import SMALL, Launch, Launcher, fitting
 from simgrad.objectives.engine.merging import merged
 from simgrad.objectives.engine.passes import (
     Add,
@@ -30,7 +30,6 @@ from simgrad.objectives.engine.printing import (
     print_totals,
     print_weights,
 )
-from simgrad.objectives.engine.shapes import SMALL, fitting
 from simgrad.objectives.engine.totals import Reduced, is_bounded, nothing
 from simgrad.objectives.engine.work import Gradients, Work
 

@@ -210,7 +210,7 @@ def joint(work: Work, passing: Passing) -> Pairs:
 
 
 def _joined(parts: Sequence[Tensor | None], counts: tuple[int, int], like: Tensor) -> Tensor:
-    """Of the image side, then of the caption side; None stands for ones."""
+    """The image side's values, then the caption side's; None stands for ones."""
     both = zip(parts, counts, strict=True)
     return torch.cat([like.new_ones(n) if some is None else some.to(like) for some, n in both])
 

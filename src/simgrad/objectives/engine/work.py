@@ -16,7 +16,7 @@ from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Rule
 from simgrad.objectives.engine.rules import Factor, factors_of, silent_of
 from simgrad.objectives.engine.tensors import chunks, exact_type, product
-from simgrad.objectives.offline_similarities import Offline
+from simgrad.objectives.pairs import Offline
 from simgrad.objectives.positives import Positives, Side
 
 TINY = 1e-12  # a shorter vector has no direction
