@@ -13,12 +13,12 @@ import torch
 
 from simgrad.core import derived
 from simgrad.core.errors import InputError
+from simgrad.core.parquet import has_columns
 from simgrad.data import Sampler, Source, Vocabulary, open_dataset
 from simgrad.data.base import Dataset
 from simgrad.data.layouts import parquet, webdataset
 from simgrad.data.log import Log
 from simgrad.data.opening import open_logged
-from simgrad.evaluation.columns import has_columns
 from tests.data import layout_writers as write
 
 
