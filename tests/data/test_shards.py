@@ -14,6 +14,7 @@ from simgrad.evaluation.columns import has_columns
 
 from simgrad.core import derived
 from simgrad.core.errors import InputError
+from simgrad.core.parquet import has_columns
 from simgrad.data import Sampler, Source, Vocabulary, open_dataset
 from simgrad.data.base import Dataset
 from simgrad.data.layouts import parquet, webdataset
