@@ -22,7 +22,7 @@ from simgrad.models.embedders.base import Embedder, as_rows, embedders, folder_c
 from simgrad.models.published.onnx import CAPTIONS, IMAGES, READING
 
 
-class Reading(Typed):
+class PairSettings(Typed):
     """What reading.json says; it may be a stranger's."""
 
     images: str  # "pixels", or the kind of features
@@ -85,12 +85,12 @@ def _from(source: str) -> Iterator[None]:
         raise InputError(f"{Path(source) / READING}: {error}") from None
 
 
-def _reading(source: str) -> Reading:
+def _reading(source: str) -> PairSettings:
     path = Path(source).expanduser() / READING
     told = read_json(path)
     if not isinstance(told, dict):
         raise InputError(f"{path}: no object, but {type(told).__name__}. Export the run again.")
-    return checked(Reading, told, str(path))
+    return checked(PairSettings, told, str(path))
 
 
 def _run(source: str, file: str, given: dict[str, Any]) -> Any:
