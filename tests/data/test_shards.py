@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from simgrad.evaluation.columns import has_columns
 
 from simgrad.core import derived
 from simgrad.core.errors import InputError
