@@ -234,21 +234,32 @@ def test_code_that_a_models_configuration_names_does_not_run(tmp_path: Path) -> 
 def test_two_exports_at_once(finished: Path, tmp_path: Path) -> None:
     """One declines; the folder is whole, and nothing is left beside it."""
 
+    out, gone = tmp_path / "out" / "model", tmp_path / "gone"
+    out.parent.mkdir()
+    gone.mkdir()
+
     def slow(model: Any, format: str, folder: Path, *_: object, **__: object) -> None:
         (folder / "first").write_text("x")
-        time.sleep(0.5)
+        until = time.monotonic() + 60
+        while len(os.listdir(gone)) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
         (folder / "second").write_text("x")
 
+    def exported() -> None:
+        try:
+            open_folder(finished).export(out)
+        finally:
+            (gone / str(os.getpid())).touch()
+
     with mock.patch("simgrad.models.base.RetrievalModel.export", slow):
-        out = tmp_path / "model"
-        children = [in_child(politely(lambda: open_folder(finished).export(out))) for _ in range(3)]
+        children = [in_child(politely(exported)) for _ in range(3)]
         codes = sorted(ended(child) for child in children)
         assert codes == [0, DECLINED, DECLINED]
         assert sorted(p.name for p in out.iterdir()) == ["first", "second"]
-        assert os.listdir(tmp_path) == ["model"]
+        assert os.listdir(out.parent) == ["model"]
         with pytest.raises(InputError, match="not empty"):
             open_folder(finished).export(out)
-        assert os.listdir(tmp_path) == ["model"]
+        assert os.listdir(out.parent) == ["model"]
 
 
 def test_it_is_evaluated_while_it_is_trained(finished: Path, tmp_path: Path) -> None:
