@@ -76,14 +76,20 @@ def tables_of(folder: Path) -> list[dict[str, Any]]:
 
 def page(folder: Path) -> str:
     """minutes.md: in the order in which they are to be run."""
+    before = ["", "Part 2 (coco.yaml, 540 runs) comes before all of these."] * (
+        folder.name == "generalise"
+    )
     lines = [
         "# How long these studies would take",
         "",
         f"By `python results/minutes.py results/{folder.name}`: steps of the study files times",
-        "milliseconds of a step on one NVIDIA H200. Reading data, validation and the start of a",
-        "command are not in it, nor what runs side by side gain. A guessed rate is called so.",
+        "milliseconds of a step on one NVIDIA H200. A rate that names runs and the time they took",
+        "is of a whole study: all is in it, and what runs side by side gain. The others are of a",
+        "step alone, without reading data, validation and the start of a command. A guessed rate",
+        "is called so.",
+        *before,
         "",
-        "| order | study | runs | steps | minutes | of all so far | a step |",
+        "| order | study | runs | steps | minutes | minutes so far | a step |",
         "|---|---|---|---|---|---|---|",
     ]
     total = 0.0

@@ -68,15 +68,17 @@ def row(runs: int, share: float, trials: int) -> str:
 
 
 def page(trials: int) -> str:
-    lines = ["# An interval that holds where runs fail", ""]
+    lines = ["# What an interval that holds where runs fail would cost", ""]
     lines += ["By `python results/inference/failing.py`; what it means: [README](README.md)."]
     lines += [f"{IMAGES:,} images, seeds with a standard deviation of 15; a failed run lacks "]
     lines[-1] += f"{LOST:g} rsum; {trials:,} trials for each number of failed runs."
-    lines += [
-        "Forced: in how many percent of studies of a system that never fails any interval that "
-    ]
-    lines[-1] += f"covers {DUE:g} % where one run in five fails must reach {LOST * FAILING:g} rsum "
-    lines[-1] += "below the mean."
+    forced = (
+        f"For a system that never fails it must then reach {LOST * FAILING:g} rsum below the mean"
+    )
+    lines.append(
+        f"Forced: suppose an interval covers {DUE:g} % where one run in five fails. {forced} "
+    )
+    lines[-1] += "in at least so many percent of studies."
     lines += ["", "| | usual: covers, % | half its width | honest: covers, % | half its width | "]
     lines[-1] += "forced, % |"
     lines += ["|---" * 6 + "|"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from simgrad.objectives import Objective, Positives
+from simgrad.objectives import NTXent, Objective, Positives
 from simgrad.objectives.engine.several import Parameters, form_of, weigh_several
 
 from .cases import everything, names
@@ -139,3 +139,21 @@ def test_objectives_of_another_form_are_not_weighed_together() -> None:
     assert len({form_of(objective(spec)) for spec in same}) == 1
     other = ["goal(triplet=nca, pair=sig)", "goal", "triplet", "nt-xent", "nt-xent(direction=i2t)"]
     assert len({form_of(objective(spec)) for spec in [*same, *other]}) == 1 + len(other)
+
+
+def test_an_objective_that_keeps_more_than_its_settings_is_weighed_alone() -> None:
+    """What it worked out of a setting when it was made would be another's."""
+
+    class Derived(NTXent):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.inverse = 1 / self.tau
+
+    class Remembering(NTXent):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+    for kind in (Derived, Remembering):
+        assert form_of(kind(tau=0.1)) != form_of(kind(tau=0.1))
+    assert form_of(NTXent(tau=0.1)) == form_of(NTXent(tau=0.2))

@@ -12,8 +12,10 @@ from simgrad.analysis import check
 from simgrad.core.errors import InputError
 from simgrad.objectives import NTXent, Objective, Offline, Positives, objective, objectives
 from simgrad.objectives.family import Family
+from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.siglip import SigLIP
 from simgrad.objectives.smoothap import SmoothAP
+from simgrad.objectives.triplet import Triplet, TripletSH
 
 from .cases import everything, names
 
@@ -268,3 +270,19 @@ def test_a_family_that_weighs_what_is_not_there_is_refused() -> None:
 
         class Worse(NTXent):
             totals = ("product",)
+
+
+def test_a_push_may_be_a_condition_and_a_matrix_may_lie_either_way() -> None:
+    class Condition(Triplet):
+        def push(self, s: Tensor, *given: Tensor) -> Tensor:  # type: ignore[override]
+            return super().push(s, *given) > 0
+
+    S = torch.rand(4, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(Condition().weigh(S).i2t, Triplet().weigh(S).i2t)
+    every = torch.arange(4)
+    pairs = Pairs(every, every, S.diagonal(), 4, True, S.diagonal())
+    found = [
+        TripletSH().rule(matrix, torch.eye(4, dtype=torch.bool), pairs)[1]
+        for matrix in (S.clone(), S.t().contiguous().t())
+    ]
+    torch.testing.assert_close(*found)

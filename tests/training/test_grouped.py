@@ -2,11 +2,13 @@
 
 import os
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -358,6 +360,33 @@ def test_weights_go_to_a_place_and_come_back() -> None:
         assert torch.equal(p, place[1])
         assert not torch.equal(p, was)
         assert p.data_ptr() != place[1].data_ptr()
+
+
+def test_runs_that_wait_go_on_when_others_leave_before_a_step() -> None:
+    """Nobody would look again when the time for gathering is over."""
+    group = RunGroup(8)
+    taken: list[int] = []
+    group._make = lambda: SimpleNamespace(  # type: ignore[method-assign, assignment]
+        step=lambda members: taken.append(len(members)) or [setattr(m, "value", 1) for m in members]
+    )
+    a, b, c, d = (SimpleNamespace(now=None, error=None, value=None, place=None) for _ in range(4))
+    for member in (a, b, d):
+        group.join(member)  # type: ignore[arg-type]
+    group.until = 0.0  # the others have come; d prepares itself for long
+    threads = [
+        threading.Thread(target=group.step, args=(member, object()), daemon=True)
+        for member in (a, b)
+    ]
+    for thread in threads:
+        thread.start()
+    while any(member.now is None for member in (a, b)):
+        time.sleep(0.01)
+    group.join(c)  # type: ignore[arg-type]
+    group.leave(c)  # type: ignore[arg-type]
+    group.leave(d)  # type: ignore[arg-type]
+    for thread in threads:
+        thread.join(5)
+    assert taken == [2]
 
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

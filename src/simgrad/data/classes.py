@@ -60,7 +60,7 @@ def read_classes(text: str) -> Classes | None:
     file, prompts = folder / _FILE, [_USUAL]
     if file.is_file():
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise InputError(f"{file}: not UTF-8 text (byte {error.start}).") from None
         prompts = [line for line in lines if line.strip()]

@@ -115,7 +115,7 @@ class Family(Objective):
         if verdict.on_hardest is not None:
             assert hardest is not None
             weights = torch.zeros_like(lines)
-            _add(weights, pairs.query, pairs.per_pair(hardest), verdict.on_hardest)
+            weights = _add(weights, pairs.query, pairs.per_pair(hardest), verdict.on_hardest)
         elif self.pushing is None:
             weights = self.push(lines, *beside(known if self.immediate else verdict.given, 1))
         else:
@@ -162,5 +162,7 @@ class Family(Objective):
 def _add(matrix: Tensor, row: Tensor, column: Tensor, numbers: Tensor) -> Tensor:
     """To a matrix, in place where it lies in one piece."""
     matrix = matrix.contiguous()
+    if not matrix.is_floating_point():  # a push that is a condition
+        matrix = matrix.to(numbers.dtype)
     add_rows(matrix.view(-1), row * matrix.shape[1] + column, numbers.to(matrix.dtype))
     return matrix

@@ -38,7 +38,7 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     _connect(ray)
     crew = _crew(study, processes, [n["Resources"] for n in ray.nodes() if n["Alive"]])
     # Several runs on one GPU, if there are more of them.
-    share = crew.gpus / crew.processes if crew.gpus < crew.processes else 1.0
+    share = 1 / -(-crew.processes // crew.gpus) if crew.gpus else 0.0
 
     @ray.remote(num_cpus=crew.cores, num_gpus=share, max_retries=3)  # type: ignore[untyped-decorator]
     def worker(*given: Any) -> str | None:

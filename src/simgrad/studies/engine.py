@@ -66,7 +66,8 @@ def crew_for(
         # As many at a time as make all turns alike: nobody waits for a last one.
         turns = -(-left // (_GROUPS * _TOGETHER * gpus))
         processes = max(1, min(left, cores, _GROUPS * gpus))
-        return Crew(processes, max(1, cores // processes), gpus, -(-left // (turns * processes)))
+        together = min(3 * _TOGETHER, -(-left // (turns * processes)))  # each has a stream
+        return Crew(processes, max(1, cores // processes), gpus, together)
     if gpus:
         # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.
         processes = processes or max(1, min(left, cores, 16 * gpus))

@@ -41,7 +41,7 @@ _LITTLE = 0.15  # where less is free, a capture takes back first what is cached
 _streams = threading.local()  # by device, this thread's
 _taken: set[int] = set()  # streams of this process that somebody works on
 _taking = threading.Lock()
-_POOL = 32  # streams that torch makes; after these it hands them out again
+_POOL = 32  # streams of a priority that torch makes; after these it hands them out again
 
 
 class OwnedStream:
@@ -52,11 +52,12 @@ class OwnedStream:
     """
 
     def __init__(self, device: torch.device) -> None:
-        every = (torch.cuda.Stream(device) for _ in range(_POOL))  # type: ignore[no-untyped-call]
+        of_each = ((device, priority) for priority in (0, -1) for _ in range(_POOL))
+        every = (torch.cuda.Stream(d, priority=p) for d, p in of_each)  # type: ignore[no-untyped-call]
         with _taking:
             free = next((stream for stream in every if stream.cuda_stream not in _taken), None)
             if free is None:
-                raise RuntimeError(f"more than {_POOL} runs or groups of one process on one GPU")
+                raise RuntimeError(f"more than {2 * _POOL} runs and groups of a process on a GPU")
             self.stream: Any = free
             _taken.add(free.cuda_stream)
         weakref.finalize(self, _taken.discard, free.cuda_stream)

@@ -137,6 +137,7 @@ class RunGroup:
         with self.changed:
             self.members.remove(member)
             self.begun = self.begun and bool(self.members)
+            self.until = 0.0  # those that wait may be all there are: nobody would look again
             if self.made is not None and member.place is not None:
                 self.made.release(member)
             self._go()

@@ -75,7 +75,7 @@ def _load(source: str, weights: str | None, device: str) -> tuple[Any, Any, Any]
             else f"open-clip(source={source}): is no name of open_clip's list, so it has weights "
             "of its own: leave weights= out."
         )
-    name = f"local-dir:{folder}" if folder.is_dir() else source if listed else f"hf-hub:{source}"
+    name = source if listed else f"local-dir:{folder}" if folder.is_dir() else f"hf-hub:{source}"
     try:
         if not listed:
             _refuse_code(source, folder)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from simgrad.core.devices import widest
 from simgrad.objectives.engine.forms import Rule
@@ -60,7 +60,12 @@ class Parameters(NamedTuple):
 
 
 def form_of(rule: Rule) -> tuple[object, ...]:
-    """What rules must have in common to be worked out in one go: all but their numbers."""
+    """What rules must have in common to be worked out in one go: all but their numbers.
+
+    A rule that keeps more than its settings has nothing in common with another.
+    """
+    if _keeps_more(rule):
+        return (rule,)  # its own alone
     numbers = _numbers(rule)
     settings = tuple((k, v) for k, v in rule.named_settings().items() if k not in numbers)
     return type(rule), rule.mean, rule.direction, settings
@@ -68,6 +73,15 @@ def form_of(rule: Rule) -> tuple[object, ...]:
 
 def _numbers(rule: Rule) -> list[str]:
     return [name for name, value in rule.named_settings().items() if isinstance(value, float)]
+
+
+def _keeps_more(rule: Rule) -> bool:
+    """Whether it has more than its settings: what it worked out of them, or has seen."""
+    more = vars(rule).keys() - rule.named_settings().keys() - _FRAME
+    return bool(more) or any(True for _ in rule.buffers())
+
+
+_FRAME = vars(nn.Module()).keys() | {"_made", "handle", "replays", "mean", "direction"}
 
 
 @torch.no_grad()
