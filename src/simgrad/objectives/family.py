@@ -29,7 +29,7 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.objectives.base import Objective
 from simgrad.objectives.engine.forms import KINDS, RuleResult, Vectors, Verdict
-from simgrad.objectives.engine.tensors import add_rows, rows_at
+from simgrad.objectives.engine.tensors import add_at, rows_at
 from simgrad.objectives.engine.totals import NEUTRAL, beside, reduce, reduce_terms
 from simgrad.objectives.pairs import Pairs
 
@@ -164,5 +164,5 @@ def _add(matrix: Tensor, row: Tensor, column: Tensor, numbers: Tensor) -> Tensor
     matrix = matrix.contiguous()
     if not matrix.is_floating_point():  # a push that is a condition
         matrix = matrix.to(numbers.dtype)
-    add_rows(matrix.view(-1), row * matrix.shape[1] + column, numbers.to(matrix.dtype))
+    add_at(matrix.view(-1), row * matrix.shape[1] + column, numbers.to(matrix.dtype))
     return matrix

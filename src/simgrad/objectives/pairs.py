@@ -10,7 +10,7 @@ from torch import Tensor
 from simgrad.core import gpu
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.tensors import (
-    add_rows,
+    add_at,
     check_finite,
     exact_type,
     may_check,
@@ -54,7 +54,7 @@ class Pairs:
         if self.one_each:
             return of_pairs
         rows = self.queries if queries is None else queries
-        return add_rows(of_pairs.new_zeros((rows, *of_pairs.shape[1:])), self.query, of_pairs)
+        return add_at(of_pairs.new_zeros((rows, *of_pairs.shape[1:])), self.query, of_pairs)
 
     @cached_property
     def share(self) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simgrad.core.devices import widened
 from simgrad.core.errors import InputError
-from simgrad.objectives.engine.tensors import add_rows, rows_at
+from simgrad.objectives.engine.tensors import add_at, rows_at
 from simgrad.objectives.graded import read_weights
 
 
@@ -67,7 +67,7 @@ class Side:
         """(queries,) the mean weight of a query's pairs; None: 1."""
         if self.weight is None or self.one_each:
             return self.weight
-        total = add_rows(self.weight.new_zeros(self.queries), self.query, self.weight)
+        total = add_at(self.weight.new_zeros(self.queries), self.query, self.weight)
         return total / self._count(self.query).clamp(min=1)
 
     @cached_property
@@ -90,7 +90,7 @@ class Side:
         return None if self.present is None else ~self.present
 
     def _count(self, queries: Tensor) -> Tensor:
-        return add_rows(queries.new_zeros(self.queries), queries, torch.ones_like(queries))
+        return add_at(queries.new_zeros(self.queries), queries, torch.ones_like(queries))
 
     def mask(self) -> Tensor:
         """(queries, candidates) bool: the positives."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simgrad.core.spec import Range, setting
 from simgrad.objectives.base import objectives
-from simgrad.objectives.engine.tensors import add_rows, constant, rows_at
+from simgrad.objectives.engine.tensors import add_at, constant, rows_at
 from simgrad.objectives.family import Family, Vectors, Verdict
 from simgrad.objectives.pairs import Pairs
 
@@ -70,11 +70,11 @@ class SmoothAP(Family):
         above, among = self.terms(rows_at(own, j), rows_at(own, i))
         if there is not None:
             above, among = above * there, among * there
-        P = add_rows(torch.ones_like(own), i, above)
+        P = add_at(torch.ones_like(own), i, above)
         R = P + of_negatives
         # d(1 - P/R): a negative raises R alone; another positive raises both P and R.
         factor = pairs.share * P / R**2
         on_others = rows_at(pairs.share * (P - R) / R**2, i) * among
-        weights = add_rows(-factor * slope, i, -on_others)
-        weights = add_rows(weights, j, on_others)
+        weights = add_at(-factor * slope, i, -on_others)
+        weights = add_at(weights, j, on_others)
         return Verdict(pairs.per_query(pairs.share * (1 - P / R)), weights, (own, factor))

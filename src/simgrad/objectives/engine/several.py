@@ -65,7 +65,7 @@ def form_of(rule: Rule) -> tuple[object, ...]:
     A rule that keeps more than its settings has nothing in common with another.
     """
     if _keeps_more(rule):
-        return (rule,)  # its own alone
+        return (rule,)
     numbers = _numbers(rule)
     settings = tuple((k, v) for k, v in rule.named_settings().items() if k not in numbers)
     return type(rule), rule.mean, rule.direction, settings

@@ -44,7 +44,7 @@ def rows_at(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(0, _beside(index, x))
 
 
-def add_rows(x: Tensor, index: Tensor, more: Tensor) -> Tensor:
+def add_at(x: Tensor, index: Tensor, more: Tensor) -> Tensor:
     """x, with rows added to those at `index`, in place."""
     return x.scatter_add_(0, _beside(index, more), more)
 
