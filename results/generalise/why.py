@@ -1,7 +1,7 @@
-"""Why objectives differ: three pictures from a kept part, and the table of the mechanism.
+"""Why objectives differ: pictures of the kept parts, and the table of the mechanism.
 
     python results/generalise/why.py count STUDY PART        # PART/pushes.csv; needs weights
-    python results/generalise/why.py draw PART               # PART/{curves,similarities,pushes}.png
+    python results/generalise/why.py draw                    # {order,curves,similarities}.png
     python results/generalise/why.py mechanism 4-mechanism   # 4-mechanism/mechanism.md
 
 `draw` reads curves.csv, which collect.py keeps. `count` measures at each run's best checkpoint,
@@ -14,7 +14,7 @@ import argparse
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -23,6 +23,9 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+import numpy as np
+from analyse import REPLICATES, replicate_means
+from analyse import read as read_runs
 
 import simgrad
 from simgrad.core.errors import InputError
@@ -31,6 +34,7 @@ from simgrad.core.typed import read_yaml
 from simgrad.evaluation import Ranks, stand
 from simgrad.evaluation.wording import failures, lead
 from simgrad.retriever.counting import count_run
+from simgrad.runs.naming import label_of
 from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 
@@ -83,37 +87,76 @@ def by_label(lines: Sequence[Line], key: str) -> dict[str, dict[int, list[float]
 
 
 def _panel(axes: Any, lines: Sequence[Line], key: str, title: str) -> None:
-    """A line for each objective: its runs' mean, with a band from the lowest to the highest."""
+    """A line for each objective, the median of its runs, with a band of their middle half."""
     for number, (label, epochs) in enumerate(by_label(lines, key).items()):
-        places, values = list(epochs), list(epochs.values())
-        colour = f"C{number}"
-        axes.plot(places, [mean(some) for some in values], color=colour, linewidth=2, label=label)
-        axes.fill_between(
-            places, [*map(min, values)], [*map(max, values)], color=colour, alpha=0.15
-        )
+        places, colour = list(epochs), f"C{number}"
+        low, middle, high = np.percentile(list(epochs.values()), (25, 50, 75), axis=1)
+        axes.plot(places, middle, color=colour, linewidth=2, label=label_of(label))
+        axes.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
     axes.set_title(title, loc="left", fontsize=12)
     axes.set_xlabel("epochs")
     axes.grid(alpha=0.3)
 
 
-def draw_curves(lines: Sequence[Line], path: Path) -> None:
+def draw_curves(parts: dict[str, list[Line]], path: Path) -> None:
     """How well each objective retrieves while it trains."""
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    title = "validation rsum while training: mean, lowest to highest run"
-    _panel(axes, lines, "val", title)
-    axes.legend(frameon=False, fontsize=9)
+    figure, panels = plt.subplots(
+        1, len(parts), figsize=(5.5 * len(parts), 4.2), layout="constrained", squeeze=False
+    )
+    for axes, (name, lines) in zip(panels[0], parts.items(), strict=True):
+        _panel(axes, lines, "val", f"{name}: validation rsum")
+    shown = panels[0][-1].get_legend_handles_labels()
+    figure.legend(*shown, frameon=False, fontsize=9, loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
-def draw_similarities(lines: Sequence[Line], path: Path) -> None:
-    """How far a query's similarities spread, and how many negatives share its push."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    _panel(left, lines, "spread", "spread of a query's similarities")
-    _panel(right, lines, "effective", "negatives that share a query's push")
-    for axes in (left, right):
-        axes.set_yscale("log")
-    left.legend(frameon=False, fontsize=9)
+def draw_similarities(parts: dict[str, list[Line]], path: Path) -> None:
+    """How many negatives share a query's push, and how far its similarities spread."""
+    figure, panels = plt.subplots(
+        2, len(parts), figsize=(5.5 * len(parts), 6.5), layout="constrained", squeeze=False
+    )
+    for column, (name, lines) in enumerate(parts.items()):
+        above, below = panels[0][column], panels[1][column]
+        _panel(above, lines, "effective", f"{name}: negatives that share a query's push")
+        _panel(below, lines, "spread", f"{name}: spread of a query's similarities")
+        above.set_yscale("log")
+        above.set_yticks([1, 2, 5, 10], ["1", "2", "5", "10"])
+    shown = panels[0][-1].get_legend_handles_labels()
+    figure.legend(*shown, frameon=False, fontsize=9, loc="outside lower center", ncols=3)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def draw_order(runs: Sequence[Any], path: Path) -> None:
+    """Each replicate's test rsum less that of nt-xent: a dot for each, a bar for the mean."""
+    means = replicate_means(runs)
+    data_sets = list(dict.fromkeys(data for data, _, _ in means))
+    labels = list(dict.fromkeys(objective for _, _, objective in means))
+    gaps = {
+        (data, label): [
+            value - means[data, replicate, "nt-xent"]
+            for (where, replicate, of), value in sorted(means.items())
+            if (where, of) == (data, label)
+        ]
+        for data in data_sets
+        for label in labels
+    }
+    labels.sort(key=lambda label: mean(mean(gaps[data, label]) for data in data_sets))
+    figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    for number, data in enumerate(data_sets):
+        for place, label in enumerate(labels):
+            up = place + (0.15 if number == 0 else -0.15)
+            values = gaps[data, label]
+            axes.plot(values, [up] * len(values), "o", color=f"C{number}", markersize=4, alpha=0.6)
+            axes.plot([mean(values)] * 2, [up - 0.12, up + 0.12], color=f"C{number}", linewidth=3)
+        axes.plot([], [], "o", color=f"C{number}", label=data)
+    axes.axvline(0, color="0.4", linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(labels)), [label_of(label) for label in labels])
+    title = "test rsum less that of nt-xent: a dot for each replicate, a bar for the mean"
+    axes.set_title(title, loc="left", fontsize=12)
+    axes.legend(frameon=False, fontsize=9, loc="lower left")
+    axes.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
@@ -139,20 +182,17 @@ def draw_pushes(lines: Sequence[Line], path: Path) -> None:
     plt.close(figure)
 
 
-def draw(folder: Path) -> list[Path]:
-    """The three pictures; the third where pushes were counted."""
-    lines = curves_of(folder)
-    files: list[tuple[str, Callable[[Sequence[Line], Path], None], Sequence[Line]]] = [
-        ("curves", draw_curves, lines),
-        ("similarities", draw_similarities, lines),
-    ]
-    if (folder / "pushes.csv").is_file():
-        files.append(
-            ("pushes", draw_pushes, read(folder / "pushes.csv", "why.py count STUDY PART"))
-        )
-    for name, drawn, some in files:
-        drawn(some, folder / f"{name}.png")
-    return [folder / f"{name}.png" for name, _, _ in files]
+def draw(folders: Sequence[Path], output: Path) -> list[Path]:
+    """Pictures of one part or of several side by side; the pushes where they were counted."""
+    parts = {folder.name: curves_of(folder) for folder in folders}
+    draw_curves(parts, output / "curves.png")
+    draw_similarities(parts, output / "similarities.png")
+    drawn = [output / "curves.png", output / "similarities.png"]
+    for folder in folders:
+        if (folder / "pushes.csv").is_file():
+            drawn.append(folder / "pushes.png")
+            draw_pushes(read(folder / "pushes.csv", "why.py count STUDY PART"), drawn[-1])
+    return drawn
 
 
 def cell_of(spec: str) -> tuple[str, str]:
@@ -221,9 +261,14 @@ def main() -> None:
     counted.add_argument("study")
     counted.add_argument("part")
     counted.add_argument("--batches", type=int, help="of each run; by default all")
-    for name in ("draw", "mechanism"):
-        commands.add_parser(name).add_argument("part")
+    commands.add_parser("draw")
+    commands.add_parser("mechanism").add_argument("part")
     told = parser.parse_args()
+    if told.command == "draw":
+        runs = read_runs(HERE / "runs.csv")
+        draw_order(runs, HERE / "order.png")
+        print(HERE / "order.png", *draw([HERE / part for part in REPLICATES], HERE), sep="\n")
+        return
     folder = HERE / told.part
     if told.command == "count":
         lines = list(count(Study.open(told.study), told.batches))
@@ -232,8 +277,6 @@ def main() -> None:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(lines)
-    elif told.command == "draw":
-        print(*draw(folder), sep="\n")
     else:
         (folder / "mechanism.md").write_text(mechanism(folder))
         print((folder / "mechanism.md").read_text(), end="")

@@ -104,7 +104,8 @@ def mechanism(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Path]:
 def test_pictures_and_the_mechanism_from_a_made_up_study(mechanism: tuple[Study, Path]) -> None:
     study, folder = mechanism
     why = script("generalise", "why")
-    assert [path.name for path in why.draw(folder)] == ["curves.png", "similarities.png"]
+    drawn = why.draw([folder], folder)
+    assert [path.name for path in drawn] == ["curves.png", "similarities.png"]
     lines = list(why.count(study))
     assert {line["direction"] for line in lines} == {"i2t", "t2i"}
     assert len(lines) == 2 * len(study.runs)
@@ -113,7 +114,7 @@ def test_pictures_and_the_mechanism_from_a_made_up_study(mechanism: tuple[Study,
         writer = csv.DictWriter(file, why.COLUMNS)
         writer.writeheader()
         writer.writerows(lines)
-    assert [path.name for path in why.draw(folder)][2] == "pushes.png"
+    assert why.draw([folder], folder)[2].name == "pushes.png"
     assert all((folder / f"{name}.png").stat().st_size > 10_000 for name in ("curves", "pushes"))
     page = why.mechanism(folder)
     assert page.count("(lr ") == 4  # objectives at one lambda
@@ -157,7 +158,7 @@ def _rsum(folder: Path, run: str) -> float:
 
 def test_pictures_need_what_was_kept(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tests.csv: not there yet: .*collect.py keep"):
-        script("generalise", "why").draw(tmp_path / "4-mechanism")
+        script("generalise", "why").draw([tmp_path / "4-mechanism"], tmp_path)
 
 
 @pytest.mark.long
