@@ -93,9 +93,40 @@ def page(folder: Path) -> str:
         "margin and focus were drawn at random in each trial.",
         "",
     ]
+    lines += [*counts(found), ""]
     for first, title in ((1, "after one epoch of `triplet`"), (0, "without a first epoch")):
         lines += [f"## Rates {title}", "", *table(found, first), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def hardest(trial: Trial) -> bool:
+    """Whether a rule learns from the hardest negative alone."""
+    return trial.objective.startswith(("goal", "triplet-sh"))
+
+
+def counts(found: Sequence[Trial]) -> list[str]:
+    """How many trials of the best band were lost, by kind of rule and first epoch."""
+    low, high = BANDS[2]
+    some = [trial for trial in found if low <= trial.rate < high]
+    points = len({(trial.data, trial.replicate, trial.rate) for trial in some})
+    lines = [
+        f"## Rates of {low:g} to {high:g}",
+        "",
+        f"{points} different rates, at which all six objectives were tried: trials of one",
+        "kind are not independent of each other.",
+        "",
+        "| rules of | first epoch | lost more than 100 | median loss |",
+        "|---|---|---|---|",
+    ]
+    for kind, name in ((True, "the hardest negative"), (False, "several negatives")):
+        for first in (0, 1):
+            losses = [t.loss for t in some if hardest(t) is kind and t.first_epochs == first]
+            lost = sum(loss > LOST for loss in losses)
+            lines.append(
+                f"| {name} | {'yes' if first else 'no'} | {lost} of {len(losses)} "
+                f"| {median(losses):.1f} |"
+            )
+    return lines
 
 
 def draw(found: Sequence[Trial], path: Path) -> None:
@@ -106,17 +137,12 @@ def draw(found: Sequence[Trial], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
-    hardest = [trial.objective.startswith(("goal", "triplet-sh")) for trial in found]
     for first, axes in enumerate(panels):
         for rule, colour, name in (
             (True, "C3", "rules of the hardest negative (triplet-sh, three cells of goal)"),
             (False, "C0", "rules of several negatives (nt-xent, focused-deviance)"),
         ):
-            some = [
-                t
-                for t, of in zip(found, hardest, strict=True)
-                if of is rule and t.first_epochs == first
-            ]
+            some = [t for t in found if hardest(t) is rule and t.first_epochs == first]
             rates, losses = [t.rate for t in some], [t.loss for t in some]
             axes.plot(rates, losses, "o", color=colour, markersize=4, alpha=0.5, label=name)
         axes.set_xscale("log")
