@@ -74,8 +74,8 @@ def rows_of(folder: Path, replicate: int) -> tuple[dict[str, Any], list[dict[str
     }
     shared |= {"epochs": EPOCHS, "decay_every": DECAY_EVERY, "reduction": recipe.reduction}
     defaults = type(plan.base)().to_dict()
-    places = ("data", "features", "device", "workers", "threads")
-    kept = {k: v for k, v in shared.items() if v != defaults[k] and k not in places}
+    elsewhere = ("data", "features", "device", "workers", "threads", *rows[0]["set"])
+    kept = {k: v for k, v in shared.items() if v != defaults[k] and k not in elsewhere}
     kept["epochs"] = EPOCHS
     return kept, rows
 

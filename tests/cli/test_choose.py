@@ -390,7 +390,7 @@ def test_a_dry_run_computes_and_writes_nothing(
     assert "any language" in told
     choose(DATA, minutes=2, device="cpu", output=folder, dry_run=True)
     assert "no two objectives fit" in capsys.readouterr().out
-    with pytest.raises(InputError, match=r"too little .* an epoch of nt-xent .* give .*--minutes"):
+    with pytest.raises(InputError, match=r"too little .* of focused-deviance .* give .*--minutes"):
         choose(DATA, minutes=0.1, device="cpu", output=folder, dry_run=True)
     with pytest.raises(InputError, match="nobody has measured"):
         choose(DATA, model="vsrn", device="cpu", output=folder, dry_run=True)

@@ -140,7 +140,7 @@ def test_a_short_word_for_a_data_set_and_a_run(quick: Any, tmp_path: Path) -> No
     given = open_dataset(OTHER)
     assert len(repr(given)) < 400
     run = train(quick(), tmp_path / "run", dataset=given, quiet=True)
-    assert repr(run) == "<run run: triplet-sh, seed 0, finished>"
+    assert repr(run) == "<run run: focused-deviance, seed 0, finished>"
 
 
 def test_a_changed_file_of_a_finished_run_is_noticed(quick: Any, tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import simgrad
 from simgrad.core.errors import InputError
+from simgrad.models import models
 from simgrad.runs.recipe import GROUPS, Recipe, grouped, read_recipe
 from simgrad.studies.plan import read_plan
 
@@ -60,6 +62,50 @@ def test_a_study_file_says_what_its_fields_are_called_now(tmp_path: Path) -> Non
     ):
         plan = read_plan(tmp_path / "study.yaml")
     assert plan.recipe(plan.rows[0], 0).found_pairs == "x/y"
+
+
+def test_every_model_has_a_usual_objective_and_rate() -> None:
+    for known in models:
+        usual = models.parse(known.name).usual
+        assert simgrad.objective(usual.objective).weigh(torch.eye(3)).value.isfinite()
+        assert 0 < usual.lr < 0.01
+
+
+def test_what_nobody_names_is_usual_for_the_model() -> None:
+    assert (Recipe().objective, Recipe().lr) == ("focused-deviance", 2e-3)
+    clip = Recipe(model="clip(source=none)")
+    assert (clip.objective, clip.lr) == ("nt-xent(learned=true)", 1e-5)
+    named = Recipe(model="clip(source=none)", lr=1.0)
+    assert (named.objective, named.lr) == ("nt-xent(learned=true)", 1.0)
+    assert Recipe(model="vsrn").objective == "triplet-sh"
+    assert clip.replace(model="vsrn").objective == clip.objective  # another model, the same recipe
+
+
+def test_a_recipe_says_what_it_leaves_open(tmp_path: Path) -> None:
+    (tmp_path / "open.yaml").write_text("model: light\nlr: 1e-3\n")
+    with pytest.warns(UserWarning, match=r"`objective` is not named: .*light.*before 0.3"):
+        assert read_recipe(tmp_path / "open.yaml").lr == 1e-3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        named = read_recipe(tmp_path / "open.yaml", objective="nt-xent")
+        assert read_recipe(tmp_path / "open.yaml", model="vsrn").objective == "triplet-sh"
+    assert named.objective == "nt-xent"
+
+
+def test_rows_of_another_model_have_its_usual_rate(tmp_path: Path) -> None:
+    rows = "rows:\n- {label: a, set: {model: light}}\n- {label: b, set: {model: vsrn, lr: 1e-3}}\n"
+    (tmp_path / "open.yaml").write_text(rows)
+    (tmp_path / "named.yaml").write_text("recipe: {objective: nt-xent, lr: 5e-4}\n" + rows)
+    with pytest.warns(UserWarning, match="not named"):
+        plan = read_plan(tmp_path / "open.yaml")
+    light, vsrn = (plan.recipe(row, 0) for row in plan.rows)
+    assert (light.objective, light.lr) == ("focused-deviance", 7e-4)
+    assert (vsrn.objective, vsrn.lr) == ("triplet-sh", 1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = read_plan(tmp_path / "named.yaml")
+    assert [plan.recipe(row, 0).lr for row in plan.rows] == [5e-4, 1e-3]
+    assert {plan.recipe(row, 0).objective for row in plan.rows} == {"nt-xent"}
 
 
 def test_a_run_of_before_is_read_without_a_word() -> None:

@@ -49,8 +49,8 @@ def choose(
         data: a folder or file in a known layout, or a spec such as 'scenes(train=1000)'; or the
             output folder of an earlier call, to resume it or to get its answer again.
         minutes: about how long it may take, computing features included.
-        objectives: two or more objectives, the last are left out first; by default nt-xent, two
-            cells of goal, triplet-sh and siglip.
+        objectives: two or more objectives, the last are left out first; by default
+            focused-deviance, nt-xent, a cell of goal, triplet-sh and siglip.
         model: the model to train.
         features: a folder written by `simgrad features`.
         epochs: how long you will train in the end; by default a pilot finds it.

@@ -50,7 +50,7 @@ def choose(
             output folder of an earlier `simgrad choose`, to resume it
         minutes: about how long it may take, computing features included
         objectives: two or more objectives to compare, the last are left out first; by default
-            nt-xent, two cells of goal, triplet-sh and siglip, as many as the time allows
+            focused-deviance, nt-xent, a cell of goal, triplet-sh and siglip, as many as fit
         model: the model to train; by default vse++, or light on a machine without a GPU
         features: a folder written by `simgrad features`; by default features of pictures are
             computed into the output folder

@@ -75,7 +75,8 @@ def train(
     round with mined negatives (docs/training.md).
 
     Args:
-        recipe: a YAML file; without one, VSE++'s published schedule on `scenes`
+        recipe: a YAML file; without one, VSE++'s published schedule with an objective and a rate
+            of our own, on `scenes`
         output: folder of the run (default: runs/MODEL-OBJECTIVE-DATA-sSEED)
         resume: continue a run that is already in the folder; --no-resume refuses instead
         quiet: print only the result
@@ -85,10 +86,9 @@ def train(
     if schema:
         print(dumps(described := Recipe.model_json_schema(), indent=1))
         return described
-    base = read_recipe(recipe) if recipe else Recipe()
     groups = (vars(group) for group in vars(options).values())
     given = {k: v for group in groups for k, v in group.items() if v is not None}
-    chosen = base.replace(**given)
+    chosen = read_recipe(recipe, **given)
     if output is None or not (Path(output) / RECIPE).is_file():  # else it was when it began
         check_names(chosen, recipe or "recipe")
     folder = Path(output) if output else default_folder(chosen)

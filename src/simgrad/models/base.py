@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,13 @@ class Reranker:
     candidates: int  # how many of each query's best it is made for
 
 
+class Usual(NamedTuple):
+    """What a model is trained with where nobody names it."""
+
+    objective: str
+    lr: float
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Settings of a declared model; `str()` is the spec that parses back.
@@ -84,6 +91,8 @@ class ModelConfig:
     """
 
     name: ClassVar[str]
+    # The published one, unless runs of ours say more.
+    usual: ClassVar[Usual] = Usual("triplet-sh", 2e-4)
     # Settings of a version that a laptop can train, where the model has them.
     small: ClassVar[dict[str, Any]] = {"dimension": 128, "word_dimension": 64}
 

@@ -22,6 +22,7 @@ from simgrad.models.base import (
     RetrievalModel,
     Scale,
     TokenizerNeeds,
+    Usual,
     models,
 )
 from simgrad.models.networks.backbones import Backbone
@@ -44,6 +45,7 @@ from simgrad.models.published.transformers import (
 )
 @dataclass(frozen=True)
 class Clip(ModelConfig):
+    usual = Usual("nt-xent(learned=true)", 1e-5)  # its own scale; a common rate, not measured here
     small: ClassVar[dict[str, Any]] = {
         "source": None, "dimension": 128, "width": 128, "layers": 2, "heads": 2, "size": 64,
         "patch": 8, "train_image": "full", "train_text": "full",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from simgrad.core.errors import InputError
 from simgrad.core.spec import refuse_given, setting
 from simgrad.data.vocabulary import Tokenizer
-from simgrad.models.base import Inputs, ModelConfig, TokenizerNeeds, models
+from simgrad.models.base import Inputs, ModelConfig, TokenizerNeeds, Usual, models
 from simgrad.models.networks import backbones
 from simgrad.models.networks.backbones import Backbone
 from simgrad.models.networks.heads import HeadSettings, HeadsModel
@@ -40,6 +40,7 @@ _WORDS, _VECTORS = "words", "vectors"
 )
 @dataclass(frozen=True)
 class Light(HeadSettings):
+    usual = Usual("focused-deviance", 7e-4)  # results/light
     small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": _WORDS, "pooling": "auto"}
 
     text: str | None = setting(

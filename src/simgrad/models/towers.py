@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import refuse_given, setting
-from simgrad.models.base import Inputs, ModelConfig, TokenizerNeeds, models
+from simgrad.models.base import Inputs, ModelConfig, TokenizerNeeds, Usual, models
 from simgrad.models.light import Light
 from simgrad.models.networks import backbones
 from simgrad.models.networks.backbones import Backbone
@@ -28,6 +28,7 @@ from simgrad.models.networks.tuning import TunedTower, Way, add_lora, grouped, l
 )
 @dataclass(frozen=True)
 class Towers(HeadSettings):
+    usual = Usual("nt-xent(tau=0.05, learned=true)", 3e-4)  # results/towers
     small: ClassVar[dict[str, Any]] = {"dimension": 128, "text": None, "width": 64, "layers": 2}
 
     text: str | None = setting(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from simgrad.core.spec import setting
-from simgrad.models.base import Encoded, Inputs, ModelConfig, models, vectors_of
+from simgrad.models.base import Encoded, Inputs, ModelConfig, Usual, models, vectors_of
 from simgrad.models.networks.backbones import Backbone, here
 from simgrad.models.networks.layers import Tower, l2norm, xavier_linear
 from simgrad.models.networks.many import ManyVse
@@ -68,6 +68,7 @@ class VectorModel(TextModel):
 )
 @dataclass(frozen=True)
 class VsePlusPlus(VectorSettings):
+    usual = Usual("focused-deviance", 2e-3)  # results/generalise
     small: ClassVar[dict[str, Any]] = {**ModelConfig.small, "text": "gru", "finetune": False}
 
     feature_norm: bool = setting(True, "scale given features to unit length, as published")

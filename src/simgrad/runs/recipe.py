@@ -2,10 +2,11 @@
 
 Recipes are YAML files with the fields of `recipe_fields.py`, in any order; `simgrad train
 recipe.yaml --objective nt-xent --seed 3` overrides any of them. The defaults are VSE++'s published
-schedule. `simgrad train --schema` prints a JSON schema, with which editors complete and check
-recipes.
+schedule, but for the objective and the rate: where nobody names them, each model has its own.
+`simgrad train --schema` prints a JSON schema, with which editors complete and check recipes.
 """
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,7 @@ from simgrad.data.opening import open_dataset
 from simgrad.data.resplit import read_resplit
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.models import models
+from simgrad.models.base import Usual
 from simgrad.runs.recipe_fields import RecipeFields
 
 # The first field of each group, in the order of the recipe: in --help, and in files that are saved.
@@ -63,7 +65,7 @@ class Recipe(RecipeFields):
     @model_validator(mode="before")
     @classmethod
     def _by_todays_names(cls, values: Any) -> Any:
-        return up_to_date(values) if isinstance(values, Mapping) else values
+        return with_usual(up_to_date(values)) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -167,8 +169,8 @@ def differing(one: Recipe, other: Recipe) -> list[str]:
     return [name for name in a if a[name] != b[name] and name not in MACHINE]
 
 
-def read_recipe(path: str | Path) -> Recipe:
-    """A recipe from its YAML file.
+def read_recipe(path: str | Path | None, **changes: Any) -> Recipe:
+    """A recipe from its YAML file, with changes; without a file, of the changes alone.
 
     Examples:
         >>> from pathlib import Path
@@ -176,10 +178,13 @@ def read_recipe(path: str | Path) -> Recipe:
         >>> simgrad.training.read_recipe("mine.yaml").epochs
         3
     """
-    values = read_yaml(path)
-    for text in earlier_names(values):
-        warnings.warn(f"{path}: {text}.", stacklevel=2)
-    return from_dict(values, str(path))
+    values = {} if path is None else read_yaml(path)
+    fields = {**up_to_date(values), **up_to_date(changes)}
+    where = "recipe" if path is None else str(path)
+    found = from_dict(fields, where)
+    for text in earlier_names(values) + unsaid(fields, found):
+        warnings.warn(f"{where}: {text}.", stacklevel=2)
+    return found
 
 
 def from_dict(values: Mapping[str, Any], where: str) -> Recipe:
@@ -220,6 +225,26 @@ def up_to_date(fields: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(second, Mapping):
         found["second_round"] = up_to_date(second)
     return found
+
+
+def with_usual(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields, with the objective and the rate that are usual for the model where nobody says."""
+    found = dict(fields)
+    model = found.get("model")
+    if isinstance(model, str) and any(name not in found for name in Usual._fields):
+        with contextlib.suppress(InputError):  # a mistake in the spec is told where it is built
+            found = {**models.parse(model).usual._asdict(), **found}
+    return found
+
+
+def unsaid(fields: Mapping[str, Any], chosen: Recipe) -> list[str]:
+    """What a recipe leaves open and is not what it was before 0.3: a sentence for each."""
+    return [
+        f"`{name}` is not named: it is {getattr(chosen, name)}, usual for {chosen.model}, and was "
+        f"{before} before 0.3"
+        for name, before in (("objective", "triplet-sh"), ("lr", "0.0002"))
+        if name not in fields and str(getattr(chosen, name)) != before
+    ]
 
 
 def earlier_names(fields: Mapping[str, Any]) -> list[str]:

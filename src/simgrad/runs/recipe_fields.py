@@ -7,6 +7,9 @@ from pydantic import Field
 from simgrad.core.typed import Number, Text, Typed
 from simgrad.models import models
 
+_MODEL = "vse++"
+_USUAL = models.parse(_MODEL).usual
+
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 CountOrZero = Annotated[int, Field(ge=0, lt=2**31)]
 NotNegative = Annotated[Number, Field(ge=0)]
@@ -65,7 +68,7 @@ class RecipeFields(Typed):
 
     # Model
     model: Text = Field(
-        default="vse++",
+        default=_MODEL,
         description="Model spec, e.g. `vsrn(dimension=2048)`: "
         + ", ".join(sorted(known.name for known in models)),
     )
@@ -75,9 +78,9 @@ class RecipeFields(Typed):
 
     # Objective
     objective: Text = Field(
-        default="triplet-sh",
+        default=_USUAL.objective,
         description="Objective spec, e.g. `goal(triplet=cir, pair=sig-ms)`; `simgrad objectives` "
-        "lists them",
+        "lists them. Other models than vse++ have defaults of their own",
     )
     first_objective: Text | None = Field(
         default=None,
@@ -127,7 +130,10 @@ class RecipeFields(Typed):
     batch: Count = Field(
         default=128, description="Captions in a batch (images, if `sampler` is images)"
     )
-    lr: NotNegative = Field(default=2e-4, description="Learning rate")
+    lr: NotNegative = Field(
+        default=_USUAL.lr,
+        description="Learning rate; other models have other defaults",
+    )
     seed: int = Field(
         default=0,
         gt=-(2**31),

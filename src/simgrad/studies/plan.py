@@ -28,8 +28,16 @@ from simgrad.data.opening import embedded
 from simgrad.data.resplit import with_draw
 from simgrad.evaluation import headlines
 from simgrad.models import ModelConfig, models
+from simgrad.models.base import Usual
 from simgrad.runs import naming
-from simgrad.runs.recipe import Recipe, absolute, earlier_names, up_to_date
+from simgrad.runs.recipe import (
+    Recipe,
+    absolute,
+    earlier_names,
+    unsaid,
+    up_to_date,
+    with_usual,
+)
 from simgrad.runs.recipe_names import wrong_names
 from simgrad.studies.fast import fast_changes
 from simgrad.studies.parts import for_dataset, offered
@@ -199,9 +207,19 @@ def read_plan(path: str | Path, dataset: str | None = None) -> Plan:
     told += [
         f"row '{row.label}': {text}" for row in plan.rows for text in earlier_names(row.changes)
     ]
-    for text in told:
+    for text in told + _left_open(plan, for_dataset(values, dataset, str(path))):
         warnings.warn(f"{path}: {text}.", stacklevel=2)
     return plan
+
+
+def _left_open(plan: Plan, values: Mapping[str, Any]) -> list[str]:
+    """What neither the recipe nor all rows name, and a search does not choose."""
+    trained = [row for row in values.get("rows") or [] if not row.get("ensemble")]
+    changed = [row.get("set") or {} for row in trained]
+    changed += [values["grid"]] if values.get("grid") else []
+    said = {name for name in Usual._fields if all(name in one for one in changed)}
+    said |= {"lr"} if plan.tune is not None else set()
+    return unsaid({**dict.fromkeys(said), **(values.get("recipe") or {})}, plan.base)
 
 
 def offers_of(path: str | Path) -> tuple[str, ...]:
@@ -216,6 +234,7 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
     checked(StudyFile, values, where)
     told = checked(StudyFile, for_dataset(values, dataset, where), where)
     rows = _named([*told.rows, *_gridded(told, where)])
+    rows = [_usual(row, for_dataset(values, dataset, where).get("recipe") or {}) for row in rows]
     if not rows:
         raise InputError(f"{where}: a study needs `rows` or a `grid`.")
     for label, count in Counter(row.label for row in rows).items():
@@ -247,6 +266,15 @@ def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = 
         raise InputError("\n".join([*wrong[:_TOLD], *more]))
     check_tuning(plan, where)
     return plan
+
+
+def _usual(row: Row, base: Mapping[str, Any]) -> Row:
+    """A row of another model has that model's objective and rate, where nobody names them."""
+    if "model" not in row.changes:
+        return row
+    own = with_usual({"model": row.changes["model"]})
+    known = {**base, **row.changes}
+    return row.with_changes(**{k: own[k] for k in Usual._fields if k in own and k not in known})
 
 
 def _gridded(told: StudyFile, where: str) -> list[Row]:
