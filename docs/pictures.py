@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import matplotlib
 from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
@@ -39,6 +40,13 @@ ELSEWHERE = (
     ("results/flickr8k/pictures.py",),
 )
 WIDTH = 1240
+# Words and axes of a grey that can be read on a light page and on a dark one; no ground of its own.
+GREY = "#747b85"
+EITHER_GROUND = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), GREY),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), GREY),
+    "savefig.transparent": True,
+}
 SIDE_BY_SIDE = ("nt-xent, seed 0", "triplet-sh, seed 0")
 
 
@@ -95,8 +103,9 @@ def main(study: Path) -> None:
             photograph(chromium, place, "lab-search.png", 900, loaded)
             drawn = "document.querySelector('#triplet svg') && document.querySelector('#counts dd')"
             photograph(chromium, f"{address}/bench", "lab-bench.png", 1020, drawn)
-    for name, figure in diagrams(study).items():
-        print(save_figure(figure, IMAGES / name))
+    with matplotlib.rc_context(EITHER_GROUND):
+        for name, figure in diagrams(study).items():
+            print(save_figure(figure, IMAGES / name))
     montage(str(IMAGES / "scenes.png"))
     for script, *options in ELSEWHERE:
         subprocess.run([sys.executable, ROOT / script, *options], check=True, cwd=ROOT)

@@ -15,6 +15,11 @@ TYPED = {
     "MTEB": "evaluation",
     "fine-tune CLIP": "finetune",
     "write your own": "own",
+    "custom loss": "own",
+    "custom metric": "own",
+    "recall@k": "evaluation",
+    "statistical significance": "evaluation",
+    "hyperparameter": "training",
 }
 FIRST = 5  # results that are seen without scrolling
 Section = tuple[str, str, str]  # page, title, text

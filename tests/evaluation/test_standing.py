@@ -279,14 +279,15 @@ def test_what_would_decide() -> None:
     assert found is not None
     assert found.draws is not None
     assert found.draws > 3
-    assert "seeds of each would decide nt-xent against siglip" in wording.outlook(
-        standing(OPEN), found
-    )
+    told = wording.outlook(standing(OPEN), found)
+    assert "seeds of each would show that nt-xent is ahead of siglip, with" in told
     near = replace(OPEN, behind=0.5)  # decided sooner: as equivalent
     equal = decision(standing(near))
     assert equal is not None
     assert equal.draws is not None
     assert equal.draws < found.draws
+    told = wording.outlook(standing(near), equal)
+    assert "would show that nt-xent and siglip are equivalent, with" in told
     blurred = decision(standing(replace(OPEN, image_error=4.0)))  # no number of seeds
     assert blurred is not None
     assert blurred.draws == 20

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+WORKFLOWS = ROOT / ".github" / "workflows"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # Distributions whose module has another name.
@@ -106,14 +107,32 @@ def test_every_version_that_make_installs_is_pinned() -> None:
     assert installed <= pinned, sorted(installed - pinned)
 
 
-def test_a_release_is_built_by_pinned_tools() -> None:
-    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
-    (line,) = [line for line in text.splitlines() if "python -m pip install" in line]
-    words = line.split("pip install")[1].split()
-    assert words[:2] == ["-c", "constraints.txt"]
+def test_every_pinned_version_has_a_hash() -> None:
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    lines = (ROOT / "hashes.txt").read_text(encoding="utf-8").splitlines()
+    hashed = [re.fullmatch(r"(\S+) --hash=sha256:[0-9a-f]{64}", x) for x in lines if x[0] != "#"]
+    assert [m and m[1] for m in hashed] == [pin for pin in pins if not pin.startswith("torch==")]
+
+
+def test_a_release_is_built_by_tools_of_known_hash() -> None:
+    text = (WORKFLOWS / "release.yml").read_text(encoding="utf-8")
+    (named,) = re.findall(r"\^\((.*)\)==", text)
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert set(words[2:]) <= {name.split("==")[0] for name in lines}
+    assert {"build", "hatchling"} <= set(named.split("|")) <= {x.split("==")[0] for x in lines}
+    assert "--require-hashes" in text
     assert "--no-isolation" in text  # else pip would fetch the newest of each
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    uses = [
+        line.split("uses:")[1].strip()
+        for file in WORKFLOWS.glob("*.yml")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if "uses:" in line
+    ]
+    assert uses
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[0-9.]+", one) for one in uses), uses
+    assert len({one.split("@")[0] for one in uses}) == len(set(uses))  # one version of each
 
 
 @pytest.mark.parametrize(

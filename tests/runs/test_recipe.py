@@ -140,3 +140,13 @@ def test_what_does_not_fit_is_named() -> None:
         Recipe(positives="pairs", found_pairs="help/found")
     with pytest.raises(InputError, match="tensorboard is true or false"):
         Recipe(tensorboard="yes")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("mode", ["images", "pairs"])
+def test_a_folder_called_images_is_no_mode(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / mode).mkdir()
+    recipe = Recipe(positives=mode)
+    assert recipe.settled() == recipe

@@ -37,6 +37,7 @@ from simgrad.studies.table import (
     write_tables,
 )
 from simgrad.studies.tune import Tune
+from simgrad.studies.verdict import sentences
 
 
 def study(
@@ -244,6 +245,8 @@ def conclude(made: Study, device: str = "auto") -> StudyTable:
     table = build_table(made)
     write_tables(table, made.path)
     show(table)
+    for line in ["", *sentences(made)]:
+        say_wrapped(line)
     say(f"\ntables: {made.path}/table.{{csv,md,tex,json}}   runs: {made.path}/runs")
     lost = [run for run in made.runs if has_diverged(run)]
     for line in told_once([(run.name, str(run.info.get("error", "NaN"))) for run in lost]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgrad.evaluation.crossed import sureness_from
-from simgrad.evaluation.standing import SURE, Standing
+from simgrad.evaluation.standing import SURE, Standing, Word
 
 POWER = 0.8
 _MOST_DRAWS, _MOST_IMAGES = 200, 20  # draws of each; times as many images: more is no advice
@@ -21,6 +21,7 @@ class Decision:
     rival: str
     draws: int | None  # of each system; None: as many as there are, or no number
     images: int | None  # of the test split; None: as many as there are, or no number
+    equivalent: bool = False  # what they would show: that both are, or that the leader is ahead
 
 
 def decision(standing: Standing) -> Decision | None:
@@ -30,24 +31,28 @@ def decision(standing: Standing) -> Decision | None:
         return None
     rival, (fewest, _) = rivals[0], standing.draws
 
-    def decided(draws: int, more_images: float = 1.0) -> bool:
+    def shown(draws: int, more_images: float = 1.0) -> Word | None:
         runs = rival.run_variance / draws
         images = rival.image_error**2 / more_images
         if fewest == 1 and not runs:  # single runs: nothing is known of seeds
-            return False
+            return None
         freedom = 2 * (draws - 1) if standing.images else draws - 1  # with equal variances
         apart = detectable(runs, freedom, images, standing.compared)
         alike = detectable(runs, freedom, images, standing.compared, 2 * SURE)
-        return abs(rival.behind) >= apart or standing.margin - abs(rival.behind) >= alike
+        if abs(rival.behind) >= apart:
+            return "ahead"
+        return "equivalent" if standing.margin - abs(rival.behind) >= alike else None
 
-    draws = _first(decided, max(2, fewest + 1), _MOST_DRAWS)
+    draws = _first(lambda draws: shown(draws) is not None, max(2, fewest + 1), _MOST_DRAWS)
     if draws is not None or not standing.images:
-        return Decision(rival.label, draws, None)
+        alike = draws is not None and shown(draws) == "equivalent"
+        return Decision(rival.label, draws, None, alike)
     for draws in (None, max(_SOME_DRAWS, fewest)):  # rather photos alone than photos and seeds
         count = draws or max(2, fewest)
-        times = _first(lambda times, count=count: decided(count, times), 2, _MOST_IMAGES)  # type: ignore[misc]
+        times = _first(lambda n, count=count: shown(count, n) is not None, 2, _MOST_IMAGES)  # type: ignore[misc]
         if times is not None:
-            return Decision(rival.label, draws, times * standing.images)
+            alike = shown(count, times) == "equivalent"
+            return Decision(rival.label, draws, times * standing.images, alike)
     return Decision(rival.label, None, None)
 
 

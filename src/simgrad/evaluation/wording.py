@@ -8,6 +8,8 @@ from simgrad.evaluation.decision import Decision
 from simgrad.evaluation.declared import metric_of
 from simgrad.evaluation.standing import Outcome, Rival, Standing
 
+_NUMBERED = 2  # rivals of one word whose gaps a sentence names
+
 
 def lead(standing: Standing) -> str:
     """Who leads, and what can be said of the others."""
@@ -20,13 +22,11 @@ def lead(standing: Standing) -> str:
     number = f"{metric_of(standing.metric).label} {score.mean:.1f}"
     parts = []
     if behind := standing.worded("behind"):
-        parts.append("ahead of " + _names(f"{one.label} by {one.gap}" for one in behind))
+        parts.append(f"ahead of {_some(behind, '{} by {}')}")
     if equal := standing.worded("equivalent"):
-        parts.append(
-            f"equivalent to {_names(_with_gap(one) for one in equal)} within {standing.margin:g}"
-        )
+        parts.append(f"equivalent to {_some(equal, '{} ({})')} within {standing.margin:g}")
     if unknown := standing.worded("open"):
-        parts.append(f"open against {_names(_with_gap(one) for one in unknown)}")
+        parts.append(f"open against {_some(unknown, '{} ({})')}")
     if not parts:
         return f"{standing.leader} has {number}; there is nothing to compare it with."
     verb = "leads with" if len(behind) == len(standing.rivals) else "has the highest mean,"
@@ -100,27 +100,27 @@ def outlook(standing: Standing, found: Decision | None, cost: str = "") -> str:
         return ""
     unit = "searches" if standing.replicates else "seeds"
     pair = f"{standing.leader} against {found.rival}"
-    if found.draws is not None and found.images is not None:
-        return (
-            f"About {found.draws} {unit} of each and {found.images:,} test photos would decide "
-            f"{pair}, with a chance of 80% if the gap stays what it is."
-        )
+    shown = f"that {standing.leader} is ahead of {found.rival}"
+    if found.equivalent:
+        shown = f"that {standing.leader} and {found.rival} are equivalent"
+    chance = "with a chance of 80% if the gap stays what it is"
+    photos = "" if found.images is None else f"{found.images:,} test photos"
     if found.draws is not None:
-        took = f" ({cost})" if cost else ""
+        needed = f"{found.draws} {unit} of each{f' and {photos}' if photos else ''}"
+        took = f" ({cost})" if cost and not photos else ""
+        return f"About {needed} would show {shown}{took}, {chance}."
+    if photos:
         return (
-            f"About {found.draws} {unit} of each would decide {pair}{took}, with a chance of 80% "
-            "if the gap stays what it is."
-        )
-    if found.images is not None:
-        return (
-            f"No number of {unit} would decide {pair}; about {found.images:,} test photos would, "
-            "with a chance of 80% if the gap stays what it is."
+            f"No number of {unit} would decide {pair}; about {photos} would show {shown}, {chance}."
         )
     return f"Nothing within reach would decide {pair}: more {unit} or photos are not enough."
 
 
-def _with_gap(rival: Rival) -> str:
-    return f"{rival.label} ({rival.gap})"
+def _some(rivals: Sequence[Rival], form: str) -> str:
+    """Up to two with their gaps; of more the closest with its gap, the others by name."""
+    numbered = rivals if len(rivals) <= _NUMBERED else rivals[:1]
+    told = [form.format(one.label, one.gap) for one in numbered]
+    return _names(told + [one.label for one in rivals[len(numbered) :]])
 
 
 def _margin(standing: Standing) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from simgrad.core.errors import InputError
 from simgrad.core.files import held
 from simgrad.core.tables import TableFile
-from simgrad.evaluation import intervals, wording
+from simgrad.evaluation import intervals
 from simgrad.evaluation.metrics import metrics_table
 from simgrad.lab import schemas
 from simgrad.lab.lab import Lab
@@ -18,7 +18,7 @@ from simgrad.runs.outcome import outcome_of
 from simgrad.runs.run import HISTORY, INFO, LOCK, RANKS, TEST, Run
 from simgrad.studies.study import Study
 from simgrad.studies.table import StudyTable, build_table, significance
-from simgrad.studies.verdict import verdicts
+from simgrad.studies.verdict import sentences
 
 _MOST_POINTS = 500  # evaluations of a curve
 Stamp = tuple[tuple[int, int], ...]
@@ -177,11 +177,7 @@ def verdict(study: Study) -> list[str]:
 
 @lru_cache(maxsize=32)
 def _verdict(path: Path, _: Stamp) -> list[str]:
-    lines = []
-    for group, found in verdicts(Study.open(path)).items():
-        told = [*wording.failures(found), wording.lead(found), wording.basis(found)]
-        lines += [f"{group}: {line}" if group else line for line in told if line]
-    return lines
+    return sentences(Study.open(path))
 
 
 def table(study: Study) -> StudyTable:

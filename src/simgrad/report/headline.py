@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from simgrad.evaluation import metric_of, wording
 from simgrad.evaluation.decision import decision
 from simgrad.evaluation.distributions import share_bound
-from simgrad.evaluation.standing import Standing
+from simgrad.evaluation.standing import Score, Standing
 from simgrad.pages.blocks import (
     Block,
     BodyRow,
@@ -34,6 +34,7 @@ _FLATTERING = (
     "No run has test numbers yet. The best moment of each run was chosen on the numbers shown "
     "here, so they look better than they are."
 )
+_FAILED = Column("failed", meaning="runs that collapsed, diverged or stayed on the plateau")
 _UNSURE = ". How sure that is cannot be told without ranks on the same test queries."
 
 
@@ -123,13 +124,14 @@ def _beside(material: Material, standing: GroupStanding) -> list[Block]:
 
 def _standing_table(material: Material, group: GroupStanding, found: Standing) -> Table:
     """Beside the leader: the gap, its word, and how single runs compare."""
+    failures = any(one.failures for one in found.scores.values())
     columns = [
         Column("", numeric=False),
         Column("rsum", meaning="mean over all test runs; failed ones count"),
-        Column("worst seed"),
-        Column("failed", meaning="runs that collapsed, diverged or stayed on the plateau"),
+        Column("verdict", numeric=False),
         Column("behind the leader", meaning="with an interval that holds for all rows together"),
-        Column("word", numeric=False),
+        *([_FAILED] if failures else []),
+        Column("worst seed"),
         Column("P(leader beats it)", meaning="one run of the leader against one run of this"),
     ]
     rivals = {one.label: one for one in found.rivals}
@@ -138,23 +140,35 @@ def _standing_table(material: Material, group: GroupStanding, found: Standing) -
     for label in sorted(found.scores, key=lambda label: -found.scores[label].mean):
         score, rival = found.scores[label], rivals.get(label)
         word = "leader" if label == found.leader else "failed" if score.failed else "not compared"
-        cells = [Cell(label, key=True, colour=material.colour(systems[label]))]
+        gap, beaten = Cell("–"), "–"
+        if found.short:
+            word = word if score.failed else "too short"
+        elif rival is not None:
+            note = f"{rival.low:.1f} to {rival.high:.1f}\n{printed_p(rival.p)}".replace("-", "−")
+            word, gap, beaten = rival.word, Cell(f"{rival.behind:.1f}", note), f"{rival.beaten:.2f}"
         of = score.of_trained
         trained = f"{of:.1f} of those that trained" if of is not None and score.failures else ""
-        cells += [Cell(f"{score.mean:.1f}", trained), Cell(f"{score.worst:.1f}")]
-        bound = f"up to {100 * share_bound(score.failures, len(score.runs)):.0f}% is compatible"
-        ends = ", ".join(sorted({one for one in score.outcomes if one != "trained"}))
-        beneath = [line for line in (ends, "" if score.failed else bound) if line]
-        cells.append(Cell(f"{score.failures} of {len(score.runs)}", "\n".join(beneath)))
-        if rival is None or found.short:
-            word = "too short" if found.short and not score.failed else word
-            cells += [Cell("–"), Cell(word), Cell("–")]
-        else:
-            note = f"{rival.low:.1f} to {rival.high:.1f}\n{printed_p(rival.p)}".replace("-", "−")
-            cells += [Cell(f"{rival.behind:.1f}", note), Cell(rival.word)]
-            cells.append(Cell(f"{rival.beaten:.2f}"))
+        cells = [Cell(label, key=True, colour=material.colour(systems[label]))]
+        cells += [Cell(f"{score.mean:.1f}", trained), Cell(word), gap]
+        if failures:
+            bound = "" if score.failed else f"up to {_may_fail(score)} may"
+            ends = ", ".join(sorted({one for one in score.outcomes if one != "trained"}))
+            beneath = "\n".join(line for line in (ends, bound) if line)
+            cells.append(Cell(f"{score.failures} of {len(score.runs)}", beneath))
+        cells += [Cell(f"{score.worst:.1f}"), Cell(beaten)]
         rows.append(BodyRow(cells))
-    return Table("Standing", columns, rows)
+    fewest = min(found.scores.values(), key=lambda one: len(one.runs))
+    count = len(fewest.runs)
+    several = f"{count} seeds" if count > 1 else "One seed"
+    told = (
+        f"No run failed. {several} cannot rule out that up to {_may_fail(fewest)} of others would."
+    )
+    return Table("Standing", columns, rows, "" if failures else told)
+
+
+def _may_fail(score: Score) -> str:
+    """The share of runs that may fail, if so many of so few did."""
+    return f"{100 * share_bound(score.failures, len(score.runs)):.0f}%"
 
 
 def _seeds(system: System) -> str:

@@ -269,6 +269,8 @@ def _is_place(value: Any) -> bool:
 def absolute(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a recipe with absolute paths, also within a model's spec and a second round."""
     found = {k: place_of(v) if k in _PLACES and v is not None else v for k, v in fields.items()}
+    if fields.get("positives") in MODES:  # even where a folder is called `images`
+        found["positives"] = fields["positives"]
     if isinstance(found.get("also"), str):
         found["also"] = classes_place(found["also"])
     if "model" in found:

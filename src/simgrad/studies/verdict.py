@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simgrad.core.errors import InputError
+from simgrad.evaluation import wording
 from simgrad.evaluation.decision import Decision, decision
 from simgrad.evaluation.standing import Draw, Standing, stand
 from simgrad.runs.outcome import ended_draws, outcomes_of
@@ -45,6 +46,16 @@ def verdicts(study: Study) -> dict[str, Standing]:
         with suppress(InputError):
             found[group] = verdict(study, group=group)
     return found
+
+
+def sentences(study: Study) -> list[str]:
+    """What the study says, the most important first: what failed, who leads, how sure that is."""
+    lines = []
+    for group, found in verdicts(study).items():
+        told = [*wording.failures(found), wording.lead(found), wording.basis(found)]
+        told.append(wording.outlook(found, decision(found)))
+        lines += [f"{group}: {line}" if group else line for line in told if line]
+    return lines
 
 
 @dataclass(frozen=True)

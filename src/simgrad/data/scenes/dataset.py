@@ -5,7 +5,7 @@ every caption is known, so `truth` says which captions fit which pictures, exact
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,14 +43,7 @@ _BLOCK = 500  # scenes whose feature noise is drawn together
 def scene_split(world: "Scenes", name: str) -> Split:
     """One split of a world."""
     count, first = getattr(world, name), FIRST[name]
-
-    @functools.lru_cache(maxsize=1 << 16)
-    def scene(row: int) -> Scene:
-        return make_scene(world.seed, first + row, world.duplicates, first, world.shapes)
-
-    @functools.lru_cache(maxsize=1 << 16)
-    def captions_of(row: int) -> tuple[str, ...]:
-        return make_captions(scene(row))
+    scene, captions_of = _told(world.seed, world.duplicates, world.shapes, first)
 
     def caption(row: int) -> str:
         return captions_of(row // CAPTIONS_PER_SCENE)[row % CAPTIONS_PER_SCENE]
@@ -70,6 +63,23 @@ def scene_split(world: "Scenes", name: str) -> Split:
         features=None if world.features == "pixels" else SceneFeatures(world, name, scenes),
         truth=SceneTruth(scenes, captions),
     )
+
+
+@functools.lru_cache(maxsize=6)  # two worlds; whoever opens one again need not draw it again
+def _told(
+    seed: int, duplicates: float, shapes: str, first: int
+) -> tuple[Callable[[int], Scene], Callable[[int], tuple[str, ...]]]:
+    """What is in each scene of a split, and its captions."""
+
+    @functools.lru_cache(maxsize=1 << 16)
+    def scene(row: int) -> Scene:
+        return make_scene(seed, first + row, duplicates, first, shapes)
+
+    @functools.lru_cache(maxsize=1 << 16)
+    def captions_of(row: int) -> tuple[str, ...]:
+        return make_captions(scene(row))
+
+    return scene, captions_of
 
 
 class ScenePictures:
