@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+import simgrad
+from simgrad.data import open_dataset
+from simgrad.data.classes import METRIC
+from simgrad.data.scenes.dataset import ScenePictures
+from simgrad.data.scenes.world import COLOURS, GROUNDS, KINDS
 from tests.evaluation.commands import ask
 from tests.models.tiny import clip_folder
 
@@ -36,6 +41,57 @@ def test_the_pages_commands_run(tmp_path: Path, capsys: Any, monkeypatch: Any) -
     rsum = re.search(r"rsum\s+([\d.]+)", tested)
     assert rsum is not None
     assert rsum[1] in home
+
+
+@pytest.mark.long
+def test_what_the_page_shows_of_forgetting(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command and its lines; figures depend on the processor, but what it knew was much."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    pretrained()
+    block = re.search(
+        r"^```console\n\$ simgrad (.+?)\n(.+?)^```", PAGE.read_text("utf-8"), re.M | re.S
+    )
+    assert block is not None
+    said = ask(capsys, *shlex.split(block[1]), "--device", "cpu", "--workers", "0")
+    assert lines(said) == lines(block[2])
+    also = simgrad.Run.open("runs/kept").also
+    assert also["before"][METRIC] > also["after"][METRIC] + 5
+    assert also["before"][METRIC] > 70
+
+
+def pretrained() -> None:
+    """A CLIP that knows drawn scenes, pictures of their things, and others by their grounds."""
+    size = "dimension=32, width=32, layers=2, heads=2, patch=16, positions=32, size=64"
+    recipe = simgrad.Recipe(
+        data="scenes(train=400, val=20, test=20)", model=f"clip(source=none, {size})",
+        objective="nt-xent", epochs=15, batch=50, lr=2e-3, device="cpu", workers=0,
+    )  # fmt: skip
+    simgrad.train(recipe, "runs/pretrained", quiet=True)
+    simgrad.open("runs/pretrained", device="cpu").export("CLIP")
+    drawn = open_dataset("scenes(train=2, val=2, test=300, seed=7)").split("test").pictures
+    assert isinstance(drawn, ScenePictures)
+    for row in range(300):
+        scene = drawn.scene(row)
+        thing, place = scene.things[0], Path("photos")
+        if row >= 160:
+            place = Path("grounds", GROUNDS[scene.ground])
+        place.mkdir(parents=True, exist_ok=True)
+        drawn.picture(row).save(place / f"{row:03}.png")
+        if row < 160:
+            told = f"a {COLOURS[thing.colour]} {KINDS[thing.kind]}\n"
+            (place / f"{row:03}.txt").write_text(told)
+    Path("grounds", "prompts.txt").write_text(
+        "a circle on {}\na picture of a blue star on the {}\n"
+    )
+
+
+def lines(said: str) -> list[str]:
+    """Without figures and the columns that they need."""
+    plain = [re.sub(r"\d[\d.,]*", "N", line) for line in said.strip().splitlines()]
+    return [re.sub(r" +", " ", line).strip() for line in plain]
 
 
 def test_formats_are_those_that_the_page_names(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,5 +41,6 @@ def screen() -> Iterator[Screen | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    with Live(console=console(stderr=True), transient=True, auto_refresh=False) as live:
+    out = console(stderr=True)
+    with Live(console=out, transient=True, auto_refresh=False, redirect_stdout=False) as live:
         yield Screen(live)

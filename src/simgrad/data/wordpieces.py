@@ -1,7 +1,7 @@
 """BERT word pieces, by the `tokenizers` package; no hub is asked for anything."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -61,15 +61,16 @@ class WordPieces:
 
     @classmethod
     def build(cls, captions: Iterable[str], size: int = 8000, longest: int | None = None) -> Self:
-        """Learn word pieces from captions, for when there is no published list."""
-        from tokenizers import trainers
+        """Learn word pieces from captions, for when there is no published list.
 
-        inner = _bert(dict.fromkeys(SPECIALS))
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=size, special_tokens=list(SPECIALS), show_progress=False
-        )
-        inner.train_from_iterator((clean(caption) for caption in captions), trainer)
-        vocabulary = inner.get_vocab()
+        Of pairs that are equally frequent the trainer joins the one with the lower ids first, and
+        gives letters within words their ids in the order of a hash that differs each time. So the
+        letters are found first, and given in order: the same captions, the same pieces.
+        """
+        texts = [clean(caption) for caption in captions]
+        letters = set(_learned(texts, 0, SPECIALS)) - set(SPECIALS)
+        begun = (*SPECIALS, *sorted(letters, key=lambda one: (one.startswith("##"), one)))
+        vocabulary = _learned(texts, size, begun)
         return cls(_bert(dict.fromkeys(sorted(vocabulary, key=vocabulary.__getitem__))), longest)
 
     def __len__(self) -> int:
@@ -120,6 +121,18 @@ class WordPieces:
 def clean(text: str) -> str:
     """Half surrogate pairs, which JSON may carry and Rust refuses, become U+FFFD."""
     return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+
+
+def _learned(texts: list[str], size: int, begun: Sequence[str]) -> dict[str, int]:
+    """The trainer's pieces and their ids, those of `begun` first; of size 0, letters alone."""
+    from tokenizers import trainers
+
+    inner = _bert(dict.fromkeys(SPECIALS))
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=list(begun), show_progress=False
+    )
+    inner.train_from_iterator(texts, trainer)
+    return inner.get_vocab()
 
 
 def _read_pieces(path: Path) -> dict[str, None]:

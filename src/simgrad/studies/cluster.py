@@ -5,10 +5,13 @@ data and the files of `--with` must be on a disk that all machines share. A mach
 costs what its runs had done since their last checkpoint: others take them up.
 """
 
+import io
+import logging
 import os
 import socket
 import sys
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,16 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
     if study.complete:
         return
     require_search(study)
-    _connect(ray)
+    with _connected(ray):
+        problems = _train(ray, study, processes, quiet)
+    if problems and not Study(study.path).complete:
+        raise InputError(problems[0])
+    for told in dict.fromkeys(problems):
+        say(f"{told} Others did its runs.", stderr=True)
+
+
+def _train(ray: Any, study: Study, processes: int | None, quiet: bool) -> list[str]:
+    """What kept workers from their part, in words."""
     crew = _crew(study, processes, [n["Resources"] for n in ray.nodes() if n["Alive"]])
     # Several runs on one GPU, if there are more of them.
     share = 1 / -(-crew.processes // crew.gpus) if crew.gpus else 0.0
@@ -62,19 +74,30 @@ def run_ray(study: Study, processes: int | None = None, quiet: bool = False) -> 
             ray.cancel(each)  # each run writes a checkpoint and stops
         ray.wait(waiting, num_returns=len(waiting), timeout=60)
         raise
-    problems = [told for each in every if (told := _problem(ray, each))]
-    if problems and not Study(study.path).complete:
-        raise InputError(problems[0])
-    for told in dict.fromkeys(problems):
-        say(f"{told} Others did its runs.", stderr=True)
+    return [told for each in every if (told := _problem(ray, each))]
+
+
+@contextmanager
+def _connected(ray: Any) -> Iterator[None]:
+    """Without what Ray prints to standard output: pages of its state when a machine is lost."""
+    begin = not ray.is_initialized()
+    with redirect_stdout(io.StringIO()):
+        if begin:
+            _connect(ray)
+        try:
+            yield
+        finally:
+            if begin:
+                ray.shutdown()
 
 
 def _connect(ray: Any) -> None:
-    if ray.is_initialized():
-        return
     try:
         with chdir(sys.prefix):  # Ray's workers import from the folder where it was started
-            ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
+            ray.init(
+                ignore_reinit_error=True, log_to_driver=False, include_dashboard=False,
+                logging_level=logging.WARNING,
+            )  # fmt: skip
     except Exception as error:  # of the network, of a token, of another version there
         first = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
         address = os.environ.get(_ADDRESS)

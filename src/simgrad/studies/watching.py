@@ -16,6 +16,7 @@ from simgrad.core.console import SECONDS_BETWEEN_LINES, say
 from simgrad.core.screen import Screen, screen
 from simgrad.core.text import duration
 from simgrad.evaluation import metric_of
+from simgrad.runs.environment import host
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.run import Run
 from simgrad.studies.space import printed
@@ -194,7 +195,10 @@ class StudyLog:
                 value = run.test.get("rsum")
                 score = "" if value is None else f"  test rsum {value:.1f}"
                 count = f"[{len(self.tested)}/{len(self.progress.runs)}]"
-                lines.append(f"{count} {run.name}{score}  {run.info.get('seconds', 0):.0f} s")
+                places = run.info.get("hosts", [])  # more than one: a machine was lost
+                where = f"  on {', then '.join(places)}" if set(places) - {host()} else ""
+                seconds = run.info.get("seconds", 0)
+                lines.append(f"{count} {run.name}{score}  {seconds:.0f} s{where}")
         return lines
 
     def _best(self) -> str:
