@@ -192,31 +192,6 @@ def test_a_tuned_study_finds_the_setting_that_learns(windowed: str, tmp_path: Pa
     assert record["chosen"]["score"] > max(idle)
 
 
-@pytest.mark.long
-def test_halving_trains_complete_short_schedules(tmp_path: Path) -> None:
-    tuned = plan(
-        grid={"objective": ["nt-xent"]},
-        recipe={**SMALL["recipe"], "epochs": 4, "decay_every": 2},
-        baseline=None,
-        seeds=1,
-        tune={"trials": 6, "halving": 0.5},
-    )
-    study = Study.create(tuned, tmp_path / "study")
-    assert work(study) == 0
-    short = [Run(path) for path in (study.path / "trials").glob("*-short")]
-    assert len(short) >= 5
-    assert all(run.finished for run in short)
-    assert {(run.recipe.epochs, run.recipe.decay_every) for run in short} == {(2, 1)}
-    record = study.tunings[0].record
-    assert record is not None
-    assert record["halving"]["calibrated_on"] == 5
-    assert record["halving"]["correlation"] is not None
-    assert "Do short schedules agree" in page(build_report([study.path], batches=0, pictures=False))
-    assert check_study(study).problems == [
-        f"{study.path / 'table.json'}: there is no such file; the study's command writes it."
-    ]
-
-
 def test_a_trial_that_diverges_costs_its_budget_and_another_is_chosen(
     windowed: str, tmp_path: Path
 ) -> None:
