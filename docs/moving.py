@@ -19,7 +19,7 @@ import simgrad
 TARGET = Path(__file__).parent / "images" / "moving.svg"
 PICTURES, COLUMNS, LINES = 500, 80, 24
 CHOOSE = "simgrad choose photos/ --minutes {minutes:g}"
-SEARCH = 'simgrad search choose/photos "a red heart on a lawn" --top 5 --no-thumbnails'
+SEARCH = 'simgrad search choose/photos "a red heart on a lawn" --top 5'
 SHOWN, LAST, FRAMES = 1.1, 5.0, 30  # seconds of a frame and of an answer; frames of a command
 WIDTH, HEIGHT, EDGE = 8.4, 17, 14  # of a letter, of a line, around
 

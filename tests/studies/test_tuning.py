@@ -316,7 +316,7 @@ def test_a_search_is_extended_before_the_table_is_begun_and_never_after(done: St
     [
         {"trials": 3, "space": {"lr": {"low": 1e-5, "high": 1e-4}}},
         {"trials": 5, "space": {"lr": {"low": 1e-5, "high": 1e-4}}},
-        {"trials": 3, "search": "random"},
+        {"trials": 3, "search": "grid"},
         {"trials": 2},
         None,
     ],
@@ -334,8 +334,8 @@ def test_a_search_that_has_begun_changes_in_nothing_but_its_length(
 
 def test_before_its_first_trial_a_search_may_change(tmp_path: Path) -> None:
     study = Study.create(plan(), tmp_path / "study")
-    changed = Study.create(plan(tune={"trials": 2, "search": "random"}), study.path)
-    assert changed.plan.tune == plan(tune={"trials": 2, "search": "random"}).tune
+    changed = Study.create(plan(tune={"trials": 2, "search": "grid"}), study.path)
+    assert changed.plan.tune == plan(tune={"trials": 2, "search": "grid"}).tune
 
 
 def test_more_trials_go_on_from_those_there_are(copy: Study) -> None:
