@@ -29,7 +29,7 @@ import simgrad
 TARGET = Path(__file__).parent / "images" / "moving.svg"
 PICTURES, COLUMNS, LINES = 500, 80, 24
 CHOOSE = "simgrad choose photos/ --minutes {minutes:g}"
-SEARCH = 'simgrad search choose/photos "a red heart on a lawn" --top 5 --no-thumbnails'
+SEARCH = 'simgrad search choose/photos "a red heart on a lawn" --top 5'
 SERVE = "simgrad serve choose/photos   # what does each objective do to a batch?"
 BENCH = (
     *(("nt-xent", {"tau": tau}) for tau in ("0.5", "0.2", "0.1", "0.05", "0.02")),

@@ -107,7 +107,7 @@ FILES: dict[str, Callable[[str], object]] = {
     "src/simgrad/studies/plan.py": study,
     "src/simgrad/studies/ranges.py": lambda text: study(
         "grid: {objective: [nt-xent]}",
-        tune={"trials": 4, "search": "random", "space": yaml.safe_load(text)},
+        tune={"trials": 4, "search": "grid", "space": yaml.safe_load(text)},
     ),
     "src/simgrad/studies/settings.py": settings,
     "src/simgrad/studies/space.py": lambda text: study(text, grid={"objective": ["nt-xent"]}),

@@ -26,7 +26,6 @@ pytest.importorskip("optuna")
 SEARCHES: dict[str, dict[str, Any]] = {
     "default": {"trials": 8, "finalists": 2, "repeats": 1},
     "tpe": {"trials": 8, "search": "tpe"},
-    "tpe-halving": {"trials": 8, "search": "tpe", "halving": 0.5},
     "quasi-random": {"trials": 9, "search": "quasi-random"},
     "replicates": {
         "trials": 2, "search": "quasi-random", "finalists": 2, "repeats": 1, "replicates": 2,

@@ -92,7 +92,7 @@ def test_a_finalist_that_diverges_with_another_seed_is_not_chosen(
 
     def diverging(tuning: Tuning) -> Path:
         best = max(tuning.search.trials(), key=lambda trial: trial.score or 0)
-        return tuning.run_of(best, "full", 1)[0]
+        return tuning.run_of(best, 1)[0]
 
     def broken(recipe: Recipe, folder: Path, **more: Any) -> Run:
         for tuning in study.tunings:

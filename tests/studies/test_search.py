@@ -17,7 +17,7 @@ from simgrad.core.spec import Range
 from simgrad.report.tuning import best_so_far, expected_best
 from simgrad.studies.journal import JOURNAL
 from simgrad.studies.ranges import CrossedRanges, Space, around, at_edges
-from simgrad.studies.search import Search, Trial, correlation
+from simgrad.studies.search import Search, Trial
 from simgrad.studies.tune import Tune
 from simgrad.studies.tuned import chosen
 
@@ -36,19 +36,16 @@ def searched(
     folder: Path,
     score: Callable[[dict[str, Any]], float] = bowl,
     space: Space = BOWL,
-    short: Callable[[dict[str, Any]], float] | None = None,
     **options: Any,
 ) -> tuple[Search, list[Trial]]:
     search = Search(folder, "row", space, Tune(**{"trials": 24, **options}))
     left = [trial for trial in search.trials() if trial.state == "running"]
     while (trial := left.pop() if left else search.ask()) is not None:
-        while (rung := search.next_rung(trial.number)) is not None:
-            value = score(trial.setting) if rung == "full" else (short or score)(trial.setting)
-            search.tell(trial.number, rung, value)
+        search.tell(trial.number, score(trial.setting))
     return search, search.trials()
 
 
-@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "random", "grid"])
+@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "grid"])
 def test_every_kind_of_search_finds_the_best_of_an_easy_case(kind: str, tmp_path: Path) -> None:
     _, trials = searched(tmp_path, search=kind, trials=25)
     best = chosen([asdict(trial) for trial in trials])
@@ -95,7 +92,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> N
         search = Search(tmp_path / "parts", "row", BOWL, Tune(trials=12))
         trial = search.ask()
         assert trial is not None
-        search.tell(trial.number, "full", bowl(trial.setting))
+        search.tell(trial.number, bowl(trial.setting))
         with open(tmp_path / "parts" / JOURNAL, "ab") as journal:
             if number % 3 == 0:
                 journal.write(b'{"row": "row", "trial": 9, "asked": {"l')  # killed while it wrote
@@ -116,16 +113,16 @@ def test_a_damaged_journal_is_refused_with_its_line(tmp_path: Path) -> None:
 
 def test_a_journal_that_was_moved_away_is_written_anew(tmp_path: Path) -> None:
     """A setting depends on scores alone, and those are in the trials' folders."""
-    search, whole = searched(tmp_path, trials=12, halving=0.5)
+    search, whole = searched(tmp_path, trials=12)
     lines = (tmp_path / JOURNAL).read_bytes()
     for kept in (0, len(lines) // 2):
         (tmp_path / JOURNAL).write_bytes(lines[:kept])
-        assert searched(tmp_path, trials=12, halving=0.5)[1] == whole
+        assert searched(tmp_path, trials=12)[1] == whole
         assert search.trials() == whole  # who has read more than there is now reads again
 
 
 def test_a_flipped_bit_of_a_journal_is_named_or_changes_nothing(tmp_path: Path) -> None:
-    _, whole = searched(tmp_path, trials=4, halving=0.5)
+    _, whole = searched(tmp_path, trials=4)
     journal = (tmp_path / JOURNAL).read_bytes()
     named = 0
     # Without its last character, the line's end, a line is one that a kill has left half-written.
@@ -133,7 +130,7 @@ def test_a_flipped_bit_of_a_journal_is_named_or_changes_nothing(tmp_path: Path) 
         damaged = bytearray(journal)
         damaged[place] ^= 1 << (place % 7)
         (tmp_path / JOURNAL).write_bytes(damaged)
-        search = Search(tmp_path, "row", BOWL, Tune(trials=4, halving=0.5))
+        search = Search(tmp_path, "row", BOWL, Tune(trials=4))
         try:
             found = search.trials()
         except InputError as error:
@@ -151,6 +148,7 @@ def test_a_flipped_bit_of_a_journal_is_named_or_changes_nothing(tmp_path: Path) 
         '{"op_code": "x"}', '{"row": "row", "trial": 0, "state": "lost"}',
         '{"row": "row", "trial": 0, "asked": {"lr": 1}, "how": "tpe"}',
         '{"row": "row", "trial": 7, "short": 1.0}', '{"row": "row", "trial": 0, "score": 1}',
+        '{"row": "row", "trial": 0, "state": "failed", "halved": true}',
         '{"row": "row", "trial": 0, "state": "complete"}',
         '{"row": "row", "trial": 0, "state": []}',
     ],
@@ -175,13 +173,9 @@ def test_a_journal_of_optuna_is_still_read_and_gone_on_with(tmp_path: Path) -> N
     ]
     first = {"decay": "step", "lr": 0.0135, "objective.tau": 0.196}
     assert plain.trials()[0].setting == first
-    plain.tell(3, "full", 50.0)
+    plain.tell(3, 50.0)
     again = Search(tmp_path, "plain", space, Tune(trials=4))
     assert [t.state for t in again.trials()] == ["complete", "failed", "complete", "complete"]
-    halved = Search(tmp_path, "halved", space, Tune(trials=8, halving=0.25)).trials()
-    assert [t.promoted for t in halved] == [True] * 5 + [False, True, True]
-    assert halved[5].state == "stopped"
-    assert halved[5].short == pytest.approx(53.789, abs=1e-3)
 
 
 # -- the same settings, whatever the timing
@@ -206,20 +200,15 @@ def by_workers(
         if chance.random() < 0.2:  # killed, and taken up again
             running[trial.number] = trial
             continue
-        while (rung := search.next_rung(trial.number)) is not None:
-            if rung == "full" and bowl(trial.setting) < 20:
-                search.fail(trial.number)
-                break
-            search.tell(trial.number, rung, bowl(trial.setting) / (1 if rung == "full" else 2))
-            if chance.random() < 0.5 and rung == "short":  # others come between its two lengths
-                running[trial.number] = trial
-                break
+        if bowl(trial.setting) < 20:
+            search.fail(trial.number)
+        else:
+            search.tell(trial.number, bowl(trial.setting))
 
 
-@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "random", "grid"])
-@pytest.mark.parametrize("halving", [None, 0.5])
-def test_settings_do_not_depend_on_timing(kind: str, halving: float | None, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"search": kind, "halving": halving}
+@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "grid"])
+def test_settings_do_not_depend_on_timing(kind: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"search": kind}
     expected, _ = by_workers(tmp_path / "one", 1, random.Random(0), **options)
     assert len(expected) == 18 if kind != "grid" else 16
     for workers in (1, 2, 3, 7):
@@ -235,7 +224,7 @@ def test_workers_that_ask_at_once_never_get_the_same_trial(tmp_path: Path) -> No
         search, asked = Search(tmp_path, "row", BOWL, Tune(trials=20)), []
         while (trial := search.ask()) is not None:
             asked.append(trial.number)
-            search.tell(trial.number, "full", bowl(trial.setting))
+            search.tell(trial.number, bowl(trial.setting))
         return asked
 
     # Each opens lock and journal itself, as processes do.
@@ -250,44 +239,24 @@ def test_rows_have_searches_of_their_own(tmp_path: Path) -> None:
     assert first is not None
     assert second is not None
     assert first.setting == second.setting  # the same quasi-random points for all
-    ours.tell(0, "full", 1.0)
+    ours.tell(0, 1.0)
     assert [t.state for t in theirs.trials()] == ["running"]
 
 
 def test_a_score_told_twice_counts_once_and_a_failure_stays(tmp_path: Path) -> None:
     search = Search(tmp_path, "row", BOWL, Tune(trials=2))
     search.ask()
-    search.tell(0, "full", 1.0)
-    search.tell(0, "full", 2.0)
+    search.tell(0, 1.0)
+    search.tell(0, 2.0)
     search.ask()
     search.fail(1)
-    search.tell(1, "full", 9.0)
+    search.tell(1, 9.0)
     assert [(t.state, t.score) for t in search.trials()] == [("complete", 1.0), ("failed", None)]
-
-
-def test_halving_stops_the_worse_half_where_lengths_agree(tmp_path: Path) -> None:
-    half: dict[str, Any] = {"short": lambda s: bowl(s) / 2, "halving": 0.25}
-    _, trials = searched(tmp_path, search="random", trials=16, **half)
-    stopped = [t for t in trials if t.state == "stopped"]
-    assert correlation(trials) == pytest.approx(1)
-    assert len(stopped) >= 3
-    assert all(t.short is not None and t.score is None for t in stopped)
-    assert all(t.state == "complete" for t in trials[:5])  # what shows whether they agree
-    best = chosen([asdict(trial) for trial in trials])
-    assert best is not None
-    assert best["state"] == "complete"
-
-
-def test_halving_is_off_where_lengths_disagree(tmp_path: Path) -> None:
-    _, trials = searched(tmp_path, short=lambda s: -bowl(s), halving=0.25, trials=12)
-    assert correlation(trials) == pytest.approx(-1)
-    assert all(t.state == "complete" for t in trials)
-    assert [t.halved for t in trials] == [True] * 5 + [False] * 7
 
 
 def test_what_mattered(tmp_path: Path) -> None:
     search, _ = searched(
-        tmp_path, lambda s: -(math.log10(s["lr"] / 3e-3) ** 2), search="random", trials=40
+        tmp_path, lambda s: -(math.log10(s["lr"] / 3e-3) ** 2), search="quasi-random", trials=40
     )
     shares = search.importance()
     assert shares["lr"] > 0.7
@@ -322,10 +291,12 @@ def test_every_point_is_tried_with_every_crossed_value(tmp_path: Path) -> None:
             expected = {**trial.setting, "first_epochs": value}
             assert crossed[2 * place + value].setting == expected
     start = {"lr": 0.01, "objective.tau": 0.5, "first_epochs": 1}
-    search = Search(tmp_path / "start", "row", space, Tune(trials=4, search="random"), start=start)
+    search = Search(
+        tmp_path / "start", "row", space, Tune(trials=4, search="quasi-random"), start=start
+    )
     tried = [trial for _ in range(4) if (trial := search.ask()) is not None]
     assert [t.setting for t in tried[:2]] == [{**start, "first_epochs": one} for one in (0, 1)]
-    assert [t.how for t in tried] == ["start", "start", "random", "random"]
+    assert [t.how for t in tried] == ["start", "start", "quasi-random", "quasi-random"]
     assert tried[2].setting == {**tried[3].setting, "first_epochs": 0}
 
 
@@ -339,7 +310,7 @@ def test_equal_scrambles_offer_equal_values_to_what_means_the_same(tmp_path: Pat
     assert [t.setting["objective.lambda"] for t in a] == [t.setting["objective.tau"] for t in b]
 
 
-@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "random", "grid"])
+@pytest.mark.parametrize("kind", ["tpe", "quasi-random", "grid"])
 def test_a_winner_at_the_end_of_its_range_extends_it_once(kind: str, tmp_path: Path) -> None:
     space: Space = {"lr": Range(1e-4, 1e-2), "objective.tau": Range(0.01, 1.0)}
     wider = {("lr", "upper"): around(space["lr"], "upper")}  # type: ignore[arg-type, dict-item]
@@ -349,7 +320,7 @@ def test_a_winner_at_the_end_of_its_range_extends_it_once(kind: str, tmp_path: P
     while (trial := search.ask()) is not None:
         asked.append(trial)
         assert bool(search.extended(search.trials())) == (len(asked) > search.first)
-        search.tell(trial.number, "full", trial.setting["lr"])
+        search.tell(trial.number, trial.setting["lr"])
     first = search.first
     assert first == (25 if kind == "grid" else 32)
     assert [trial.how for trial in asked[first:]] == ["extended"] * 8
@@ -388,7 +359,7 @@ def test_an_extended_search_that_is_stopped_and_shared_is_the_same(tmp_path: Pat
             if not running:
                 break
             over = running.pop(chance.randrange(len(running)))
-            search.tell(over.number, "full", over.setting["lr"])
+            search.tell(over.number, over.setting["lr"])
         found.append(search.trials())
     assert found[0] == found[1]
     assert len(found[0]) == 40

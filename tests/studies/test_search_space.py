@@ -11,7 +11,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
 from simgrad.objectives import objective, objectives
 from simgrad.studies.plan import plan_from_dict
-from simgrad.studies.space import apply, base_of, shortened, space_of, told_apart, trial_of
+from simgrad.studies.space import apply, base_of, space_of, told_apart, trial_of
 from simgrad.studies.study import Study
 from tests.studies.small_study import SMALL, plan
 
@@ -104,8 +104,8 @@ def test_of_two_rounds_the_second_is_tuned() -> None:
     assert "objective.online" in space_of(made.tune, base)
     trial = trial_of(apply(base, {"lr": 0.01, "objective.online": 0.1}), 7)
     assert (trial.lr, trial.validation_only, trial.seed) == (5e-3, False, 7)
-    second = shortened(trial, 0.5).round_two()
-    assert (second.lr, second.validation_only, second.epochs) == (0.01, True, 2)
+    second = trial.round_two()
+    assert (second.lr, second.validation_only, second.epochs) == (0.01, True, 4)
     assert objective(second.objective).settings()[0] == 0.1
 
 

@@ -192,31 +192,6 @@ def test_a_tuned_study_finds_the_setting_that_learns(windowed: str, tmp_path: Pa
     assert record["chosen"]["score"] > max(idle)
 
 
-@pytest.mark.long
-def test_halving_trains_complete_short_schedules(tmp_path: Path) -> None:
-    tuned = plan(
-        grid={"objective": ["nt-xent"]},
-        recipe={**SMALL["recipe"], "epochs": 4, "decay_every": 2},
-        baseline=None,
-        seeds=1,
-        tune={"trials": 6, "halving": 0.5},
-    )
-    study = Study.create(tuned, tmp_path / "study")
-    assert work(study) == 0
-    short = [Run(path) for path in (study.path / "trials").glob("*-short")]
-    assert len(short) >= 5
-    assert all(run.finished for run in short)
-    assert {(run.recipe.epochs, run.recipe.decay_every) for run in short} == {(2, 1)}
-    record = study.tunings[0].record
-    assert record is not None
-    assert record["halving"]["calibrated_on"] == 5
-    assert record["halving"]["correlation"] is not None
-    assert "Do short schedules agree" in page(build_report([study.path], batches=0, pictures=False))
-    assert check_study(study).problems == [
-        f"{study.path / 'table.json'}: there is no such file; the study's command writes it."
-    ]
-
-
 def test_a_trial_that_diverges_costs_its_budget_and_another_is_chosen(
     windowed: str, tmp_path: Path
 ) -> None:
@@ -341,7 +316,7 @@ def test_a_search_is_extended_before_the_table_is_begun_and_never_after(done: St
     [
         {"trials": 3, "space": {"lr": {"low": 1e-5, "high": 1e-4}}},
         {"trials": 5, "space": {"lr": {"low": 1e-5, "high": 1e-4}}},
-        {"trials": 3, "search": "random"},
+        {"trials": 3, "search": "grid"},
         {"trials": 2},
         None,
     ],
@@ -359,8 +334,8 @@ def test_a_search_that_has_begun_changes_in_nothing_but_its_length(
 
 def test_before_its_first_trial_a_search_may_change(tmp_path: Path) -> None:
     study = Study.create(plan(), tmp_path / "study")
-    changed = Study.create(plan(tune={"trials": 2, "search": "random"}), study.path)
-    assert changed.plan.tune == plan(tune={"trials": 2, "search": "random"}).tune
+    changed = Study.create(plan(tune={"trials": 2, "search": "grid"}), study.path)
+    assert changed.plan.tune == plan(tune={"trials": 2, "search": "grid"}).tune
 
 
 def test_more_trials_go_on_from_those_there_are(copy: Study) -> None:

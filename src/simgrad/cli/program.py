@@ -19,10 +19,7 @@ from simgrad.cli.options import (
     answers,
     complete_flags,
     details,
-    options_of,
-    plain_errors,
     readable,
-    refuse,
     registry,
 )
 from simgrad.core.console import say
@@ -144,18 +141,17 @@ def _run(rest: list[str]) -> int:
     if rest[0] not in COMMANDS:
         near = did_you_mean(rest[0], COMMANDS)
         hint = f"; did you mean {near}?" if near else "."
-        refuse("simgrad", f"there is no command '{rest[0][:60]}'{hint}")
+        raise InputError(f"there is no command '{rest[0][:60]}'{hint} See simgrad --help.")
     module, function, _ = COMMANDS[rest[0]]
     import tyro
 
     command = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
     program, words = f"simgrad {rest[0]}", rest[1:]
-    told = plain_errors(program, [*options_of(command), *([JSON] if answers(command) else [])])
     as_data = JSON in words and answers(command)
     if as_data:
         words = [word for word in words if word != JSON]
     shown = contextlib.redirect_stdout(io.StringIO()) if as_data else contextlib.nullcontext()
-    with registry(), told, _told_after(details(command), rest), shown:
+    with registry(), _told_after(details(command), rest), shown:
         found = tyro.cli(
             readable(command),
             prog=program,

@@ -1,13 +1,8 @@
-"""`simgrad search`: pictures by a sentence, captions by a picture, shown in the terminal."""
+"""`simgrad search`: pictures by a sentence, captions by a picture."""
 
-import base64
-import io
-import os
-import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import tyro
 
@@ -17,79 +12,6 @@ from simgrad.retriever.opening import open_either
 from simgrad.retriever.search import ALL, Searcher, ask
 from simgrad.search.approximate import AUTO
 from simgrad.search.results import Hit, Results, percent
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-    from rich.text import Text
-
-_PIXELS = 192  # a side, where the terminal draws pixels
-_CELLS = 20  # columns of a picture made of half blocks
-_CHUNK = 4096  # kitty takes no more base64 at once
-
-
-def protocol(stream: TextIO, environment: Mapping[str, str] | None = None) -> str | None:
-    """How this terminal shows pictures: kitty, iterm2, blocks, or None for a pipe."""
-    known = os.environ if environment is None else environment
-    if not stream.isatty() or known.get("TERM") == "dumb":
-        return None
-    if known.get("TMUX") is None:  # a multiplexer swallows both protocols
-        if "kitty" in known.get("TERM", "") or known.get("TERM_PROGRAM") == "ghostty":
-            return "kitty"
-        if known.get("TERM_PROGRAM") in {"iTerm.app", "WezTerm"}:
-            return "iterm2"
-    return None if "NO_COLOR" in known else "blocks"
-
-
-def show(picture: "Image", how: str, stream: TextIO) -> None:
-    """Write one picture below what has been written."""
-    if how == "blocks":
-        from rich.console import Console
-
-        Console(file=stream, force_terminal=True, color_system="truecolor").print(blocks(picture))
-        return
-    small = picture.copy()
-    small.thumbnail((_PIXELS, _PIXELS))
-    buffer = io.BytesIO()
-    small.save(buffer, "PNG")
-    stream.write((kitty if how == "kitty" else iterm2)(buffer.getvalue()) + "\n")
-    stream.flush()
-
-
-def kitty(png: bytes) -> str:
-    """Escape sequences of kitty's graphics protocol."""
-    data = base64.standard_b64encode(png).decode()
-    pieces = [data[i : i + _CHUNK] for i in range(0, len(data), _CHUNK)]
-    out = []
-    for place, piece in enumerate(pieces):
-        head = "a=T,f=100," if place == 0 else ""
-        out.append(f"\x1b_G{head}m={int(place < len(pieces) - 1)};{piece}\x1b\\")
-    return "".join(out)
-
-
-def iterm2(png: bytes) -> str:
-    """The escape sequence of iTerm2's inline pictures."""
-    data = base64.standard_b64encode(png).decode()
-    return f"\x1b]1337;File=inline=1;size={len(png)}:{data}\x07"
-
-
-def blocks(picture: "Image", columns: int = _CELLS) -> "Text":
-    """Two pixels a character: the upper half block in one colour on a ground of another."""
-    from rich.color import Color
-    from rich.style import Style
-    from rich.text import Text
-
-    rows = max(2, 2 * round(columns * picture.height / picture.width / 2))
-    small = picture.convert("RGB").resize((columns, min(rows, 4 * columns)))
-    text = Text()
-    for y in range(0, small.height - 1, 2):
-        for x in range(small.width):
-            upper, lower = small.getpixel((x, y)), small.getpixel((x, y + 1))
-            assert isinstance(upper, tuple)
-            assert isinstance(lower, tuple)
-            style = Style(color=Color.from_rgb(*upper[:3]), bgcolor=Color.from_rgb(*lower[:3]))
-            text.append("▀", style)
-        text.append("\n")
-    return text
 
 
 def search(
@@ -107,7 +29,6 @@ def search(
     top: int = 10,
     sure: float | None = None,
     index: str = AUTO,
-    thumbnails: bool = True,
     device: str = "auto",
 ) -> dict[str, Any]:
     """Find pictures by a sentence, or captions by a picture.
@@ -127,7 +48,6 @@ def search(
         index: auto (exact below a million items, above it an index of FAISS chosen by size and
             memory), exact, or a factory string of FAISS, such as IVF4096,Flat or HNSW32. How much
             of the exact answer an index finds is measured when it is built, and printed
-        thumbnails: show pictures in the terminal
         device: auto, cpu, cuda, cuda:N or mps
     """
 
@@ -141,29 +61,27 @@ def search(
     with reporting("embedding") as report:
         searcher = opened.searcher(split, folder, index=index, report=report)
         results = ask(searcher, query, top)
-    _print(searcher, results, thumbnails, sure)
+    _print(searcher, results, sure)
     return {**asdict(results), "verdict": results.verdict(sure)}
 
 
-def _print(searcher: "Searcher", results: "Results", thumbnails: bool, sure: float | None) -> None:
-
+def _print(searcher: Searcher, results: Results, sure: float | None) -> None:
     out = console()
-    how = protocol(sys.stdout) if thumbnails else None
     what = f"{results.searched_captions:,} captions"
     if results.kind == "sentence" or not results.captions:
         what = f"{results.searched_images:,} pictures"
     out.print(f"{results.query}: best of {what}", style="bold")
     cut = results.cut_off if sure is None else sure
     for hit in results.asked or results.images:
-        _print_hit(searcher, hit, how if results.kind == "sentence" else None, cut)
+        _print_hit(hit, cut)
     if results.kind == "picture" and results.captions and results.images:
         out.print(f"\nlike it, of {results.searched_images:,} pictures", style="bold")
         for hit in results.images:
-            _print_hit(searcher, hit, how, cut)
+            _print_hit(hit, cut)
     _print_notes(searcher, results, sure)
 
 
-def _print_notes(searcher: "Searcher", results: "Results", sure: float | None) -> None:
+def _print_notes(searcher: Searcher, results: Results, sure: float | None) -> None:
     """How sure that is, and what else there is to know."""
     told = results.told(sure)
     notes = list(results.notes)
@@ -178,7 +96,7 @@ def _print_notes(searcher: "Searcher", results: "Results", sure: float | None) -
         say_wrapped(f"({note})")
 
 
-def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None, cut: float | None) -> None:
+def _print_hit(hit: Hit, cut: float | None) -> None:
     mark = " ✓" if hit.right else ""
     chance = "" if hit.probability is None else f"{percent(hit.probability):>4}  "
     faint = hit.probability is not None and cut is not None and hit.probability < cut
@@ -190,7 +108,3 @@ def _print_hit(searcher: "Searcher", hit: "Hit", how: str | None, cut: float | N
     if hit.captions:
         indent = " " * (13 + len(chance))
         console().print(f"{indent}{hit.captions[0]}", style="dim")
-    if how is not None:
-        picture = searcher.thumbnail(hit.row, 256)
-        if picture is not None:
-            show(picture, how, sys.stdout)

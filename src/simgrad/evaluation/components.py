@@ -41,7 +41,8 @@ def components(
     """
     if len(draws) < 2 or not all(draws):
         raise InputError("two replicates or more, each with a run, say how much searches differ.")
-    totals, images = [], []
+    totals: list[list[float]] = []
+    images: list[float] = []
     for draw in draws:
         totals.append([])
         for run in draw:

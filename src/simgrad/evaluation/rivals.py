@@ -15,6 +15,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,66 +25,61 @@ from torch import Tensor
 from simgrad.evaluation.scores import Scores
 
 
-class Mask:
-    """Compares a block with thresholds and counts what is true.
+@np.errstate(invalid="ignore")  # NaN compares false: that is what it is there for
+def per_row(
+    block: Tensor, thresholds: Tensor, rows: Tensor | None = None, *, strict: bool = False
+) -> Tensor:
+    """How many entries of each row are at least (`strict`: above) the row's threshold.
 
-    Eight entries, a byte each, are added at once, 255 times at most: no byte overflows. torch
-    would turn each entry into 64 bits first. On a CPU numpy also compares faster.
+    `rows`: of these rows only.
     """
+    if block.device.type != "cpu":
+        return row_words(block if rows is None else block[rows], thresholds, strict)
+    # One by one: to copy the rows would take longer than to compare them.
+    values = block.numpy() if rows is None else map(block.numpy().__getitem__, rows.tolist())
+    pairs = zip(values, thresholds.numpy(), strict=True)
+    return torch.tensor([np.count_nonzero(_compare(row, at, strict)) for row, at in pairs])
 
-    def __init__(self, block: Tensor) -> None:
-        self.on_cpu = block.device.type == "cpu"
-        self.columns = block.shape[1]
-        # Rows are padded to whole words of eight entries, of which the last are never true.
-        shape = (len(block), -(-self.columns // 8) * 8) if self.on_cpu else (0, 0)
-        self.space = np.zeros(shape, dtype=bool)
 
-    def per_row(
-        self, block: Tensor, thresholds: Tensor, rows: Tensor | None = None, *, strict: bool = False
-    ) -> Tensor:
-        """How many entries of each row are at least (`strict`: above) the row's threshold.
+@np.errstate(invalid="ignore")
+def per_column(block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
+    """How many entries of each column are at least (or above) the column's threshold.
 
-        `rows`: of these rows only.
-        """
-        if not self.on_cpu:
-            part = block if rows is None else block[rows]
-            table = _words(part, thresholds[:, None], strict, (1, 255 * 8))
-            return table.view(len(part), -1, 255).sum(2).view(torch.uint8).sum(1)
-        words = self._compare(block, thresholds[:, None], strict, rows).view(np.int64)
-        whole = words.shape[1] // 255 * 255
-        sums = np.add.reduce(words[:, :whole].reshape(len(words), -1, 255), axis=2)
-        rest = np.add.reduce(words[:, whole:], axis=1, keepdims=True)
-        lanes = np.concatenate([sums, rest], axis=1).view(np.uint8)
-        return torch.from_numpy(lanes.sum(axis=1, dtype=np.int64))
-
-    def per_column(self, block: Tensor, thresholds: Tensor, *, strict: bool = False) -> Tensor:
-        """How many entries of each column are at least (or above) the column's threshold."""
-        if not self.on_cpu:
-            words = _words(block, thresholds, strict, (255, 8))
-            sums = words.view(-1, 255, words.shape[1]).sum(1).view(torch.uint8).sum(0)
-            return sums[: self.columns]
-        mask = self._compare(block, thresholds, strict)
+    On a CPU at most 255 rows.
+    """
+    if block.device.type == "cpu":
         # Bytes add up fast; a strip has too few rows for one to overflow.
-        lanes = np.add.reduce(mask.view(np.uint8), axis=0, dtype=np.uint8)
-        return torch.from_numpy(lanes[: self.columns].astype(np.int64))
+        mask = _compare(block.numpy(), thresholds.numpy(), strict)
+        lanes = mask.view(np.uint8).sum(0, dtype=np.uint8)
+        return torch.from_numpy(lanes.astype(np.int64))
+    return column_words(block, thresholds, strict)
 
-    def _compare(
-        self, block: Tensor, thresholds: Tensor, strict: bool, rows: Tensor | None = None
-    ) -> npt.NDArray[np.bool_]:
-        operation = np.greater if strict else np.greater_equal
-        values, limits = block.numpy(), thresholds.numpy()
-        mask = self.space[: len(block) if rows is None else len(rows)]
-        with np.errstate(invalid="ignore"):  # NaN compares false: that is what it is there for
-            if rows is None:
-                operation(values, limits, out=mask[:, : self.columns])
-            else:  # one by one: to copy the rows would take longer than to compare them
-                for place, row in enumerate(rows.tolist()):
-                    operation(values[row], limits[place], out=mask[place, : self.columns])
-        return mask
+
+def _compare(values: Any, thresholds: Any, strict: bool) -> npt.NDArray[np.bool_]:
+    """By numpy, which compares faster than torch on a CPU."""
+    mask: npt.NDArray[np.bool_] = (np.greater if strict else np.greater_equal)(values, thresholds)
+    return mask
+
+
+def row_words(block: Tensor, thresholds: Tensor, strict: bool) -> Tensor:
+    """The counts of `per_row`, in words."""
+    table = _words(block, thresholds[:, None], strict, (1, 255 * 8))
+    return table.view(len(block), -1, 255).sum(2).view(torch.uint8).sum(1)
+
+
+def column_words(block: Tensor, thresholds: Tensor, strict: bool) -> Tensor:
+    """The counts of `per_column`, in words."""
+    words = _words(block, thresholds, strict, (255, 8))
+    sums = words.view(-1, 255, words.shape[1]).sum(1).view(torch.uint8).sum(0)
+    return sums[: block.shape[1]]
 
 
 def _words(block: Tensor, thresholds: Tensor, strict: bool, whole: tuple[int, int]) -> Tensor:
-    """Comparisons, eight to a word, in a table of whole multiples of this many rows and columns."""
+    """Comparisons, eight to a word, in a table of whole multiples of this many rows and columns.
+
+    Eight entries, a byte each, are added at once, 255 times at most: no byte overflows. torch would
+    turn each entry into 64 bits first.
+    """
     rows, columns = (-(-size // unit) * unit for size, unit in zip(block.shape, whole, strict=True))
     mask = torch.zeros((rows, columns), dtype=torch.bool, device=block.device)
     inside = mask[: block.shape[0], : block.shape[1]]
@@ -207,7 +203,6 @@ class _Rows:
         self.order, self.by_turn = torch.from_numpy(order), torch.from_numpy(by_turn)
         self.rivals = torch.zeros_like(row)
         self.tied = torch.zeros(num_rows, dtype=torch.int64)
-        self.mask: Mask | None = None
 
     def _start(self, block: Tensor) -> None:
         """The first block says where the scores live."""
@@ -234,7 +229,6 @@ class _Rows:
 
     def count(self, block: Tensor, start: int) -> None:
         """Count what scores at least as high as each pair."""
-        self.mask = self.mask or Mask(block)
         for pairs, rows in self.turns:
             first, last = np.searchsorted(rows, (start, start + len(block)))
             if first == last:
@@ -242,7 +236,7 @@ class _Rows:
             chosen = pairs[first:last]
             # Where every row has such a pair, the rows are 0, 1, 2, ...
             some = None if last - first == len(block) else self.row[chosen] - start
-            self.rivals[chosen] = self.mask.per_row(block, self.own[chosen], some)
+            self.rivals[chosen] = per_row(block, self.own[chosen], some)
         first, last = np.searchsorted(self.crowded, (start, start + len(block)))
         for row in self.crowded[first:last].tolist():
             pairs = self.order[self.offsets[row] : self.offsets[row + 1]]
@@ -252,13 +246,12 @@ class _Rows:
 
     def count_tied(self, block: Tensor, start: int) -> None:
         """Of the rivals of each row's best pair, those with its score; every row has a pair."""
-        assert self.mask is not None
         pairs, rows = self._pairs(block, start)
         best = block.new_empty(len(block))
         best.scatter_reduce_(0, rows, self.own[pairs], "amax", include_self=False)
         fewest = self.tied[start : start + len(block)]
         fewest.scatter_reduce_(0, rows, self.rivals[pairs], "amin", include_self=False)
-        fewest -= self.mask.per_row(block, best, strict=True)
+        fewest -= per_row(block, best, strict=True)
 
 
 class _Columns:
@@ -266,7 +259,6 @@ class _Columns:
 
     def __init__(self, captions: Tensor | None, own: Tensor, tolerance: Tensor | None) -> None:
         self.captions = captions if captions is None else captions.to(own.device)
-        self.mask: Mask | None = None
         self.exact = tolerance is None
         self.low = own if tolerance is None else own - tolerance
         self.high = own if tolerance is None else own + tolerance
@@ -280,9 +272,8 @@ class _Columns:
             return
         if self.captions is not None:
             block = block.index_select(1, self.captions)
-        self.mask = self.mask or Mask(block)
-        above = self.mask.per_column(block, self.high, strict=True)
-        near = self.mask.per_column(block, self.low) - above
+        above = per_column(block, self.high, strict=True)
+        near = per_column(block, self.low) - above
         self.rivals += above
         if self.exact:
             self.rivals += near

@@ -42,7 +42,7 @@ def create_app(lab: Lab, access: Access | None = None) -> FastAPI:
         lifespan=life,
     )
     app.add_middleware(
-        Guard,  # type: ignore[arg-type]  # plain ASGI; the stubs ask for a protocol of their own
+        Guard,
         access=access or Access.for_host("127.0.0.1", NO_TOKEN),
         limits=lab.limits,
     )

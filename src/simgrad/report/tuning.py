@@ -33,7 +33,6 @@ from simgrad.pages.blocks import (
 from simgrad.pages.charts import Curve, line_chart
 from simgrad.pages.glossary import explained
 from simgrad.report.material import Material, System
-from simgrad.studies.search import AGREEMENT
 from simgrad.studies.tuned import validation_of
 
 Record = dict[str, Any]
@@ -80,9 +79,6 @@ def tuning(material: Material) -> Section | None:
     blocks.append(_chosen(material, shown))
     if any(record["importance"] for _, record in shown):
         blocks.append(_mattered(material, shown))
-    rungs = [(system, record) for system, record in shown if record["halving"]]
-    if rungs:
-        blocks.append(_rungs(material, rungs))
     blocks.append(Details("Every trial", [_trials(material, shown)]))
     return Section("tuning", "How settings were chosen", "Settings", blocks)
 
@@ -96,7 +92,7 @@ def _independent(record: Record) -> list[float]:
     return [
         one["score"]
         for one in record["tried"]
-        if one["score"] is not None and one["how"] in ("quasi-random", "random")
+        if one["score"] is not None and one["how"] == "quasi-random"
     ]
 
 
@@ -165,36 +161,15 @@ def _mattered(material: Material, shown: Sequence[tuple[System, Record]]) -> Tab
     return Table("Which settings mattered", columns, rows, caption)
 
 
-def _rungs(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
-    columns = [
-        Column("", numeric=False), Column("rank correlation"), Column("from"),
-        Column("stopped early"), Column("halving", numeric=False),
-    ]  # fmt: skip
-    rows = []
-    for system, record in shown:
-        rung = record["halving"]
-        agreed = rung["correlation"]
-        used = "on" if agreed is not None and agreed >= AGREEMENT else "off"
-        cells = [Cell(_name(system, record), key=True, colour=material.colour(system))]
-        cells += [Cell("–" if agreed is None else f"{agreed:.2f}")]
-        cells += [Cell(f"{rung['calibrated_on']} trials"), Cell(str(rung["stopped"])), Cell(used)]
-        rows.append(BodyRow(cells))
-    share = 100 * shown[0][1]["halving"]["share"]
-    caption = (
-        f"Between complete schedules of {share:.0f}% of the epochs and of all of them. Below "
-        f"{AGREEMENT} a short schedule does not tell which setting is better, and decides nothing."
-    )
-    return Table("Do short schedules agree with full ones?", columns, rows, caption)
-
-
 def _trials(material: Material, shown: Sequence[tuple[System, Record]]) -> Table:
     columns = [Column("", numeric=False), Column("trial"), Column("found by", numeric=False)]
     columns += [Column("setting", numeric=False), Column("validation")]
     rows = []
     for system, record in shown:
         for one in record["tried"]:
-            score = "diverged" if one["state"] == "failed" else "stopped early"
-            score = score if one["score"] is None else _each(one) or f"{one['score']:.1f}"
+            score = "diverged"
+            if one["score"] is not None:
+                score = _each(one) or f"{one['score']:.1f}"
             setting = ", ".join(f"{_bare(k)}={print_value(v)}" for k, v in one["setting"].items())
             best = one["number"] == record["chosen"]["number"]
             first = Cell(_name(system, record), key=True, colour=material.colour(system))

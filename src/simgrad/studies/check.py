@@ -111,12 +111,11 @@ def _check_search(done: Checked, tuning: Tuning) -> None:
     """The trials of a row, from their ranks; what was chosen, from the trials."""
     trials = tuning.search.trials()
     for trial in trials:
-        for score, rung in ((trial.short, "short"), (trial.score, "full")):
-            if score is None:
-                continue
-            found = _check_trial(done, *tuning.run_of(trial, rung))  # type: ignore[arg-type]
-            place = f"{tuning.folder / JOURNAL}: {tuning.name}, trial {trial.number}"
-            done.same(score, found, place)
+        if trial.score is None:
+            continue
+        found = _check_trial(done, *tuning.run_of(trial))
+        place = f"{tuning.folder / JOURNAL}: {tuning.name}, trial {trial.number}"
+        done.same(trial.score, found, place)
     for runs in tuning.repeats(trials).values():
         for folder, recipe in runs:
             if Run(folder).finished:

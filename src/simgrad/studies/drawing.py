@@ -51,12 +51,6 @@ def quasi_random(space: Space, seed: int, place: int) -> Setting:
     return {key: _at(where, float(point[taken[key]])) for key, where in space.items()}
 
 
-def at_random(space: Space, seed: int) -> Setting:
-    """Each value by chance."""
-    chance = random.Random(seed)
-    return {key: _at(where, chance.random()) for key, where in sorted(space.items())}
-
-
 def _at(where: Where, share: float) -> Any:
     """The value that lies at this share of a range, or of a list."""
     if not isinstance(where, Range):
@@ -109,21 +103,18 @@ def recalled(space: Space, trials: Sequence[Any], sampler: Any = None) -> Any:
     """Trials as a study of Optuna's, in memory and in their order."""
     optuna = optuna_or_say()
     states = optuna.trial.TrialState
-    named = {"complete": states.COMPLETE, "stopped": states.PRUNED, "failed": states.FAIL}
+    named = {"complete": states.COMPLETE, "failed": states.FAIL}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         for trial in trials:
             state = named.get(trial.state)
             if state is not None:
-                frozen = _frozen(space, trial.setting, state, trial.score, trial.short)
-                study.add_trial(frozen)
+                study.add_trial(_frozen(space, trial.setting, state, trial.score))
     return study
 
 
-def _frozen(
-    space: Space, setting: Setting, state: Any, score: float | None, short: float | None = None
-) -> Any:
+def _frozen(space: Space, setting: Setting, state: Any, score: float | None) -> Any:
     inside = {}  # values are rounded, which may take them beyond the end of a range
     for key, where in space.items():
         value = setting[key]
@@ -131,11 +122,7 @@ def _frozen(
             min(max(float(value), where.low), where.high) if isinstance(where, Range) else value
         )
     return optuna_or_say().trial.create_trial(
-        params=inside,
-        distributions=_distributions(space),
-        state=state,
-        value=score,
-        intermediate_values={} if short is None else {1: short},
+        params=inside, distributions=_distributions(space), state=state, value=score
     )
 
 

@@ -171,7 +171,7 @@ def _unsearched(tuning: Tuning) -> tuple[str, str] | None:
     if record is not None:
         return None if record["chosen"] else (tuning.name, "every trial of it diverged")
     trials = tuning.search.trials()
-    running = [tuning.run_of(trial, "full") for trial in trials if trial.state == "running"]
+    running = [tuning.run_of(trial) for trial in trials if trial.state == "running"]
     for folder, _ in [*running, *tuning.to_repeat(trials)]:
         info = Run(folder).info
         if info.get("status") == "failed":

@@ -1,8 +1,6 @@
 """The journal of a study's searches: one line for everything that happened, with its checksum.
 
-    {"row": "nt-xent", "trial": 3, "asked": {"lr": 0.0012}, "how": "tpe", "halved": false}
-    {"row": "nt-xent", "trial": 3, "short": 210.5}            # score of the short schedule
-    {"row": "nt-xent", "trial": 3, "promoted": true}
+    {"row": "nt-xent", "trial": 3, "asked": {"lr": 0.0012}, "how": "tpe"}
     {"row": "nt-xent", "trial": 3, "state": "complete", "score": 251.2}
 
 Whoever touches it holds the search's lock. It can be done without: the same settings are asked for
@@ -20,7 +18,7 @@ from simgrad.core.files import from_line, refuse_link, to_line, writing
 
 # Optuna's numbers of operations, and of the states of a trial.
 _STUDY, _TRIAL, _PARAMETER, _STATE, _NOTE = 0, 4, 5, 6, 8
-_STATES = {1: "complete", 2: "stopped", 3: "failed"}
+_STATES = {1: "complete", 3: "failed"}
 
 
 class OpCodes:
@@ -40,7 +38,7 @@ class OpCodes:
         elif operation == _TRIAL:
             row = int(told["study_id"])
             trial = {"row": self.rows[row], "trial": self.counts[row]}
-            self.trials.append({"is": trial, "asked": {}, "halved": False})
+            self.trials.append({"is": trial, "asked": {}})
             self.counts[row] += 1
         elif operation == _PARAMETER:
             trial = self.trials[told["trial_id"]]
@@ -55,13 +53,10 @@ class OpCodes:
 
     def _note(self, trial: dict[str, Any], noted: dict[str, Any]) -> list[dict[str, Any]]:
         ((name, value),) = noted.items()
-        if name == "halved":
-            trial["halved"] = bool(value)
-            return []
         if name != "how":
-            return [{**trial["is"], name: value}]
+            return []
         trial["how"] = value
-        return [{**trial["is"], "asked": trial["asked"], "how": value, "halved": trial["halved"]}]
+        return [{**trial["is"], "asked": trial["asked"], "how": value}]
 
     def _state(self, trial: dict[str, Any], told: dict[str, Any]) -> list[dict[str, Any]]:
         state = _STATES.get(told["state"])
@@ -78,7 +73,7 @@ def _value(told: dict[str, Any]) -> Any:
 
 
 JOURNAL = "journal.log"
-STATES = ("complete", "stopped", "failed")
+STATES = ("complete", "failed")
 Event = dict[str, Any]
 _NUMBERS = (int, float)
 
@@ -161,10 +156,10 @@ def _is_event(told: Event) -> bool:
     if not isinstance(told.get("row"), str) or type(told.get("trial")) is not int:
         return False
     kinds: dict[str, Any] = {
-        "asked": dict, "how": str, "halved": bool, "promoted": bool, "short": _NUMBERS,
-        "score": (*_NUMBERS, type(None)),
+        "asked": dict, "how": str, "score": (*_NUMBERS, type(None)),
+        "halved": bool,  # of earlier versions
     }  # fmt: skip
-    what = [key for key in ("asked", "short", "promoted", "state") if key in told]
+    what = [key for key in ("asked", "state") if key in told]
     state = told.get("state", STATES[0])
     return (
         len(what) == 1
@@ -172,6 +167,7 @@ def _is_event(told: Event) -> bool:
         and all(isinstance(told[key], kind) for key, kind in kinds.items() if key in told)
         and (isinstance(state, str) and state in STATES)
         and ("asked" not in told or "how" in told)
+        and ("halved" not in told or "asked" in told)
         and (told.get("state") != "complete" or isinstance(told.get("score"), _NUMBERS))
     )
 

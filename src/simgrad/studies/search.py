@@ -9,10 +9,6 @@ overdrawn, and a trial whose worker was killed is taken up by the next one who a
 Values that are crossed are not drawn: each point is tried with every mix of them. Where the best
 trial lies at the end of a range and `extend` is on, a fixed number of further trials looks around
 that end. They know the trials before, and are asked for when these are over.
-
-Halving, where it is asked for, happens among complete short schedules of this row: the better half
-goes on to full length. The first few go on in any case; where short and full scores do not order
-them alike, halving is off.
 """
 
 import contextlib
@@ -26,17 +22,13 @@ from typing import Any, Literal
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sha256
 from simgrad.core.spec import Range
-from simgrad.studies.drawing import at_random, grid_of, learned, quasi_random, recalled, shuffled
+from simgrad.studies.drawing import grid_of, learned, quasi_random, recalled, shuffled
 from simgrad.studies.journal import JOURNAL, Event, Journal, optuna_or_say
 from simgrad.studies.ranges import End, Setting, Space, end_of, mixes, rounded
 from simgrad.studies.tune import Tune
 
 _LOCK = ".search.lock"
-Rung = Literal["short", "full"]
-State = Literal["running", "complete", "stopped", "failed"]
-# Settings that were tried at both lengths before the short one decides anything, and how well the
-# two must agree (Spearman's rank correlation).
-CALIBRATED, AGREEMENT = 5, 0.8
+State = Literal["running", "complete", "failed"]
 ROUND = 4  # trials that are asked for together where each learns from others
 
 
@@ -46,12 +38,9 @@ class Trial:
 
     number: int
     setting: Setting
-    how: str  # quasi-random, tpe, random, grid, start or extended
+    how: str  # quasi-random, tpe, grid, start or extended
     state: State
-    score: float | None = None  # on validation, of the full schedule
-    short: float | None = None  # of the short one
-    halved: bool = False  # whether it begins with a short schedule
-    promoted: bool | None = None  # whether it continues after that, once it is known
+    score: float | None = None  # on validation
 
 
 class Search:
@@ -135,41 +124,15 @@ class Search:
                 how = "extended"
             drawn = self._drawn(how, place, known, trials[len(known) :])
             setting = {key: rounded(drawn[key], key in self.whole) for key in sorted(self.space)}
-            agreed = correlation(known)
-            halved = self.tune.halving is not None and (agreed is None or agreed >= AGREEMENT)
             number = 1 + max((trial.number for trial in trials), default=-1)
-            self._note(number, asked=setting, how=how, halved=halved)
+            self._note(number, asked=setting, how=how)
             return self._at(number)
 
-    def next_rung(self, number: int) -> Rung | None:
-        """What a trial has to train next; None when it is over."""
-        with self._locked():
-            trial = self._at(number)
-            if trial.state != "running":
-                return None
-            if not trial.halved:
-                return "full"
-            if trial.short is None:
-                return "short"
-            if trial.promoted is None:
-                promoted = self._promoted(trial, self._read())
-                self._note(number, promoted=promoted)
-                trial = replace(trial, promoted=promoted)
-            if not trial.promoted:
-                self._note(number, state="stopped")
-                return None
-            return "full"
-
-    def tell(self, number: int, rung: Rung, score: float) -> None:
+    def tell(self, number: int, score: float) -> None:
         """The best validation score of a run; said twice, it counts once."""
         with self._locked():
-            trial = self._at(number)
-            if trial.state != "running" or (rung == "short" and trial.short is not None):
-                return
-            if rung == "full":
+            if self._at(number).state == "running":
                 self._note(number, state="complete", score=score)
-            else:
-                self._note(number, short=score)
 
     def fail(self, number: int) -> None:
         """Training diverged: the trial counts, and has no score."""
@@ -225,8 +188,7 @@ class Search:
                     f"{missing[0]}: it is of another study."
                 )
             setting = {k: rounded(asked[k], k in self.whole) for k in sorted(self.space)}
-            halved = event.get("halved", False)
-            return Trial(event["trial"], setting, event["how"], "running", halved=halved)
+            return Trial(event["trial"], setting, event["how"], "running")
         told = {key: value for key, value in event.items() if key not in ("row", "trial")}
         return replace(trial, **told)
 
@@ -240,52 +202,22 @@ class Search:
         """How many trials come before the round of this one: these it knows, and no others."""
         if place >= self.first:
             return self.first
-        if self.tune.halving is not None:
-            first = CALIBRATED
-        elif self.tune.search == "tpe":
-            first = self.tune.quasi_random
-        else:
+        if self.tune.search != "tpe":
             return 0
+        first = self.tune.quasi_random
         return 0 if place < first else first + (place - first) // ROUND * ROUND
-
-    def _promoted(self, trial: Trial, trials: list[Trial]) -> bool:
-        """Whether it goes on to full length: it is in the better half of those that it knows."""
-        place = [one.number for one in trials].index(trial.number)
-        known = trials[: self._known(place)]
-        agreed = correlation(known)
-        if agreed is None or agreed < AGREEMENT:
-            return True
-        assert trial.short is not None
-        shorts = sorted([*(t.short for t in known if t.short is not None), trial.short])
-        return trial.short >= shorts[len(shorts) // 2]
 
     def _drawn(self, how: str, place: int, known: list[Trial], beside: list[Trial]) -> Setting:
         point, mix = divmod(place, len(self._mixes))
         crossed = self._mixes[mix]
-        own = int(sha256(f"{self.tune.seed} {self.name} {point}")[:8], 16)
         if how == "start":
             assert self.start is not None
             return {**self.start, **crossed}
-        if how == "extended":
-            wider = {**self.space, **self.extended(known)}
-            return {**quasi_random(wider, self.tune.seed, point), **crossed}
-        if how == "quasi-random":  # the same points for all rows, as far as they search the same
-            return {**quasi_random(self.space, self.tune.seed, point), **crossed}
         if how == "grid":
             return self.grid[place]
         if how == "tpe":
+            own = int(sha256(f"{self.tune.seed} {self.name} {point}")[:8], 16)
             return learned(self.space, known, [trial.setting for trial in beside], own)
-        return {**at_random(self.space, own), **crossed}
-
-
-def correlation(trials: list[Trial]) -> float | None:
-    """Spearman's, between short and full scores; None before enough trials have both."""
-    from scipy.stats import spearmanr
-
-    both = [(t.short, t.score) for t in trials if t.short is not None and t.score is not None]
-    # Those that went on because they were good say less: they differ less. The first ones count.
-    first = both[:CALIBRATED]
-    if len(first) < CALIBRATED:
-        return None
-    found = float(spearmanr(*zip(*first, strict=True)).statistic)
-    return found if found == found else 0.0  # all alike: nothing agrees
+        space = {**self.space, **self.extended(known)} if how == "extended" else self.space
+        # the same points for all rows, as far as they search the same
+        return {**quasi_random(space, self.tune.seed, point), **crossed}

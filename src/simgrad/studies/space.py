@@ -125,18 +125,6 @@ def trial_of(recipe: Recipe, seed: int) -> Recipe:
     return _changed(recipe.replace(seed=seed), {"validation_only": True})
 
 
-def shortened(recipe: Recipe, share: float) -> Recipe:
-    """A complete schedule of a share of the epochs: the decay comes earlier, nothing is cut off."""
-    tuned = _tuned_round(recipe)
-    changes: Setting = {}
-    for name in ("epochs", "decay_every", "first_epochs", "freeze_epochs", "finetune_epochs"):
-        before = getattr(tuned, name)
-        changes[name] = max(1, round(share * before)) if before else 0
-    if tuned.first_epochs:  # the objective that the row is about is among them
-        changes["epochs"] = max(changes["epochs"], changes["first_epochs"] + 1)
-    return _changed(recipe, changes)
-
-
 def _tuned_round(recipe: Recipe) -> Recipe:
     return recipe if recipe.second_round is None else recipe.round_two()
 

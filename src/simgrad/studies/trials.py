@@ -70,7 +70,7 @@ class Trials:
         """Whether a run that others work on, or that may be left to us, is not over."""
         for tuning in self._open(self.tunings):
             trials = tuning.search.trials()
-            left = [tuning.run_of(t, "full") for t in trials if t.state == "running"]
+            left = [tuning.run_of(t) for t in trials if t.state == "running"]
             left += tuning.to_repeat(trials)
             if any(folder.name not in self.given_up for folder, _ in left):
                 return True
@@ -93,7 +93,7 @@ class Trials:
         for tuning in self._open(tunings):
             trials = tuning.search.trials()
             for trial in trials:
-                if trial.state == "running" and self._free(*self._runs_of(tuning, trial)):
+                if trial.state == "running" and self._free(tuning.run_of(trial)[0]):
                     return partial(self._try, tuning, trial)
             missing = tuning.search.count(trials) - len(trials)
             turn = -missing * total_epochs(tuning.recipe) if self.in_turn else 0
@@ -108,29 +108,24 @@ class Trials:
                 return partial(self._repeat, folder, recipe)
         return None
 
-    def _runs_of(self, tuning: Tuning, trial: Trial) -> list[Path]:
-        return [tuning.run_of(trial, "full")[0], tuning.run_of(trial, "short")[0]]
-
-    def _free(self, *folders: Path) -> bool:
+    def _free(self, folder: Path) -> bool:
         """Whether nobody works on it, and it did not fail here."""
-        return not any(f.name in self.given_up or held(f / LOCK) for f in folders)
+        return folder.name not in self.given_up and not held(folder / LOCK)
 
     def _try(self, tuning: Tuning, trial: Trial, log: Log | None) -> None:
         """Train a trial and tell its score."""
-        while (rung := tuning.search.next_rung(trial.number)) is not None:
-            folder, recipe = tuning.run_of(trial, rung)
-            problem = self.train(folder, recipe)
-            if problem is not None:
-                if isinstance(problem, TrainingError):
-                    tuning.search.fail(trial.number)  # it diverged, and would again
-                else:
-                    self._trouble(tuning.run_of(trial, "full")[0], problem)
-                if log is not None:
-                    log(f"{folder.name}: {problem}")
-                return
-            if not Run(folder).finished:  # somebody asked us to stop
-                return
-            tuning.search.tell(trial.number, rung, score_of(Run(folder)))
+        folder, recipe = tuning.run_of(trial)
+        problem = self.train(folder, recipe)
+        if problem is None:
+            if Run(folder).finished:  # else somebody asked us to stop
+                tuning.search.tell(trial.number, score_of(Run(folder)))
+            return
+        if isinstance(problem, TrainingError):
+            tuning.search.fail(trial.number)  # it diverged, and would again
+        else:
+            self._trouble(folder, problem)
+        if log is not None:
+            log(f"{folder.name}: {problem}")
 
     def _repeat(self, folder: Path, recipe: Recipe, log: Log | None) -> None:
         """Train a finalist with another seed; its folder has the score."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simgrad.core.typed import Text, Typed
 from simgrad.studies.ranges import Searched, Where, mixes, plain
@@ -20,7 +20,7 @@ class Tune(Typed):
         "model.PARAMETER; {low, high, log}, a list of choices, {crossed: choices} (each point that "
         "is drawn is tried with every one), or null: not searched",
     )
-    search: Literal["tpe", "quasi-random", "random", "grid"] = Field(
+    search: Literal["tpe", "quasi-random", "grid"] = Field(
         default="tpe", description="tpe: the first half quasi-random, then by Optuna's TPE"
     )
     start: bool = Field(
@@ -30,14 +30,6 @@ class Tune(Typed):
     )
     select: Text | None = Field(
         default=None, description="Validation metric that decides; by default the recipe's"
-    )
-    halving: float | None = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        description="Try settings on complete schedules of this share of the epochs first; the "
-        "better half of each row's trials continues to full length. Turned off again if the two "
-        "lengths disagree",
     )
     finalists: int = Field(
         default=1,
@@ -74,6 +66,14 @@ class Tune(Typed):
         lt=2**31,
         description="Of the search and its trials; no seed of the table",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_today(cls, values: Any) -> Any:
+        """Study files of earlier versions name halving even where it is off."""
+        if isinstance(values, Mapping) and "halving" in values and values["halving"] is None:
+            return {key: value for key, value in values.items() if key != "halving"}
+        return values
 
     @property
     def quasi_random(self) -> int:

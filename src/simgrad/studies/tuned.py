@@ -20,13 +20,12 @@ from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.belonging import own_run
 from simgrad.studies.ranges import Setting, at_edges, plain
-from simgrad.studies.search import CALIBRATED, Rung, Search, Trial, correlation
+from simgrad.studies.search import Search, Trial
 from simgrad.studies.space import (
     apply,
     base_of,
     extensions,
     is_whole,
-    shortened,
     space_of,
     start_of,
     trial_of,
@@ -55,13 +54,11 @@ class Tuning:
         beyond = extensions(self.tune, self.recipe, space)
         return Search(self.folder, self.name, space, self.tune, whole, start, beyond)
 
-    def run_of(self, trial: Trial, rung: Rung, repeat: int = 0) -> tuple[Path, Recipe]:
+    def run_of(self, trial: Trial, repeat: int = 0) -> tuple[Path, Recipe]:
         """Where a trial's run is, and what it does; repeated, with another seed."""
         setting = apply(base_of(self.tune, self.recipe), trial.setting)
         recipe = trial_of(setting, self.tune.seed + repeat)
         name = f"{self.name}-t{trial.number:03d}" + (f"-r{repeat}" if repeat else "")
-        if rung == "short":
-            name, recipe = f"{name}-short", shortened(recipe, self.tune.halving or 1.0)
         return self.folder / TRIALS / name, recipe
 
     @property
@@ -79,6 +76,9 @@ class Tuning:
             key in found and isinstance(found[key], kind) for key, kind in kinds.items()
         ):
             raise InputError(f"{self.path}: damaged: it is not what a search writes.")
+        for one in (found, found["chosen"] or {}, *found["tried"]):
+            for gone in ("halving", "short", "halved", "promoted"):  # of earlier versions
+                one.pop(gone, None)
         return found
 
     def conclude(self) -> bool:
@@ -108,7 +108,7 @@ class Tuning:
         if len(best) < 2:
             return {}
         further = range(1, self.tune.repeats + 1)
-        return {t.number: [self.run_of(t, "full", one) for one in further] for t in best}
+        return {t.number: [self.run_of(t, one) for one in further] for t in best}
 
     def to_repeat(self, trials: list[Trial]) -> list[tuple[Path, Recipe]]:
         """The runs of finalists that are not over."""
@@ -136,34 +136,19 @@ class Tuning:
             "chosen": best and {k: v for k, v in best.items() if k not in ("epochs", "seconds")},
             "edges": [] if best is None else at_edges(space, best["setting"]),
             "importance": self.search.importance(),
-            "halving": self._halving(trials),
             "budget": {"trials": len(trials), **{k: round(v, 1) for k, v in costs.items()}},
         }
 
     def _cost(self, trial: Trial, further: list[tuple[Path, Recipe]]) -> dict[str, float]:
-        """Epochs and seconds of both lengths, and of further seeds."""
+        """Epochs and seconds, those of further seeds too."""
         epochs, seconds = 0, 0.0
-        own = [self.run_of(trial, "short"), self.run_of(trial, "full")]
-        for folder, recipe in [*own, *further]:
+        for folder, recipe in [self.run_of(trial), *further]:
             if folder.is_dir():
                 epochs += total_epochs(
                     recipe if recipe.second_round is None else recipe.round_two()
                 )
                 seconds += float(Run(folder).info.get("seconds", 0.0))
         return {"epochs": epochs, "seconds": round(seconds, 3)}
-
-    def _halving(self, trials: list[Trial]) -> dict[str, Any] | None:
-        if self.tune.halving is None:
-            return None
-        both = sum(t.short is not None and t.score is not None for t in trials)
-        stopped = sum(t.state == "stopped" for t in trials)
-        return {
-            "share": self.tune.halving,
-            "correlation": correlation(trials),
-            "calibrated_on": min(both, CALIBRATED),
-            "both": both,
-            "stopped": stopped,
-        }
 
 
 def chosen(tried: list[dict[str, Any]]) -> dict[str, Any] | None:

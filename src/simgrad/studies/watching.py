@@ -25,7 +25,7 @@ from simgrad.studies.tuned import TRIALS, validation_of
 from simgrad.training.optimizing import total_epochs
 
 _PAUSE = 0.5  # seconds between two looks
-_TRIAL = re.compile(r"(?P<row>.+)-t\d+(?P<again>-r\d+)?(?P<short>-short)?")  # a folder's name
+_TRIAL = re.compile(r"(?P<row>.+)-t\d+(?P<again>-r\d+)?")  # a folder's name
 
 
 def watch(study: Study, busy: Callable[[], bool], quiet: bool) -> None:
@@ -87,7 +87,7 @@ class StudyProgress:
         folder = self.study.path / TRIALS
         for path in folder.iterdir() if folder.is_dir() else ():
             found = _TRIAL.fullmatch(path.name)
-            if found and found["row"] in self.searches and not found["short"]:
+            if found and found["row"] in self.searches:
                 seen = self.rows[self.searches[found["row"]]]
                 whole = self._training(path, seen)
                 if found["row"] not in self.records:
