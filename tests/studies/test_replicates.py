@@ -4,6 +4,7 @@ splits; rows of one replicate share all of these."""
 import json
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ import yaml
 
 from simgrad.cli.study import adapt, conclude
 from simgrad.core.errors import InputError
+from simgrad.pages.blocks import Table
 from simgrad.report.material import collect
+from simgrad.report.replicates import replicates as replicates_section
+from simgrad.report.standings import standings
 from simgrad.report.tuning import tuning as tuning_section
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.check import check_study
@@ -221,6 +225,32 @@ def test_the_table_has_a_row_for_each_objective(done: Study) -> None:
 
 
 @pytest.mark.long
+def test_the_report_has_a_line_for_each_replicate_and_the_variances(done: Study) -> None:
+    material = collect([done.path])
+    section = replicates_section(material, standings(material))
+    assert section is not None
+    lines, spread = (block for block in section.blocks if isinstance(block, Table))
+    labels = [column.label for column in lines.columns[1:]]
+    assert sorted(labels) == sorted(done.draws)
+    for number, row in enumerate(lines.rows):
+        shown = dict(zip(labels, row.cells[1:], strict=True))
+        means = {
+            label: fmean(run.test["rsum"] for run in draws[number] if run.test)
+            for label, draws in done.draws.items()
+        }
+        assert {label: cell.text for label, cell in shown.items()} == {
+            label: f"{mean:.1f}" for label, mean in means.items()
+        }
+        assert shown[max(means, key=lambda label: means[label])].strong
+    assert len(lines.rows) == 3
+    assert [row.cells[0].text for row in spread.rows] == labels
+    assert all(float(cell.text) >= 0 for row in spread.rows for cell in row.cells[1:])
+
+
+def test_the_table_says_once_what_all_replicates_were_tested_on(done: Study) -> None:
+    assert sum("split test" in line for line in build_table(done).tested) == 1
+
+
 def test_every_number_is_computed_again_and_a_run_of_another_replicate_is_named(
     done: Study, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from simgrad.report.material import Material, collect
 from simgrad.report.mined import mined
 from simgrad.report.page import Report, page, write_markdown
 from simgrad.report.provenance import provenance
+from simgrad.report.replicates import replicates
 from simgrad.report.retrieval import PictureLender, ShownPictures
 from simgrad.report.standings import standings
 from simgrad.report.training import pushed, training
@@ -51,6 +52,7 @@ def build_report(
     album = ShownPictures(None if photos is None else PictureLender(open_dataset(photos)))
     sections: list[Section | None] = [
         comparison(material, found),
+        replicates(material, found),
         tuning(material),
         finetuned(material),
         training(material),

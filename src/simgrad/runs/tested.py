@@ -4,6 +4,7 @@ It is known before a run begins, so that a test that is not possible is told the
 end.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ class Tested:
     protocol: Protocol
 
     def __str__(self) -> str:
-        return tested_words(self.to_dict())
+        return tested_words([self.to_dict()])[0]
 
     def to_dict(self) -> dict[str, Any]:
         """As run.json keeps it."""
@@ -49,10 +50,20 @@ def what_is_tested(recipe: Recipe, dataset: Dataset) -> Tested | None:
     return Tested(split, protocol)
 
 
-def tested_words(told: dict[str, Any]) -> str:
-    """`coco_precomp, split testall: 5,000 images, 25,000 captions, mean over 5 folds (..)`."""
-    text = f"{told['dataset']}, split {told['split']}: {told['images']:,} images, "
-    text += f"{told['captions']:,} captions"
-    if told["folds"] > 1:
-        text += f", mean over {told['folds']} folds"
-    return f"{text} (protocol {told['protocol']})"
+def tested_words(told: Sequence[dict[str, Any]]) -> list[str]:
+    """`coco_precomp, split testall: 5,000 images, 25,000 captions, mean over 5 folds (..)`.
+
+    Splits that differ in how many captions they have alone are told in one.
+    """
+    alike: dict[tuple[str, str], list[int]] = {}
+    for one in told:
+        before = f"{one['dataset']}, split {one['split']}: {one['images']:,} images"
+        folds = f", mean over {one['folds']} folds" if one["folds"] > 1 else ""
+        after = f"{folds} (protocol {one['protocol']})"
+        alike.setdefault((before, after), []).append(one["captions"])
+    return [f"{b}, {_from_to(captions)} captions{a}" for (b, a), captions in alike.items()]
+
+
+def _from_to(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -179,8 +179,8 @@ def build_table(study: Study) -> StudyTable:
         )
         for row in plan.rows
     )
-    told = tuple(dict.fromkeys(tested_words(r.info["tested"]) for runs in tested.values()
-                               for r in runs if r.info.get("tested")))  # fmt: skip
+    ended = [run.info.get("tested") for runs in tested.values() for run in runs]
+    told = tuple(tested_words([one for one in ended if one]))
     if len(plan.replicates) > 1:
         where = "each on a new split" if study.new_splits else "all on the same split"
         told += (f"{len(plan.replicates)} replicates, {where}",)
