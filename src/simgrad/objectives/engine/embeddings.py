@@ -58,7 +58,7 @@ def weigh_embeddings(rule: Rule, images: Tensor, texts: Tensor, given: Given) ->
 
         return weigh_functional(calculate, inputs)
     answer = None
-    if all(part is None for part in given):
+    if images.is_cuda and all(part is None for part in given):
         with torch.no_grad(), without_autocast(images.device.type):
             answer = recorded.replay(rule, images, texts, affine, kind, _whole)
     if answer is None:
@@ -136,7 +136,9 @@ class _Inputs(NamedTuple):
         offline = Offline(*drawn) if drawn else None  # type: ignore[arg-type]
         assert images is not None
         assert texts is not None
-        return _Inputs(images, texts, scale, bias, given._replace(offline=offline), kind, learned)
+        if offline is not None:
+            given = given._replace(offline=offline)
+        return _Inputs(images, texts, scale, bias, given, kind, learned)
 
 
 @torch.no_grad()

@@ -27,6 +27,8 @@ def is_transformed(inputs: Sequence[Tensor | None]) -> bool:
     there = [x for x in inputs if x is not None]
     if torch._C._are_functorch_transforms_active():
         return any(map(torch._C._functorch.is_functorch_wrapped_tensor, there))
+    if forward_ad._current_level < 0:
+        return False
     return any(_tangent(x) is not None for x in there)
 
 
