@@ -13,7 +13,7 @@ import simgrad
 from simgrad.core.errors import InputError
 from simgrad.data import candidates, open_dataset
 from simgrad.data.candidates import Candidates
-from simgrad.data.sampling import Drawn, IndexBatch
+from simgrad.data.sampling import Drawn, IndexBatch, OfflineIndex
 from simgrad.data.vocabulary import Vocabulary
 from simgrad.mining import product as mining_product
 from simgrad.mining import rescoring
@@ -357,8 +357,9 @@ def test_how_much_is_drawn_for_a_pair_does_not_depend_on_what_was_drawn(for_each
     lists = Candidates(other, (1 - own)[:, None].astype(np.int32), {})
     draw = Draw(split, lists, for_each=for_each, depth=5)
     batch = IndexBatch(np.arange(2), np.arange(len(own)), own)
-    drawn = Drawn.of(draw.epoch([batch], 0)[0], torch.device("cpu"))
-    assert drawn is not None
+    index = draw.epoch([batch], 0)[0]
+    assert isinstance(index, OfflineIndex)
+    drawn = Drawn.of(index, torch.device("cpu"))
     assert torch.equal(drawn.places[1], drawn.places[2])
     assert drawn.images_each == for_each
 

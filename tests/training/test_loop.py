@@ -12,7 +12,7 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.training import Run, observe, train
 from simgrad.training import loop as loop_module
-from simgrad.training.observe import Observer
+from simgrad.training.loop import Step
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -24,6 +24,25 @@ def without_time(run: Run) -> list[dict[str, Any]]:
         {k: v for k, v in e.items() if k not in ("seconds", "samples_per_second", "batch_seconds")}
         for e in run.history
     ]
+
+
+class Killed(Exception):
+    """What ends a run without a word."""
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Let a run die once, when the weights of a step are there and nothing of it is written."""
+    original, updates = Step.update, 0
+
+    def update(self: Step, batch: Any, objective: Any) -> torch.Tensor:
+        nonlocal updates
+        loss = original(self, batch, objective)
+        updates += 1
+        if updates == step:
+            raise Killed
+        return loss
+
+    monkeypatch.setattr(Step, "update", update)
 
 
 def test_a_run_leaves_everything_behind(small: Any, scenes: Any, tmp_path: Path) -> None:
@@ -91,19 +110,7 @@ def test_interrupted_anywhere_ends_with_the_same_weights(
     whole = train(recipe, tmp_path / "whole", dataset=scenes, quiet=True)
     assert whole.info["steps"] == 20
 
-    class Killed(Exception):
-        pass
-
-    original = Observer.require_finite_loss
-
-    def check(self: Any, loss: Any, index: Any) -> None:
-        original(self, loss, index)
-        if self.kept.progress.step == stop_at and not (tmp_path / "killed").exists():
-            (tmp_path / "killed").touch()
-            raise Killed
-
-    # A checkpoint after every step; the kill comes in the middle of the next.
-    monkeypatch.setattr(Observer, "require_finite_loss", check)
+    killing(monkeypatch, stop_at)
     often = recipe.replace(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
         train(often, tmp_path / "parts", dataset=scenes, quiet=True)
@@ -137,8 +144,6 @@ def test_another_recipe_in_the_same_folder_is_refused(
 def test_non_finite_loss_names_the_step(
     small: Any, scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simgrad.training.loop import Step
-
     original = Step.update
 
     def update(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:

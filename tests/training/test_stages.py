@@ -8,9 +8,8 @@ import pytest
 from simgrad.core.errors import InputError
 from simgrad.retriever.prepare import prepare
 from simgrad.training import train
-from simgrad.training.observe import Observer
 from tests.retriever.test_prepare import _SMALL, recipe, tiny
-from tests.training.test_loop import same, without_time
+from tests.training.test_loop import Killed, killing, same, without_time
 
 __all__ = ["tiny"]  # the fixture that makes the network known
 
@@ -33,19 +32,7 @@ def test_interrupted_in_any_stage_ends_with_the_same_weights(
     assert "frozen" in prepare(chosen).sources
     whole = train(chosen, tmp_path / "whole", quiet=True)
     assert whole.info["steps"] == 16
-    original = Observer.require_finite_loss
-
-    class Killed(Exception):
-        pass
-
-    def check(observer: Any, loss: Any, index: Any) -> None:
-        original(observer, loss, index)
-        if observer.kept.progress.step == stop_at and not (tmp_path / "killed").exists():
-            (tmp_path / "killed").touch()
-            raise Killed
-
-    # A checkpoint after every step; the kill comes in the middle of the next.
-    monkeypatch.setattr(Observer, "require_finite_loss", check)
+    killing(monkeypatch, stop_at)
     often = chosen.replace(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
         train(often, tmp_path / "parts", quiet=True)

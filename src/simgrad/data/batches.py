@@ -19,7 +19,14 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.data.base import Rows, Split
 from simgrad.data.log import HOW_TO_SKIP
-from simgrad.data.sampling import Drawn, IndexBatch, Sampler, in_order, index_batch
+from simgrad.data.sampling import (
+    Drawn,
+    IndexBatch,
+    OfflineIndex,
+    Sampler,
+    in_order,
+    index_batch,
+)
 from simgrad.data.vocabulary import Tokenizer
 
 if TYPE_CHECKING:
@@ -185,15 +192,16 @@ class Source:
         # The length is known on the host, so no device synchronisation is needed.
         length = self.length or self.longest(index.captions)
         tokens, lengths = self._tokens.gather(captions, length)
+        drawn = None
+        if isinstance(index, OfflineIndex):
+            drawn = Drawn.of(index, self.device if self.resident else torch.device("cpu"))
         if self._features is not None:
-            drawn = Drawn.of(index, self.device)
             return Batch(self._features[images], tokens, lengths, position, index, drawn=drawn)
         if self.transform is not None:
             values = self._pixels(index.images, generator)
         else:
             assert self.split.features is not None
             values = torch.from_numpy(self.split.features.rows(index.images))
-        drawn = Drawn.of(index, torch.device("cpu"))
         batch = Batch(values, tokens, lengths, position, index, drawn=drawn)
         return batch if self.device.type == "cpu" else batch.pinned().to(self.device)
 

@@ -73,10 +73,7 @@ class Drawn(NamedTuple):
     images_each: int  # drawn for a pair: Î, and Ĩ where it is not the same
 
     @staticmethod
-    def of(index: IndexBatch, device: torch.device) -> "Drawn | None":
-        """None where nothing was drawn."""
-        if not isinstance(index, OfflineIndex):
-            return None
+    def of(index: OfflineIndex, device: torch.device) -> "Drawn":
         places = np.stack(list(index.places().values()))
         return Drawn(*own_size(index), torch.from_numpy(places).to(device), index.for_each)
 

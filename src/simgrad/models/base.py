@@ -185,6 +185,15 @@ class RetrievalModel(nn.Module):
     fills_captions = False  # whether captions are filled up to the longest, for it to read them
     longest: int | None = None  # most tokens of a caption that it can read; None: any number
     reads_vectors = False  # captions are vectors that the data bring, not words
+    # What its `auxiliary_loss` looks at: nothing where there is none; "pairs" where it is a mean
+    # over captions, each with its own image; else the whole batch. Processes that share a batch
+    # take a mean in parts; else each must gather all of it.
+    auxiliary_sees: Literal["nothing", "pairs", "batch"] = "nothing"
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "auxiliary_loss" in vars(cls) and "auxiliary_sees" not in vars(cls):
+            cls.auxiliary_sees = "batch"
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:
         super().__init__()
@@ -224,13 +233,6 @@ class RetrievalModel(nn.Module):
     ) -> Tensor | None:
         """A loss of the model's own beside the objective, or None."""
         return None
-
-    def auxiliary_sees(self) -> Literal["nothing", "pairs", "batch"]:
-        """What that loss looks at: "nothing" where there is none, "pairs" where it is a mean over
-        captions, each with its own image, else the whole batch. Processes that share a batch take
-        a mean in parts; else each must gather all of it."""
-        own = type(self).auxiliary_loss is not RetrievalModel.auxiliary_loss
-        return "batch" if own else "nothing"
 
     def slow_parts(self) -> list[tuple[nn.Module, float]]:
         """Parts that learn at a share of the learning rate, and the share."""

@@ -9,7 +9,7 @@ generate each caption from the regions, is `captioner=true`.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -82,6 +82,7 @@ class VsrnModel(VectorModel):
         self.norm = nn.BatchNorm1d(size) if config.batch_norm else None
         self.add_text(whole=True)
         self.captioner = None
+        self.auxiliary_sees = "pairs" if config.captioner else "nothing"
         if config.captioner:
             self.captioner = Captioner(
                 size,
@@ -114,6 +115,3 @@ class VsrnModel(VectorModel):
         regions = torch.index_select(tokens_of(images), 0, batch.image_of_caption)
         loss: Tensor = self.captioner(regions, batch.tokens, batch.lengths)
         return loss
-
-    def auxiliary_sees(self) -> Literal["nothing", "pairs", "batch"]:
-        return "nothing" if self.captioner is None else "pairs"

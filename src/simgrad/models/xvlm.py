@@ -9,7 +9,7 @@ batch and used to re-rank the best of the first ranking.
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -148,6 +148,7 @@ class XvlmModel(RetrievalModel):
             context=self.swin.width,
         )
         self.bert = bert(config.bert, sizes)
+        self.auxiliary_sees = "batch" if config.matching else "nothing"
         self.longest = min(config.most_tokens, self.bert.settings.positions)
         hidden = self.bert.settings.hidden
         self.vision_proj = nn.Linear(self.swin.width, config.dimension)
@@ -218,9 +219,6 @@ class XvlmModel(RetrievalModel):
         target = torch.zeros(len(logits), dtype=torch.long, device=own.device)
         target[: len(own)] = 1
         return F.cross_entropy(logits, target)
-
-    def auxiliary_sees(self) -> Literal["nothing", "pairs", "batch"]:
-        return "batch" if self.config.matching else "nothing"
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
         """The recipe's weight decay everywhere but on biases and layer norms."""

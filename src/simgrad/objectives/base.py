@@ -28,7 +28,7 @@ from simgrad.core.spec import (
 from simgrad.objectives.engine.compiled import name_of
 from simgrad.objectives.engine.embeddings import weigh_each, weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
-from simgrad.objectives.engine.functional import is_followed, is_transformed, weigh_functional
+from simgrad.objectives.engine.functional import weigh_functional
 from simgrad.objectives.engine.rules import weigh_both
 from simgrad.objectives.engine.tensors import (
     at_least_float32,
@@ -36,6 +36,8 @@ from simgrad.objectives.engine.tensors import (
     check_finite,
     check_matrix,
     check_overflow,
+    is_followed,
+    is_transformed,
     may_check,
     without_autocast,
 )

@@ -16,7 +16,7 @@ from simgrad.core.errors import InputError
 from simgrad.data.base import Split
 from simgrad.data.benchmarks import benchmark_of
 from simgrad.data.judgments import CROWD, EXPERT, read_judgments
-from simgrad.data.sampling import Drawn, IndexBatch, Sampler
+from simgrad.data.sampling import Drawn, IndexBatch, OfflineIndex, Sampler
 from simgrad.objectives import Objective, Offline
 from simgrad.objectives import objective as read
 from simgrad.retriever.encoding import encode_source
@@ -113,9 +113,10 @@ class RunBatches:
             yield self._batch(index, *(part.to(self.device) for part in chosen))
 
     def _batch(self, index: Any, images: Any, captions: Any) -> RunBatch:
-        offline, drawn = None, Drawn.of(index, self.device)
+        offline = None
         position = torch.from_numpy(index.image_of_caption).to(self.device)
-        if drawn is not None:
+        if isinstance(index, OfflineIndex):
+            drawn = Drawn.of(index, self.device)
             position = position[: drawn.own_captions]
             offline = offline_similarities(self.model, images, captions, position, drawn.places)
             images = images.select(slice(0, drawn.own_images))

@@ -5,6 +5,7 @@ the same folder goes on from the last checkpoint and, on a CPU, ends with the sa
 bit.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -248,8 +249,9 @@ class Training:
             at.losses, at.step, at.place = at.losses + 1, at.step + 1, place + 1
             self.display.step(epoch, (place + 1) / count, loss, len(plan[place].captions))
             # Watch.
-            if self.device.type == "cpu" or at.step % 50 == 0:  # asking a GPU means waiting for it
-                self.observer.require_finite_loss(loss, plan[place])
+            asking = self.device.type == "cpu" or at.step % 50 == 0  # a GPU has to be waited for
+            if asking and not math.isfinite(loss):
+                self.observer.refuse(float(loss), plan[place])
             if recipe.attention_every and at.step % recipe.attention_every == 0:
                 self.observer.note_attention(plan[0], chosen)
             last = at.place == count

@@ -77,8 +77,8 @@ class Observer:
             "val": {k: round(v, 4) for k, v in metrics.to_dict().items()},
             "attention": self._observe(index, chosen),
         }
-        if not np.isfinite(entry["loss"]):
-            self.require_finite_loss(self.kept.total, index)
+        if not np.isfinite(loss):
+            self.refuse(loss, index)
         self.kept.total.zero_()
         at.losses = 0
         at.evaluations += 1
@@ -136,14 +136,12 @@ class Observer:
             what = str(error).partition(". ")[0]
             raise not_finite(self.kept.progress.step, self.kept.progress.epoch, what) from error
 
-    def require_finite_loss(self, loss: Tensor, index: IndexBatch) -> None:
-        """`index`: the batch that gave it, or the first of those that did."""
-        value = float(loss)
-        if not np.isfinite(value):
-            self.describe("failed")
-            begun = ", ".join(map(str, index.captions[:8].tolist()))
-            what = f"the loss is {value}; first training captions (rows) of the batch: {begun}"
-            raise not_finite(self.kept.progress.step, self.kept.progress.epoch, what)
+    def refuse(self, loss: float, index: IndexBatch) -> None:
+        """For a loss that is no number; `index`: the batch that gave it, or the first that did."""
+        self.describe("failed")
+        begun = ", ".join(map(str, index.captions[:8].tolist()))
+        what = f"the loss is {loss}; first training captions (rows) of the batch: {begun}"
+        raise not_finite(self.kept.progress.step, self.kept.progress.epoch, what)
 
     def require_finite_weights(self) -> None:
         """No checkpoint holds a NaN: the one before stays instead."""

@@ -144,8 +144,10 @@ def _auxiliary(
     model: RetrievalModel, images: Encoded, captions: Encoded, batch: Batch
 ) -> Tensor | None:
     """The model's own loss; of several processes each has a part of its gradient."""
-    sees, world = model.auxiliary_sees(), distributed.size()
-    if world == 1 or sees == "nothing":
+    sees, world = model.auxiliary_sees, distributed.size()
+    if sees == "nothing":
+        return None
+    if world == 1:
         return model.auxiliary_loss(images, captions, batch)
     count = len(batch.tokens)
     if sees == "pairs":

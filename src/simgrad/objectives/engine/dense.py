@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.engine.passes import Passing
-from simgrad.objectives.engine.rules import Factor, apply_rule
+from simgrad.objectives.engine.rules import apply_rule
 from simgrad.objectives.engine.tensors import add_product
-from simgrad.objectives.engine.work import Gradients, Outside, Work
+from simgrad.objectives.engine.work import Factor, Gradients, Outside, Work
 from simgrad.objectives.positives import Side
 
 _BLOCK = {"cpu": 2**21, "cuda": 2**26}  # similarities in a block

@@ -16,12 +16,7 @@ from simgrad.objectives.engine import fused, recorded
 from simgrad.objectives.engine.compiled import serve, weigh_compiled
 from simgrad.objectives.engine.dense import weigh_dense
 from simgrad.objectives.engine.forms import Rule
-from simgrad.objectives.engine.functional import (
-    is_followed,
-    is_transformed,
-    refuse_transforms,
-    weigh_functional,
-)
+from simgrad.objectives.engine.functional import refuse_transforms, weigh_functional
 from simgrad.objectives.engine.passes import Alone, Passing, weigh_passes
 from simgrad.objectives.engine.ring import Ring, Transport
 from simgrad.objectives.engine.tensors import (
@@ -30,6 +25,8 @@ from simgrad.objectives.engine.tensors import (
     attach_each,
     check_finite,
     check_matrix,
+    is_followed,
+    is_transformed,
     may_check,
     product_type,
     without_autocast,
@@ -209,7 +206,7 @@ def choose(work: Work, passing: Passing) -> Gradients:
     family = work.rule.elementwise()
     if family is None:
         return weigh_dense(work, passing)
-    if fused.suits(work, family):
+    if (work.vectors.is_cuda or fused.INTERPRETED) and fused.suits(work, family):
         result = fused.weigh(work, family, passing)
         if result is not None:
             return result

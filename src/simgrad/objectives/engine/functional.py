@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from simgrad.core.errors import InputError
+from simgrad.objectives.engine.tensors import is_transformed
 
 # Of plain tensors: the value, and its gradient by each of them.
 Calculate = Callable[..., tuple[Tensor, Sequence[Tensor | None]]]
@@ -20,26 +20,6 @@ _SECOND = (
     "objectives have no second derivatives: weights are written down, not derived. Ask for one "
     "derivative alone: no create_graph=True, no hessian, no gradient of a gradient."
 )
-
-
-def is_transformed(inputs: Sequence[Tensor | None]) -> bool:
-    """Whether a transform of torch.func, or forward-mode differentiation, looks at any of them."""
-    there = [x for x in inputs if x is not None]
-    if torch._C._are_functorch_transforms_active():
-        return any(map(torch._C._functorch.is_functorch_wrapped_tensor, there))
-    if forward_ad._current_level < 0:
-        return False
-    return any(_tangent(x) is not None for x in there)
-
-
-def _tangent(x: Tensor) -> Tensor | None:
-    found: Tensor | None = forward_ad.unpack_dual(x).tangent  # type: ignore[no-untyped-call]
-    return found
-
-
-def is_followed(x: Tensor | None) -> bool:
-    """Whether anybody asks for the derivative by this."""
-    return x is not None and (x.requires_grad or is_transformed([x]))
 
 
 def refuse_transforms(inputs: Sequence[Tensor | None]) -> None:

@@ -46,13 +46,12 @@ _PARTS = 128 * 2**20  # bytes of what tiles add to totals
 
 
 def suits(work: Work, family: Elementwise) -> bool:
-    """Whether this batch is one for the kernels."""
+    """Whether this batch on a GPU is one for the kernels."""
     pairs, x = work.pairs, work.vectors
     images, texts = pairs.i2t.queries, pairs.t2i.queries
     tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
     there = (INTERPRETED and images * texts > 0) or (
-        x.is_cuda
-        and images * texts >= _LEAST
+        images * texts >= _LEAST
         and (x.dtype == torch.bfloat16 or tf32)
         and gpu.installed()
         and gpu.capable(x.device)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from simgrad.objectives.engine.passes import Block, Lines, Shard
-from simgrad.objectives.engine.rules import Factor
-from simgrad.objectives.engine.work import Work
+from simgrad.objectives.engine.work import Factor, Work
 
 
 class Shape(NamedTuple):

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Elementwise, Vectors, Verdict
-from simgrad.objectives.engine.rules import Factor, require_graded
 from simgrad.objectives.engine.tensors import add_product
 from simgrad.objectives.engine.totals import Reduced, Totals
-from simgrad.objectives.engine.work import Gradients, Work, add_rows
+from simgrad.objectives.engine.work import Factor, Gradients, Work, add_rows, require_graded
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Side
 

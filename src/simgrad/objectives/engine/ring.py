@@ -16,9 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from simgrad.objectives.engine.passes import Hardest, Lines, Shard
-from simgrad.objectives.engine.rules import Factor, factors_of
 from simgrad.objectives.engine.totals import Totals
-from simgrad.objectives.engine.work import Work
+from simgrad.objectives.engine.work import Factor, Work, factors_of
 from simgrad.objectives.positives import Positives
 
 

@@ -8,11 +8,11 @@ from torch import Tensor
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Rule
 from simgrad.objectives.engine.tensors import rows_at
+from simgrad.objectives.engine.work import Factor, factors_of, require_graded, silent_of
 from simgrad.objectives.pairs import Pairs
 from simgrad.objectives.positives import Positives, Side
 
 Affine = tuple[Tensor | None, Tensor | None]  # scale and bias
-Factor = float | Tensor
 
 
 class Direction(NamedTuple):
@@ -105,18 +105,6 @@ def apply_rule(
     return values, weights, outer
 
 
-def silent_of(objective: Rule, side: Side) -> Tensor | None:
-    """(queries,) those that contribute nothing; None: all contribute.
-
-    A query without a positive or a negative does not. One with negatives outside the batch needs
-    none in it. Where each pair counts by itself, so do those of a query that has no positive: what
-    is nobody's is then as much of a negative as any other, seen from either direction.
-    """
-    if objective.pairwise:
-        return side.padding
-    return side.absent if objective.needs_offline else side.silent
-
-
 def _require_coping(objective: Rule) -> None:
     if not objective.copes_with_gaps():
         raise InputError(
@@ -124,27 +112,6 @@ def _require_coping(objective: Rule) -> None:
             "-inf: the rule must give it no weight, and add nothing for it to its values. Take "
             "positives from `pairs` (-inf times 0 is NaN); clamp, mask or exponentiate the rest."
         )
-
-
-def require_graded(objective: Rule, side: Side) -> None:
-    if side.weight is not None and not objective.graded:
-        raise InputError(
-            f"{objective}: `weights` of pairs have no meaning for it that is agreed on. They have "
-            "for objectives that add up or average over a query's positives: nt-xent, triplet, "
-            "triplet-sh, goal and focused-deviance."
-        )
-
-
-def factors_of(objective: Rule, shares: tuple[Factor, Factor]) -> tuple[Factor, Factor]:
-    """What the values and weights of an image query are multiplied with, and of a caption query.
-
-    `shares`: half a query's share of the mean of its direction.
-    """
-    i2t, t2i = shares if objective.mean else (1.0, 1.0)
-    if objective.direction == "both":
-        return i2t, t2i
-    whole = 2.0 if objective.mean else 1.0  # one direction alone is a mean, not half of one
-    return (i2t * whole, 0.0) if objective.direction == "i2t" else (0.0, t2i * whole)
 
 
 def affine_of(objective: Rule, S: Tensor, affine: Affine | None = None) -> Tensor:

@@ -1,12 +1,13 @@
 """Small tensor helpers of the frame: precision, checks, and a value with given derivatives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from simgrad.core.errors import InputError, NotFinite
 
@@ -150,6 +151,26 @@ def check_finite(x: Tensor, what: str, check: bool) -> None:
                 "all). Look for a diverged model, a zero vector normalised without epsilon, or "
                 "float16 overflow."
             )
+
+
+def is_transformed(inputs: Sequence[Tensor | None]) -> bool:
+    """Whether a transform of torch.func, or forward-mode differentiation, looks at any of them."""
+    there = [x for x in inputs if x is not None]
+    if torch._C._are_functorch_transforms_active():
+        return any(map(torch._C._functorch.is_functorch_wrapped_tensor, there))
+    if forward_ad._current_level < 0:
+        return False
+    return any(_tangent(x) is not None for x in there)
+
+
+def _tangent(x: Tensor) -> Tensor | None:
+    found: Tensor | None = forward_ad.unpack_dual(x).tangent  # type: ignore[no-untyped-call]
+    return found
+
+
+def is_followed(x: Tensor | None) -> bool:
+    """Whether anybody asks for the derivative by this."""
+    return x is not None and (x.requires_grad or is_transformed([x]))
 
 
 _SECOND = (

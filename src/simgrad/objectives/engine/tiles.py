@@ -8,9 +8,8 @@ from torch import Tensor
 
 from simgrad.objectives.engine.forms import Elementwise, Vectors
 from simgrad.objectives.engine.passes import Add, Block, Lines, Shard, expands
-from simgrad.objectives.engine.rules import Factor
 from simgrad.objectives.engine.totals import Reduced, beside, is_bounded, reduce
-from simgrad.objectives.engine.work import Work
+from simgrad.objectives.engine.work import Factor, Work
 
 # How many similarities a block holds: 3 MiB on a CPU, where several temporaries must stay near the
 # caches; 256 MiB on a GPU, where larger products are faster.

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine.forms import Rule
-from simgrad.objectives.engine.rules import Factor, factors_of, silent_of
 from simgrad.objectives.engine.tensors import chunks, exact_type, product
 from simgrad.objectives.pairs import Offline
 from simgrad.objectives.positives import Positives, Side
 
+Factor = float | Tensor
 TINY = 1e-12  # a shorter vector has no direction
 
 
@@ -181,6 +181,39 @@ class Work:
     def silences(self) -> tuple[Tensor | None, Tensor | None]:
         """(queries,) of either direction: those that contribute nothing; None: all do."""
         return silent_of(self.rule, self.pairs.i2t), silent_of(self.rule, self.pairs.t2i)
+
+
+def require_graded(objective: Rule, side: Side) -> None:
+    if side.weight is not None and not objective.graded:
+        raise InputError(
+            f"{objective}: `weights` of pairs have no meaning for it that is agreed on. They have "
+            "for objectives that add up or average over a query's positives: nt-xent, triplet, "
+            "triplet-sh, goal and focused-deviance."
+        )
+
+
+def silent_of(objective: Rule, side: Side) -> Tensor | None:
+    """(queries,) those that contribute nothing; None: all contribute.
+
+    A query without a positive or a negative does not. One with negatives outside the batch needs
+    none in it. Where each pair counts by itself, so do those of a query that has no positive: what
+    is nobody's is then as much of a negative as any other, seen from either direction.
+    """
+    if objective.pairwise:
+        return side.padding
+    return side.absent if objective.needs_offline else side.silent
+
+
+def factors_of(objective: Rule, shares: tuple[Factor, Factor]) -> tuple[Factor, Factor]:
+    """What the values and weights of an image query are multiplied with, and of a caption query.
+
+    `shares`: half a query's share of the mean of its direction.
+    """
+    i2t, t2i = shares if objective.mean else (1.0, 1.0)
+    if objective.direction == "both":
+        return i2t, t2i
+    whole = 2.0 if objective.mean else 1.0  # one direction alone is a mean, not half of one
+    return (i2t * whole, 0.0) if objective.direction == "i2t" else (0.0, t2i * whole)
 
 
 def add_rows(
