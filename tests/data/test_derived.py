@@ -12,7 +12,7 @@ import pytest
 
 from simgrad.cli.program import main
 from simgrad.core import console
-from simgrad.core.derived import open_sealed, seal
+from simgrad.core.derived import kept_array
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.runs.features import cached_features, compute
@@ -95,14 +95,21 @@ def test_kept_features_follow_the_pictures_not_their_place(tmp_path: Path) -> No
     assert not np.array_equal(changed.rows(np.arange(1)), right.rows(np.arange(1)))
 
 
-def test_a_seal_fits_one_thing(tmp_path: Path) -> None:
-    file = tmp_path / "a.npy"
-    np.save(file, np.zeros((2, 3)))
-    assert open_sealed(file, "this", (2, 3)) is None
-    seal(file, "this")
-    assert open_sealed(file, "this", (2, 3)) is not None
-    assert open_sealed(file, "that", (2, 3)) is None
-    assert open_sealed(file, "this", (3, 2)) is None
+@pytest.mark.parametrize("damage", [None, *DAMAGES])
+def test_an_array_is_made_once_of_one_thing(damage: str | None, tmp_path: Path) -> None:
+    written = []
+
+    def write(path: Path) -> None:
+        written.append(path)
+        np.save(path, np.full((200, 3), len(written)))
+
+    def made(of: str) -> int:
+        return int(kept_array(tmp_path / "a.npy", {"of": of}, write)[0, 0])
+
+    assert [made("this"), made("this"), made("that"), made("that")] == [1, 1, 2, 2]
+    if damage is not None:
+        DAMAGES[damage](tmp_path / "a.npy")
+        assert [made("that"), made("that")] == [3, 3]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -147,24 +147,6 @@ def _keep(stamp: str, found: str) -> None:
             file.write(f"{found} {sha256(stamp, found)}\n")
 
 
-def seal(path: Path, made_from: str) -> None:
-    """Say of an array that is whole on disk what it was made from."""
-    write_json(path.with_suffix(".json"), _seal(path, made_from))
-
-
-def _seal(path: Path, made_from: str) -> dict[str, str]:
-    return {"made_from": made_from, "content": content_hash(path)}
-
-
-def open_sealed(path: Path, made_from: str, shape: tuple[int, ...]) -> npt.NDArray[Any] | None:
-    """The array, memory-mapped, if it is there, fits and is whole."""
-    with contextlib.suppress(InputError, OSError):
-        if read_json(path.with_suffix(".json")) == _seal(path, made_from):
-            array = open_array(path)
-            return array if array.shape == shape else None
-    return None
-
-
 def write_checked(path: Path, value: dict[str, Any]) -> None:
     """Write JSON that carries a hash of itself."""
     write_json(path, {**value, "sha256": _hash(value)})
@@ -213,6 +195,10 @@ def write_array(path: Path, array: npt.NDArray[Any]) -> dict[str, Any]:
     """A .npy file; returns what `read_array` checks it by."""
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         np.save(file, array, allow_pickle=False)
+    return _described(path, array)
+
+
+def _described(path: Path, array: npt.NDArray[Any]) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": str(array.dtype), "content": content_hash(path)}
 
 
@@ -228,9 +214,9 @@ def read_array(path: Path, told: dict[str, Any]) -> npt.NDArray[Any]:
 
 
 def kept_array(
-    path: Path, made_from: dict[str, str], compute: Callable[[], npt.NDArray[Any]]
+    path: Path, made_from: dict[str, str], write: Callable[[Path], object]
 ) -> npt.NDArray[Any]:
-    """An array that is computed once and kept, if there is a place to keep it."""
+    """The array that `write` puts into a file, made once; OSError where there is no place."""
 
     def ready() -> npt.NDArray[Any] | None:
         try:
@@ -239,14 +225,22 @@ def kept_array(
             return None  # none yet, or damaged
 
     known = ready()
-    if known is not None:
-        return known
-    try:
+    if known is None:
         with lock(path.with_suffix(".lock"), what=str(path)):
-            known = ready()
+            known = ready()  # another process may have made it meanwhile
             if known is None:
-                known = compute()
-                write_kept(path.with_suffix(".json"), write_array(path, known), made_from)
-            return known
-    except OSError:  # no place to keep it
+                path.unlink(missing_ok=True)
+                write(path)
+                known = open_array(path)
+                write_kept(path.with_suffix(".json"), _described(path, known), made_from)
+    return known
+
+
+def computed_once(
+    path: Path, made_from: dict[str, str], compute: Callable[[], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """An array that is kept, if there is a place to keep it."""
+    try:
+        return kept_array(path, made_from, lambda at: write_array(at, compute()))
+    except OSError:
         return compute()

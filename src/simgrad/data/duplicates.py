@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simgrad.core.console import track
-from simgrad.core.derived import cache_folder, kept_array
+from simgrad.core.derived import cache_folder, computed_once
 from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
 from simgrad.core.threads import cores
@@ -67,7 +67,7 @@ def signs_of(split: Split) -> Signs:
         "names": sha256(*(f"\0{name}" for name in split.image_names)),
     }
     path = cache_folder() / "likeness" / f"{sha256(*made_from.values())[:32]}.npy"
-    return kept_array(path, made_from, lambda: _signs(split))
+    return computed_once(path, made_from, lambda: _signs(split))
 
 
 def _signs(split: Split) -> Signs:

@@ -97,17 +97,7 @@ class EachQuery(nn.Module):
         )
 
     if TYPE_CHECKING:  # nn.Module says nothing of what it is called with
-
-        def __call__(
-            self,
-            images: Tensor,
-            texts: Tensor,
-            positives: "Tensor | Positives | None" = None,
-            offline: Offline | None = None,
-            *,
-            ignore: Tensor | None = None,
-            weights: Tensor | None = None,
-        ) -> Values: ...
+        __call__ = forward
 
 
 @overload

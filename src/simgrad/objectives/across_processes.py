@@ -106,17 +106,7 @@ class Distributed(nn.Module):
         return loss
 
     if TYPE_CHECKING:  # nn.Module says nothing of what it is called with
-
-        def __call__(
-            self,
-            images: Tensor,
-            texts: Tensor,
-            positives: "Tensor | Positives | None" = None,
-            offline: Offline | None = None,
-            *,
-            ignore: Tensor | None = None,
-            weights: Tensor | None = None,
-        ) -> Tensor: ...
+        __call__ = forward
 
     def each(
         self,

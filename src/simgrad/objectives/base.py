@@ -288,18 +288,7 @@ class Objective(nn.Module):
         return weigh_embeddings(self, images, texts, given)
 
     if TYPE_CHECKING:  # nn.Module says nothing of what it is called with
-
-        def __call__(
-            self,
-            images: Tensor,
-            texts: Tensor,
-            positives: "Tensor | Positives | None" = None,
-            offline: Offline | None = None,
-            *,
-            ignore: Tensor | None = None,
-            weights: Tensor | None = None,
-            block: int | None = None,
-        ) -> Tensor: ...
+        __call__ = forward
 
     def each(
         self,

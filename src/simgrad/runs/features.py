@@ -26,13 +26,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from simgrad.core.derived import cache_folder, open_sealed, seal
+from simgrad.core.derived import cache_folder, kept_array
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.files import (
     lock,
     new_array,
-    open_array,
     refuse_link,
     sha256,
     writing,
@@ -290,15 +289,10 @@ def cached_features(
     work = job.work(split)
     key = sha256(work.settings, work.images, work.pictures)
     target = cache_folder() / "features" / f"{key[:32]}.npy"
-    shape = (split.num_images, *job.shape)
-    array = open_sealed(target, key, shape)
-    if array is None:
-        with lock(target.with_suffix(".lock"), what=f"the features {target}"):
-            array = open_sealed(target, key, shape)  # another process may have made it meanwhile
-            if array is None:
-                target.unlink(missing_ok=True)
-                compute(split, job, target, report=lambda done: None, wait=True)
-                seal(target, key)
-                finish(target)
-                array = open_array(target)
+
+    def write(path: Path) -> None:
+        compute(split, job, path, report=lambda done: None, wait=True)
+        finish(path)
+
+    array = kept_array(target, {"work": key}, write)
     return ArrayFeatures(target, array, source=f"{backbone.name} {key}")

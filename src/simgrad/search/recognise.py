@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from simgrad.core.derived import kept_array
+from simgrad.core.derived import computed_once
 from simgrad.core.errors import InputError
 from simgrad.data.base import Split
 from simgrad.data.likeness import SIDE, thumbprint
@@ -41,7 +41,7 @@ def find(picture: "Image", split: Split, place: Path, fingerprint: str) -> int |
 def _thumbprints(split: Split, place: Path, fingerprint: str) -> Array:
     path = place / f"thumbprints-{split.name}-{fingerprint[:16]}.npy"
     made_from = {"data": fingerprint, "split": split.name}
-    return kept_array(path, made_from, lambda: _compute(split))
+    return computed_once(path, made_from, lambda: _compute(split))
 
 
 def _compute(split: Split) -> Array:

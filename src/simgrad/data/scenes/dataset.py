@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from simgrad.core.derived import cache_folder, open_sealed, seal
-from simgrad.core.files import atomic_path, lock, new_array, open_array, sha256
+from simgrad.core.derived import cache_folder, kept_array
+from simgrad.core.files import atomic_path, new_array, sha256
 from simgrad.data.base import Lazy, Rows, Split
 from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE, make_captions
 from simgrad.data.scenes.features import (
@@ -172,19 +172,8 @@ class SceneFeatures:
     @functools.cached_property
     def _array(self) -> npt.NDArray[Any]:
         path = cache_folder() / "scenes" / f"{sha256(self.header)[:24]}.npy"
-        shape = (len(self), *self.shape)
-        kept = open_sealed(path, self.header, shape)
-        if kept is not None:
-            return kept
         try:
-            with lock(path.with_suffix(".lock"), what=str(path)):
-                kept = open_sealed(path, self.header, shape)
-                if kept is None:
-                    with atomic_path(path) as temporary:
-                        self._write(temporary)
-                    seal(path, self.header)
-                    kept = open_array(path)
-                return kept
+            return kept_array(path, {"scenes": self.header}, self._write)
         except OSError:  # no place to keep them: make them each time
             return np.concatenate([self._compute(b) for b in range(self._blocks)])[: len(self)]
 
@@ -193,11 +182,13 @@ class SceneFeatures:
         return -(-len(self) // _BLOCK)
 
     def _write(self, path: Path) -> None:
-        array = new_array(path, (len(self), *self.shape), np.float16)
-        for block in range(self._blocks):
-            start = block * _BLOCK
-            array[start : start + _BLOCK] = self._compute(block)[: len(self) - start]
-        array.flush()
+        with atomic_path(path) as temporary:
+            array = new_array(temporary, (len(self), *self.shape), np.float16)
+            for block in range(self._blocks):
+                start = block * _BLOCK
+                array[start : start + _BLOCK] = self._compute(block)[: len(self) - start]
+            array.flush()
+            del array  # Windows renames no file that is mapped
 
     def _compute(self, block: int) -> npt.NDArray[np.float16]:
         scenes, rng = _block(self._world, self._name, self._scenes, block)
