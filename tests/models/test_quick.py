@@ -1,11 +1,14 @@
 """Quick layers give what PyTorch's own give."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from simgrad.models.networks import quick
-from simgrad.models.networks.quick import QuickLinear, left_out
+from simgrad.models.networks.efficientnet_lite import EfficientNetLite, fold_batch_norms
+from simgrad.models.networks.quick import QuickConv, QuickLinear, left_out, quicken
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -37,6 +40,48 @@ def test_without_the_operator_it_is_a_linear_layer(monkeypatch: pytest.MonkeyPat
     expected = layer(x)
     monkeypatch.setattr(quick, "_wide", lambda x: False)
     assert torch.allclose(layer(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"stride": 2, "padding": (0, 1)},
+        {"groups": 4, "bias": False, "padding": 1},
+        {"dilation": 2, "padding": "same"},
+        {"padding": 1, "padding_mode": "reflect"},
+    ],
+)
+def test_a_quick_convolution_is_that_of_pytorch(how: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    ours, plain = QuickConv(8, 12, 3, **how), nn.Conv2d(8, 12, 3, **how)
+    plain.load_state_dict(ours.state_dict())
+    x = torch.randn(3, 8, 10, 13)
+    for wanted in (True, False):  # a gradient
+        ours.requires_grad_(wanted)
+        assert ours(x).requires_grad is wanted
+        assert torch.allclose(ours(x), plain(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (72, 75), (65, 97)])  # halved to even, odd, both
+def test_a_network_in_fewer_passes_is_the_same(size: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    plain, folded = EfficientNetLite(0).eval(), EfficientNetLite(0).eval()
+    folded.load_state_dict(plain.state_dict())
+    fold_batch_norms(folded.requires_grad_(False))
+    x = torch.randn(3, 3, *size)
+    with torch.no_grad():
+        assert torch.allclose(folded(x), plain(x), atol=1e-4)
+        assert folded.double()(x.double()).dtype == torch.double  # plainly
+
+
+def test_quicken_takes_pytorchs_own_layers_and_no_others() -> None:
+    class Own(nn.Linear):
+        pass
+
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Linear(4, 4), Own(4, 4))
+    quicken(network)
+    assert [type(layer) for layer in network] == [QuickConv, QuickLinear, Own]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.9])

@@ -51,7 +51,7 @@ Array = npt.NDArray[Any]
 # Pictures that one reader takes for a GPU at a time, and how many threads read: more of them
 # would wait for Python's lock.
 _PIECE, _THREADS = 16, 8
-_CPU_BATCH = 8
+_CPU_BATCH = 2
 _SAVE_EVERY = 2.0  # seconds between markers
 
 
@@ -245,8 +245,9 @@ def _result(job: Job, parts: list[Future[Tensor]], computed: bool) -> Array:
 
 def _forward(job: Job, pixels: Tensor) -> Tensor:
     with torch.inference_mode():
-        # A few pictures at a time stay in a processor's cache; a GPU wants them all. Whoever read
-        # them, they lie alike: results may depend on it.
+        # Two pictures at a time stay in a processor's cache, and in memory that the system need not
+        # hand out anew for each layer; a GPU wants them all. Whoever read them, they lie alike:
+        # results may depend on it.
         size = _CPU_BATCH if job.device.type == "cpu" else len(pixels)
         pieces = torch.split(pixels.contiguous(), size)
         if job.grid is None:

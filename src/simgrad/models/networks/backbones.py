@@ -20,6 +20,7 @@ from simgrad.core.errors import InputError
 from simgrad.models.networks import backbone_weights, convnets, parts, zoo
 from simgrad.models.networks.efficientnet_lite import EfficientNetLite, fold_batch_norms
 from simgrad.models.networks.pixels import Standardise
+from simgrad.models.networks.quick import quicken
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _LITE = ((127 / 255,) * 3, (128 / 255,) * 3)  # (byte - 127) / 128
@@ -136,9 +137,11 @@ class Backbone(nn.Module):
         return self
 
     def folded(self) -> "Backbone":
-        """A copy for inference alone: batch norms folded into convolutions, quick memory layout."""
+        """A copy for inference alone: batch norms folded into convolutions, quick layers and
+        memory layout."""
         quick = copy.deepcopy(self).requires_grad_(False).eval()
         fold_batch_norms(quick)
+        quicken(quick)
         for parameter in quick.parameters():
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simgrad.models.networks.quick import QuickConv, quick_conv
+
 # variant -> times the width, times the depth, pixels a side
 VARIANTS: dict[int, tuple[float, float, int]] = {
     0: (1.0, 1.0, 224),
@@ -51,7 +53,7 @@ def _widen(channels: int, factor: float) -> int:
     return rounded + 8 if rounded < 0.9 * scaled else rounded
 
 
-class _Conv(nn.Conv2d):
+class _Conv(QuickConv):
     """A convolution whose output is input / stride, rounded up, whatever the kernel.
 
     What padding that needs is put at the right and bottom first: not what `padding=` does.
@@ -64,14 +66,27 @@ class _Conv(nn.Conv2d):
         super().__init__(inputs, outputs, kernel, stride, even, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self._padded(x))
+
+    def clipped(self, x: Tensor) -> Tensor:
+        """ReLU6 of it, by `quick_conv`."""
+        weight, side = self.weight, self.kernel_size[0] // 2
+        if self.stride[0] == 2 and not any(length % 2 for length in x.shape[-2:]):
+            # A line of zeros before the kernel, instead of a copy of the pixels with one after it.
+            weight = functional.pad(weight, (1, 0, 1, 0))
+        elif self.stride[0] > 1:
+            x, side = self._padded(x), 0
+        around = (side, side)
+        return quick_conv(x, weight, self.bias, self.stride, around, groups=self.groups, most=6.0)
+
+    def _padded(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
-        if stride > 1:
-            high, wide = (
-                max((math.ceil(side / stride) - 1) * stride + kernel - side, 0)
-                for side in x.shape[-2:]
-            )
-            x = functional.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
-        return super().forward(x)
+        if stride == 1:
+            return x
+        high, wide = (
+            max((math.ceil(side / stride) - 1) * stride + kernel - side, 0) for side in x.shape[-2:]
+        )
+        return functional.pad(x, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
@@ -92,15 +107,19 @@ class _Block(nn.Module):
         self._project_conv, self._bn2 = _Conv(inner, outputs), _norm(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = _relu6(self._bn0(self._expand_conv(x))) if self.expands else x
-        inner = _relu6(self._bn1(self._depthwise_conv(inner)))
+        inner = _clipped(self._expand_conv, self._bn0, x) if self.expands else x
+        inner = _clipped(self._depthwise_conv, self._bn1, inner)
         out: Tensor = self._bn2(self._project_conv(inner))
         return (
             out.add_(x) if self.skips and not out.requires_grad else out + x if self.skips else out
         )
 
 
-def _relu6(x: Tensor) -> Tensor:
+def _clipped(conv: _Conv, norm: nn.Module, x: Tensor) -> Tensor:
+    """The convolution, its norm and ReLU6."""
+    if isinstance(norm, nn.Identity) and conv.quick(x):
+        return conv.clipped(x)
+    x = norm(conv(x))
     # In place where nothing has to be remembered for a gradient.
     return functional.relu6(x, inplace=not x.requires_grad)
 
@@ -127,10 +146,10 @@ class EfficientNetLite(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(n, 3, h, w) -> (n, 1280, h / 32, w / 32)"""
-        x = _relu6(self._bn0(self._conv_stem(pixels)))
+        x = _clipped(self._conv_stem, self._bn0, pixels)
         for block in self._blocks:
             x = block(x)
-        return _relu6(self._bn1(self._conv_head(x)))
+        return _clipped(self._conv_head, self._bn1, x)
 
     def grid(self, pixels: Tensor) -> Tensor:
         """(n, 3, h, w) -> (n, cells, 1280), row by row from the top left."""
