@@ -95,4 +95,4 @@ def test_help_can_be_read() -> None:
     assert not any("BeforeValidator" in line for line in told)
     assert "simgrad.train(" in pydoc.plain(pydoc.render_doc(simgrad.train))
     signature = pydoc.plain(pydoc.render_doc(simgrad.Recipe)).splitlines()[3]
-    assert "objective='triplet-sh'" in signature
+    assert "objective='focused-deviance'" in signature

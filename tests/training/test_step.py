@@ -188,7 +188,9 @@ def test_published_schedules() -> None:
     rate = [vsepp.lr * moment(vsepp, e, 0, 10).lr_factor for e in (0, 14, 15, 29, 30, 44)]
     assert rate == pytest.approx([2e-4, 2e-4, 2e-5, 2e-5, 2e-5, 2e-5])
     assert [moment(vsepp, e, 0, 10).train_backbone for e in (0, 29, 30)] == [False, False, True]
-    infinity = Recipe(first_objective="triplet", first_epochs=1, freeze_epochs=1)
+    infinity = Recipe(
+        objective="triplet-sh", first_objective="triplet", first_epochs=1, freeze_epochs=1
+    )
     assert [moment(infinity, e, 5, 10).objective for e in (0, 1)] == ["triplet", "triplet-sh"]
     assert [moment(infinity, e, 5, 10).loss_factor for e in (0, 1, 2)] == [1.0, 0.5, 1.0]
     assert [moment(infinity, e, 5, 10).train_backbone for e in (0, 1)] == [False, True]

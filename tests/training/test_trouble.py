@@ -78,7 +78,7 @@ def test_a_run_that_learns_says_nothing(small: Any, scenes: Any, tmp_path: Path)
 def test_advice_fits_the_objective_and_what_was_done(
     changes: dict[str, Any], there: str, absent: str
 ) -> None:
-    recipe = Recipe().replace(**changes)
+    recipe = Recipe(objective="triplet-sh", lr=2e-4).replace(**changes)
     text = cures_of_collapse(recipe, objective(recipe.objective), False)
     assert there in text
     assert absent not in text

@@ -6,6 +6,7 @@ Only the chosen command's module is imported, so `simgrad --help` answers at onc
 import contextlib
 import importlib
 import io
+import os
 import shutil
 import sys
 import textwrap
@@ -106,8 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """What a warning says, without the line of code that it comes from."""
-    say(f"simgrad: {message}", stderr=True)
+    """What a warning says, without its line of code. Of torchrun's processes one speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        say(f"simgrad: {message}", stderr=True)
 
 
 def _own_files(words: list[str]) -> tuple[list[Path], list[str]]:

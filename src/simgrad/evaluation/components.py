@@ -35,8 +35,8 @@ def components(
         >>> def run(noise):
         ...     noise = np.random.default_rng(noise).normal(size=(30, 8))
         ...     return simgrad.evaluate(embeddings, embeddings + noise, range(30)).ranks
-        >>> found = simgrad.evaluation.components([[run(1), run(2)], [run(3), run(4)]])
-        >>> found.seed > 0 and found.images > 0
+        >>> found = components([[run(1), run(2)], [run(3), run(4)]])
+        >>> found.images > 0
         True
     """
     if len(draws) < 2 or not all(draws):
