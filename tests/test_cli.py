@@ -165,7 +165,7 @@ def test_a_warning_is_told_without_code(
     np.savez(file, images=vectors, texts=vectors, image_of_caption=np.arange(6))
     done = simgrad("evaluate", str(file))
     assert done.returncode == 0
-    assert done.stderr.startswith("simgrad: these vectors differ in length")
+    assert done.stderr.startswith(f"simgrad: {file}: these vectors differ in length")
     assert ".py" not in done.stderr
 
 

@@ -173,6 +173,7 @@ def embedding_scores(
     normalise: bool = False,
     device: str | torch.device | None = None,
     quiet: bool = False,
+    file: str = "",
 ) -> Embeddings:
     """Checked embeddings, ready to be multiplied; `quiet`: lengths may well differ."""
     left, right, lengths, ends = _read_vectors(images, texts, device)
@@ -182,8 +183,8 @@ def embedding_scores(
         )
     if not quiet and any(longest - shortest > 0.01 * longest for shortest, longest in ends):
         warnings.warn(
-            "these vectors differ in length and are compared by dot product; "
-            "normalise=True (--normalise) makes that cosine, as simgrad's objectives do.",
+            f"{file and f'{file}: '}these vectors differ in length and are compared by dot "
+            "product; normalise=True (--normalise) makes that cosine, as simgrad's objectives do.",
             stacklevel=3,
         )
     first, second = (x.clamp_min(torch.finfo(x.dtype).tiny) for x in lengths)

@@ -32,12 +32,15 @@ def read_similarities(
 ) -> Similarities:
     """From one file with `images` and `texts` or with `similarities`; or from arrays by name."""
     where, arrays = _given(target, "arrays")
+    file = str(target) if isinstance(target, str | Path) else ""
     owner = _owner(arrays, image_of_caption)
     images, texts = (_named(arrays, names) for names in (IMAGES, TEXTS))
     scores: Scores
     if images is not None and texts is not None:
         with naming(where):
-            scores = embedding_scores(images, texts, normalise=normalise, device=_place(device))
+            scores = embedding_scores(
+                images, texts, normalise=normalise, device=_place(device), file=file
+            )
     elif images is not None or texts is not None:
         has = ", ".join(arrays)
         raise InputError(f"{where}: needs the arrays 'images' and 'texts' (it has: {has}).")
@@ -51,8 +54,7 @@ def read_similarities(
     asked = _said(image_of_caption, where)
     pairing = _pairing(owner, captions_per_image, scores, asked)
     ids = (_ids(arrays, "image_ids"), _ids(arrays, "caption_ids"))
-    name = str(target) if isinstance(target, str | Path) else str(where)
-    return _similarities(name, scores, pairing, *ids)
+    return _similarities(file or str(where), scores, pairing, *ids)
 
 
 def read_pair(
@@ -75,7 +77,9 @@ def read_pair(
     in_files = all(isinstance(x, str | Path) for x in (images, texts))
     name = f"{images} + {texts}" if in_files else "arrays"
     with naming(name):
-        scores = embedding_scores(*arrays, normalise=normalise, device=_place(device))
+        scores = embedding_scores(
+            *arrays, normalise=normalise, device=_place(device), file=name if in_files else ""
+        )
     image_ids = _ids(left, "image_id") or _ids(left, "id") or _ids(left, "image_ids")
     owner = _owner(right, image_of_caption)
     if owner is None and image_ids is not None and "image_id" in right:
