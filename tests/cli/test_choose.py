@@ -31,6 +31,7 @@ from simgrad.lab import facts
 from simgrad.report.build import write_report
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher, ask
+from simgrad.runs.feature_files import TooSlow
 from simgrad.runs.recipe import read_recipe
 from simgrad.runs.run import Run, write_info
 from simgrad.studies.check import check_study
@@ -462,6 +463,20 @@ def test_features_that_took_all_the_time_are_kept_and_said(
     monkeypatch.setattr("simgrad.choosing.planning.measure", None)
     monkeypatch.setattr("simgrad.choosing.planning.time.monotonic", lambda: clock() + sum(passed))
     with pytest.raises(InputError, match=r"took 1\.\d minutes.*same command goes on with them"):
+        decide(Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
+
+
+def test_features_that_cannot_end_in_time_are_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: Any, within: float) -> None:
+        assert 0 < within <= 60
+        raise TooSlow(311)
+
+    monkeypatch.setattr("simgrad.choosing.planning.write_features", slow)
+    monkeypatch.setattr("simgrad.choosing.planning._needs_features", lambda *_: True)
+    monkeypatch.setattr("simgrad.choosing.planning.measure", None)
+    with pytest.raises(InputError, match=r"take about 5\.2 minutes.*--dry-run.* go.* on with them"):
         decide(Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
 
 

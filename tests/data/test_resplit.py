@@ -15,7 +15,7 @@ from simgrad.data.duplicates import connected, units_of
 from simgrad.data.log import Log
 from simgrad.data.resplit import assigned, read_resplit, with_draw
 from simgrad.models.networks.backbones import backbone
-from simgrad.runs.feature_files import write_features
+from simgrad.runs.feature_files import TooSlow, write_features
 from simgrad.runs.features import make_job
 from simgrad.runs.recipe import Recipe
 
@@ -133,8 +133,8 @@ def test_copies_of_a_photo_are_one_unit(tmp_path: Path, monkeypatch: pytest.Monk
         units_of(split)
 
 
-def test_features_remember_which_pictures_look_alike(tmp_path: Path) -> None:
-    random, folder = np.random.default_rng(0), tmp_path / "data"
+def _forty_pictures(folder: Path) -> None:
+    random = np.random.default_rng(0)
     (folder / "images").mkdir(parents=True)
     records = []
     for number in range(40):
@@ -147,6 +147,32 @@ def test_features_remember_which_pictures_look_alike(tmp_path: Path) -> None:
     for copy, of in ((9, 3), (36, 5)):
         shutil.copy(folder / "images" / f"{of}.png", folder / "images" / f"{copy}.png")
     (folder / "dataset_mine.json").write_text(json.dumps({"images": records}))
+
+
+def test_features_stop_once_they_show_that_they_take_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, log = tmp_path / "data", Log.read(None)
+    _forty_pictures(folder)
+    job = make_job(backbone("efficientnet-lite0", "random"), device="cpu", batch=4)
+    data = open_dataset(folder)
+    monkeypatch.setattr("simgrad.runs.feature_files._TRIED", 0.0)
+    with pytest.raises(TooSlow) as late:
+        write_features(data, log, str(folder), job, tmp_path / "late", within=1e-6)
+    assert late.value.seconds > 1e-6
+    assert not (tmp_path / "late" / "val.npy").exists()
+    # What was computed is gone on with.
+    found = write_features(data, log, str(folder), job, tmp_path / "late", within=1000.0)
+    assert sum(one.computed for one in found.values()) <= 40
+    write_features(data, log, str(folder), job, tmp_path / "whole")
+    for name in ("train", "val", "test"):
+        one, other = (np.load(tmp_path / of / f"{name}.npy") for of in ("late", "whole"))
+        assert (one == other).all()
+
+
+def test_features_remember_which_pictures_look_alike(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    _forty_pictures(folder)
     log, job = Log.read(None), make_job(backbone("efficientnet-lite0", "random"), device="cpu")
     write_features(open_dataset(folder), log, str(folder), job, tmp_path / "features")
     draws = [f"new(draw={n}, test=6, val=6)" for n in range(1, 7)]

@@ -30,7 +30,7 @@ from simgrad.data.log import Log
 from simgrad.data.opening import EMBEDDED, absolute, embedded, open_dataset, open_logged
 from simgrad.models import models
 from simgrad.models.networks.backbones import backbone
-from simgrad.runs.feature_files import write_features
+from simgrad.runs.feature_files import TooSlow, write_features
 from simgrad.runs.features import make_job
 from simgrad.runs.recipe import Recipe
 
@@ -110,13 +110,13 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     looked = _look_at(base, wish, folder)
     dataset, base = looked.dataset, base.replace(skip=looked.skip)
     base = _for_vectors(wish, base, dataset)
-    if wish.features is None:
-        base = base.replace(features=_features(dataset, base, folder))
     seconds = 60 * wish.minutes
 
     def left() -> float:
         return seconds - (time.monotonic() - begun)
 
+    if wish.features is None:
+        base = base.replace(features=_features(wish, dataset, base, folder, left()))
     kept = wish.features is None and base.features is not None
     if left() <= 0:
         took = f"{(seconds - left()) / 60:.1f} minutes"
@@ -303,7 +303,7 @@ def _needs_features(dataset: Dataset, model: str) -> bool:
     return not pixels and train.features is None and train.pictures is not None
 
 
-def _features(dataset: Dataset, base: Recipe, folder: Path) -> str | None:
+def _features(wish: Wish, dataset: Dataset, base: Recipe, folder: Path, left: float) -> str | None:
     """Where the model's features are; computed where the data hold pictures alone."""
     if not _needs_features(dataset, base.model):
         return None
@@ -311,8 +311,19 @@ def _features(dataset: Dataset, base: Recipe, folder: Path) -> str | None:
     grid = _GRID if models.parse(base.model).reads == "regions" else None
     job = make_job(backbone(NETWORK), grid=grid, device=base.device)
     say(f"features of pictures, by {NETWORK}, into {target} ...", stderr=True)
-    write_features(open_logged(base.data, log), log, base.data, job, target)
+    try:
+        write_features(open_logged(base.data, log), log, base.data, job, target, within=left)
+    except TooSlow as late:
+        why = (
+            f"features of the pictures alone take about {_minutes(late.seconds)} here; "
+            f"`simgrad choose {shlex.quote(wish.data)} --dry-run --minutes N` shows what fits"
+        )
+        raise _too_little(wish, True, why) from None
     return str(target.resolve())
+
+
+def _minutes(seconds: float) -> str:
+    return f"{math.ceil(10 * seconds / 60) / 10:.1f} minutes"
 
 
 def _processes(device: str) -> int:
