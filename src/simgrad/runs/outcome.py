@@ -1,10 +1,12 @@
 """How a run ended: trained, collapsed, diverged, or still on the plateau.
 
 A run that failed is a result too. An objective that fails with one seed in five is worse than its
-other four seeds say, so a failed run counts with what it scored: nothing, if it diverged.
+other four seeds say, so a failed run counts with what it scored. A diverged run scores nothing: a
+score of 0 (`score_at_end`), the worst ranks (`_ranks_by_folder`) and their metrics
+(`tested_metrics`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,13 @@ def has_diverged(run: Run) -> bool:
     """Whether its numbers became NaN or infinite, as they would again."""
     info = run.info
     return info.get("status") == "failed" and bool(info.get("diverged"))
+
+
+def score_at_end(run: Run, score: Callable[[Run], float]) -> float | None:
+    """The score of a finished run, 0 of a diverged one, None of a run that has not ended."""
+    if has_diverged(run):
+        return 0.0
+    return score(run) if run.finished else None
 
 
 def judged(history: Sequence[Mapping[str, Any]], best_step: int | None) -> Outcome:
