@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from simgrad.core.text import listed
 from simgrad.evaluation.decision import Decision
 from simgrad.evaluation.declared import metric_of
-from simgrad.evaluation.standing import Outcome, Rival, Standing
+from simgrad.evaluation.standing import MARGIN, Outcome, Rival, Standing
 
 _NUMBERED = 2  # rivals of one word whose gaps a sentence names
 
@@ -126,7 +126,7 @@ def _some(rivals: Sequence[Rival], form: str) -> str:
 def _margin(standing: Standing) -> str:
     return (
         "one point of mean recall"
-        if standing.metric == "rsum" and standing.margin == 6
+        if standing.metric == "rsum" and standing.margin == MARGIN
         else (f"of {metric_of(standing.metric).label}")
     )
 

@@ -22,7 +22,7 @@ from simgrad.objectives.engine.ring import Processes
 from simgrad.objectives.engine.tensors import attach
 from simgrad.objectives.gathered import Share, weigh_gathered
 from simgrad.runs.found_pairs import Known
-from simgrad.runs.outside import offline_similarities
+from simgrad.runs.offline_draws import offline_similarities
 from simgrad.training import distributed
 
 
