@@ -37,7 +37,7 @@ def is_rival(values: Any, own: Any) -> Any:
     return values >= own
 
 
-@np.errstate(invalid="ignore")  # NaN compares false: that is what it is there for
+@np.errstate(invalid="ignore")  # blanked entries are NaN, so that they compare false
 def per_row(
     block: Tensor, thresholds: Tensor, rows: Tensor | None = None, *, strict: bool = False
 ) -> Tensor:
@@ -99,9 +99,9 @@ def _words(block: Tensor, thresholds: Tensor, strict: bool, whole: tuple[int, in
     return mask.view(torch.int64)
 
 
-# Undecided rivals kept before counting again is cheaper: 12 bytes each.
+# The most undecided rivals that are kept, 12 bytes each; with more, counting again is cheaper.
 _UNDECIDED = 4_000_000
-# Pairs of a row beyond which its candidates are sorted, once, instead of compared with each pair.
+# In a row with more pairs than this, candidates are sorted once, not compared with every pair.
 _CROWD = 64
 # Rows that are counted together on a CPU; at most 255, or a mask's bytes would overflow.
 _STRIP = 100
@@ -209,7 +209,7 @@ class _Rows:
         turn = place[sizes[rows[order]] <= _CROWD]
         by_turn = few[np.argsort(turn, kind="stable")]
         ends = np.cumsum(np.bincount(turn))[:-1]
-        # Which pairs are there is looked up here: a GPU would be waited for.
+        # On the host, because a lookup on a GPU would have to be waited for.
         self.rows_by_turn, self.ends = np.split(rows[by_turn], ends), ends.tolist()
         self.row, self.column = row, column
         self.order, self.by_turn = torch.from_numpy(order), torch.from_numpy(by_turn)

@@ -1,4 +1,4 @@
-"""A standing in words, the most important first. Tables, answers and pages all say it so."""
+"""A standing in sentences, the most important first; tables, answers and pages all take these."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

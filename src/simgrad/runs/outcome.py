@@ -37,7 +37,7 @@ def outcomes_of(runs: Sequence[Run]) -> tuple[Outcome, ...]:
 
 
 def has_diverged(run: Run) -> bool:
-    """Whether its numbers became NaN or infinite, as they would again."""
+    """Whether its numbers became NaN or infinite; trained again they would do so again."""
     info = run.info
     return info.get("status") == "failed" and bool(info.get("diverged"))
 
@@ -50,9 +50,9 @@ def score_at_end(run: Run, score: Callable[[Run], float]) -> float | None:
 
 
 def judged(history: Sequence[Mapping[str, Any]], best_step: int | None) -> Outcome:
-    """What a finished training came to, by the spread of similarities at each evaluation.
+    """How a finished training ended, by the spread of similarities at each evaluation.
 
-    Its best checkpoint counts: what happened afterwards was not tested.
+    The spread at its best checkpoint counts, because that is what is tested.
     """
     known = [entry for entry in history if "spread" in entry]
     if not known:  # earlier versions did not note it
@@ -65,7 +65,7 @@ def judged(history: Sequence[Mapping[str, Any]], best_step: int | None) -> Outco
 
 
 def collapsed(before: Sequence[float], spread: float) -> bool:
-    """At once where nothing differs; where little does, if that has not grown for a while."""
+    """Whether similarities do not differ; or differ little, and not more than at the last looks."""
     recent = before[-2:]
     stuck = len(recent) == 2 and spread <= min(recent)
     return spread < NOTHING or (spread < SMALL and stuck)
