@@ -22,8 +22,8 @@ FIRST = (
     "objectives/test_compiled", "models/test_pair", "analysis/test_closedness",
     "core/test_devices", "evaluation/test_uncertainty", "hardening/test_disk_jobs",
     "training/test_stages", "hardening/test_together", "studies/test_results",
-    "hardening/test_fuzz", "studies/test_worker", "studies/test_crew", "serve/test_fuzz",
-    "serve/test_server", "hardening/test_determinism", "serve/test_answers_survive",
+    "hardening/test_fuzz", "studies/test_worker", "studies/test_forked_workers", "lab/test_fuzz",
+    "lab/test_server", "hardening/test_determinism", "lab/test_answers_survive",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from simgrad.models import models
 from simgrad.runs.environment import COMMAND, command
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.run import Run
-from simgrad.studies.crew import CAN_FORK
+from simgrad.studies.forked_workers import CAN_FORK
 from simgrad.studies.journal import optuna_or_say
 from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.study import Study
@@ -134,7 +134,12 @@ def _start(study: Study, crew: Crew, service: dict[str, str]) -> list[subprocess
         for number in range(crew.processes)
     ]
     if CAN_FORK and crew.processes > 1:
-        words = ["simgrad.studies.crew", str(study.path), json.dumps(own), str(crew.together)]
+        words = [
+            "simgrad.studies.forked_workers",
+            str(study.path),
+            json.dumps(own),
+            str(crew.together),
+        ]
         return [_popen(words, str(logs / f"workers-{os.getpid()}.txt"), environment)]
     words = ["simgrad.studies.worker", str(study.path), "attended", str(crew.together)]
     return [_popen(words, log, {**environment, **more}) for log, more in own]

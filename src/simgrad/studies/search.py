@@ -22,7 +22,7 @@ from typing import Any, Literal
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sha256
 from simgrad.core.spec import Range
-from simgrad.studies.drawing import grid_of, learned, quasi_random, recalled, shuffled
+from simgrad.studies.drawn_settings import grid_of, learned, quasi_random, recalled, shuffled
 from simgrad.studies.journal import JOURNAL, Event, Journal, optuna_or_say
 from simgrad.studies.ranges import End, Setting, Space, end_of, mixes, rounded
 from simgrad.studies.tune import Tune

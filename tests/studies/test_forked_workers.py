@@ -15,7 +15,7 @@ from simgrad.data.base import Split
 from simgrad.data.batches import Tokens
 from simgrad.data.vocabulary import Tokenizer
 from simgrad.runs.run import LOCK
-from simgrad.studies.crew import CAN_FORK, read_for
+from simgrad.studies.forked_workers import CAN_FORK, read_for
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
 from tests.studies.test_study import SMALL, plan
@@ -53,7 +53,7 @@ def test_a_crew_that_is_told_to_stop_tells_its_workers(tmp_path: Path) -> None:
     fields = {**SMALL["recipe"], "epochs": 500}
     study = Study.create(plan(recipe=fields), tmp_path / "study")
     logs = [str(tmp_path / f"{number}.txt") for number in range(2)]
-    command = [sys.executable, "-m", "simgrad.studies.crew", str(study.path)]
+    command = [sys.executable, "-m", "simgrad.studies.forked_workers", str(study.path)]
     command += [json.dumps([(log, {}) for log in logs]), "1"]
     crew = subprocess.Popen(
         command, stdin=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}

@@ -4,7 +4,7 @@ Sixteen workers that each import torch, read the data and split the captions int
 with that for twenty seconds. One process does it, touches no GPU, and forks the others, which share
 its memory. Linux alone forks safely; elsewhere workers are started one by one.
 
-    python -m simgrad.studies.crew STUDY WORKERS RUNS
+    python -m simgrad.studies.forked_workers STUDY WORKERS RUNS
 
 WORKERS is JSON: for each worker the file for its output, and what it adds to the environment. RUNS:
 how many each trains at a time.
