@@ -34,7 +34,7 @@ from simgrad.data.batches import Source
 from simgrad.data.candidates import Candidates
 from simgrad.data.vocabulary import Vocabulary
 from simgrad.models import Inputs, build
-from simgrad.runs.outside import draw_of
+from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training.graph import Captures, own_stream
 from simgrad.training.loop import PlainSteps, Step

@@ -1,9 +1,11 @@
 """The rooms: an import of ours stands at the top of a file, where import-linter sees it."""
 
 import ast
+import re
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "simgrad"
+PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text("utf-8")
 
 
 def hidden(text: str) -> list[int]:
@@ -35,6 +37,29 @@ def test_the_search_finds_them() -> None:
     assert hidden("async def f():\n    import simgrad.data") == [2]
     assert hidden("def f():\n    from . import x") == [2]
     assert hidden("import simgrad\ndef f():\n    import torch") == []
+
+
+def test_files_that_the_page_names_are_there() -> None:
+    named = re.findall(r"`([a-z_]+/[\w/]+\.py)`", PAGE)
+    assert len(named) > 40
+    others = {"models/NAME.py"}
+    assert {one for one in named if not (SOURCE / one).is_file()} == others
+
+
+def test_names_that_the_page_gives_are_in_those_files() -> None:
+    named = re.findall(r"`(\w+)` in `([\w/]+\.py)`", PAGE)
+    assert len(named) > 8
+    for name, file in named:
+        text = (SOURCE / file).read_text("utf-8")
+        assert re.search(rf"^ *(def |class )?{name}\b[ (:=]", text, re.MULTILINE), (name, file)
+
+
+def test_registries_are_those_of_the_page() -> None:
+    made = re.compile(r"^\w+(: Registry\[.+\])? = (Registry|_Models)\(", re.MULTILINE)
+    files = (f for f in SOURCE.rglob("*.py") if made.search(f.read_text("utf-8")))
+    table = PAGE.partition("registries of one kind")[2].partition("A declaration")[0]
+    named = set(re.findall(r"\| `([\w/]+\.py)` \|", table))
+    assert {file.relative_to(SOURCE).as_posix() for file in files} == named
 
 
 def test_tests_have_the_rooms_of_the_source() -> None:

@@ -22,7 +22,7 @@ from statistics import mean, stdev
 from spread import page as spread_page
 
 from simgrad.evaluation import Ranks, compare_many, estimates
-from simgrad.evaluation.comparison import Difference
+from simgrad.evaluation.differences import Difference
 from simgrad.evaluation.metrics import metrics_of
 from simgrad.evaluation.standing import MARGIN, Standing, stand
 

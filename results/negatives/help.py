@@ -26,7 +26,7 @@ from simgrad.runs.systems import open_system
 from simgrad.data.found import FOUND, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.data.judgments import read_judgments
 from simgrad.data.opening import open_dataset
-from simgrad.evaluation.comparing import compare_many
+from simgrad.evaluation.comparison import compare_many
 from simgrad.evaluation.metrics import summary
 from simgrad.evaluation.truth import Truth, truth_positions
 from simgrad.evaluation.uncertainty import estimates

@@ -174,7 +174,7 @@ def test_a_run_that_diverged_counts_in_the_answer(
 ) -> None:
     folder = tmp_path / "diverged"
     shutil.copytree(done, folder)
-    monkeypatch.setattr("simgrad.choosing.work.run_local", lambda *_: None)
+    monkeypatch.setattr("simgrad.choosing.procedure.run_local", lambda *_: None)
     run = Run(folder / "runs" / "nt-xent-s1")
     write_info(run.path, {**run.info, "status": "failed", "error": "stopped"})
     with pytest.raises(InputError, match="did not finish"):

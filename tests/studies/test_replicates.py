@@ -19,8 +19,8 @@ from simgrad.report.standings import standings
 from simgrad.report.tuning import tuning as tuning_section
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.check import check_study
-from simgrad.studies.looking import look_at
 from simgrad.studies.plan import Plan, plan_from_dict
+from simgrad.studies.row_previews import look_at
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import score_of, validation_of

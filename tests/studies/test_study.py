@@ -24,8 +24,8 @@ from simgrad.objectives import objectives
 from simgrad.runs.run import LOCK
 from simgrad.studies.cluster import run_ray
 from simgrad.studies.engine import failures, run_local
-from simgrad.studies.looking import told_once
 from simgrad.studies.plan import Plan, plan_from_dict
+from simgrad.studies.row_previews import told_once
 from simgrad.studies.study import Study
 from simgrad.studies.table import (
     StudyTable,

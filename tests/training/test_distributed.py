@@ -14,7 +14,7 @@ import torch
 from simgrad.data import Sampler, Split
 from simgrad.objectives import objectives
 from simgrad.runs.found_pairs import FoundPairs
-from simgrad.runs.outside import draw_of
+from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.training import train

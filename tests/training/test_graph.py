@@ -12,7 +12,7 @@ from simgrad.data import Dataset, IndexBatch, Sampler
 from simgrad.data.batches import Batch
 from simgrad.data.sampling import Drawn, own_size
 from simgrad.objectives import declare, objectives
-from simgrad.runs.outside import draw_of
+from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
 from simgrad.training.graph import BatchLayout, Captured, padded_length

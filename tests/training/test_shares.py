@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 import simgrad
 from simgrad.data import Sampler, open_dataset
 from simgrad.data.sampling import OfflineIndex
-from simgrad.runs.outside import draw_of
+from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed
 from simgrad.training.shares import own_share

@@ -16,7 +16,7 @@ from simgrad.data.vocabulary import Vocabulary
 from simgrad.mining import Candidates, mine
 from simgrad.models import Inputs, build
 from simgrad.objectives import objective, objectives
-from simgrad.runs.outside import draw_of
+from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training.loop import Step
 from simgrad.training.observe import observe

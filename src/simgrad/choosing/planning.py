@@ -34,10 +34,10 @@ from simgrad.runs.feature_files import TooSlow, write_features
 from simgrad.runs.features import make_job
 from simgrad.runs.recipe import Recipe
 
-# What is compared if nobody names anything; where time is short, the last are left out first. The
-# first is trained where nothing can be compared: nothing was ahead of it in results/generalise, and
-# at rates up to 4e-3 all its trials learned, with a first epoch and without. The second is the loss
-# that everybody knows.
+# What is compared if nobody names objectives. Where time is short, the last are left out first.
+# The first is also what is trained where there is no time for two: nothing was ahead of it in
+# results/generalise, and at rates up to 4e-3 all its trials learned, with a first epoch of all
+# negatives and without. The second is the loss that everybody knows.
 OBJECTIVES = (
     "focused-deviance", "nt-xent", "goal(triplet=nca, pair=sig)", "triplet-sh", "siglip",
 )  # fmt: skip
@@ -52,13 +52,17 @@ _TIMING = 0.1  # share of the time, after which no more objectives are timed
 _PILOT = 0.2  # share of the time
 _LOOKS = 30  # of a pilot at the validation split, as a rule
 _REPORT = 0.1  # share of the time for table and report
-# Losses are sums over queries, and nearly every gradient meets the clip: all have the same length,
-# the published one of triplet losses. Without a clip rules of the hardest negative begin late in a
-# short training (triplet-sh on Flickr8k: 83 to 105, with it 248 to 262); as means with a clip as
-# much smaller they lose to the constant in Adam's denominator. They also learn sooner after an
-# epoch of all negatives, though not always better: each objective is tried with and without. The
-# first trial of each is with it, near the rates that twelve of thirteen objectives chose
-# (results/flickr8k/study): with few trials, one may else be judged by poor settings alone.
+# What all objectives share, and why.
+# - Losses are sums over queries. Their gradients are longer than the published clip of triplet
+#   losses, so nearly all are cut to that length, whatever the objective.
+# - Without a clip, rules of the hardest negative learn late in a short training (triplet-sh on
+#   Flickr8k: rsum 83 to 105, with it 248 to 262). Means with a smaller clip are no way out: such
+#   small gradients vanish beside the constant in Adam's denominator.
+# - These rules also learn sooner, though not always better, after a first epoch of all negatives:
+#   each objective is tried with one and without.
+# - The first trial of each objective has such an epoch, and a rate near those that twelve of
+#   thirteen objectives chose (results/flickr8k/study). Otherwise, with few trials, an objective may
+#   be judged by poor settings alone.
 _RATES, _START, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 2e-3, 2.0, (0, 1)
 _REDUCTION: Literal["sum"] = "sum"
 _SPLITS = ("train", "val", "test")
@@ -145,13 +149,13 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
 
 
 def _all_of(timed: Mapping[str, Pace], names: Sequence[str]) -> dict[str, Pace]:
-    """The pace of each objective: one that there was no time to time is as slow as the slowest."""
+    """The pace of each objective; those that were not timed count as the slowest that was."""
     slowest = max(timed.values(), key=lambda pace: pace.step)
     return {name: timed.get(name, slowest) for name in names}
 
 
 def estimate(wish: Wish) -> Choice:
-    """The plan as stated rates have it: nothing is computed, timed or written."""
+    """The plan by the rates in `stated.py`: nothing is computed, timed or written."""
     base = wish.base(wish.features)
     dataset = open_dataset(base.data, features=wish.features, skip=wish.skip)
     _say_splits(dataset, base.data)
@@ -236,7 +240,7 @@ def _choice(
 
 
 def _too_little(wish: Wish, kept: bool, why: str) -> InputError:
-    """That not even one training fits; `kept`: features were computed, which then are there."""
+    """The error that not even one training fits; `kept`: computed features stay for a next call."""
     again = " Features are kept: the same command goes on with them." if kept else ""
     return InputError(f"--minutes {wish.minutes:g} is too little to train anything: {why}.{again}")
 

@@ -55,11 +55,11 @@ def measure(
     were not timed are missing.
     """
     names = list(recipes)
-    count = processes * math.ceil(len(names) / processes)  # nobody idle: idle ones slow nobody down
+    count = processes * math.ceil(len(names) / processes)  # all processes are busy, as in a study
     jobs = [names[i % len(names)] for i in range(count)]
     files = [file["path"] for file in imported()]
     before, late = dict(os.environ), time.time() + within
-    settle(os.environ, cores)  # the processes to come read it when they load torch
+    settle(os.environ, cores)  # read by the new processes when they load torch
     try:
         context = multiprocessing.get_context("spawn")
         with shared_gpu(on_gpu and processes > 1) as service:
@@ -112,7 +112,7 @@ def _probe(recipe: Recipe, files: list[str], seconds: float, late: float) -> Pac
         looks = _run(looking, Path(folder) / "looks", seconds / 2).history
         steps = _run(endless, Path(folder) / "steps", seconds / 2).info
         both = _between([entry["seconds"] for entry in looks])
-        # Where a few steps are all there was time for, the first of them says too much.
+        # The first step is slow: where there was time for a few only, it counts too much.
         step = min(both, steps["seconds"] / max(1, steps["steps"]))
         return Pace(step, both - step, start)
 

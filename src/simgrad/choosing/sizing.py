@@ -28,7 +28,7 @@ _SHORT: tuple[tuple[float, int, int, int], ...] = (
     (0.02, 1, 2, 2), (0.05, 1, 2, 2), (0.1, 1, 2, 2), (0.1, 1, 4, 3), (0.2, 1, 4, 3),
     (0.3, 1, 4, 3),
 )  # fmt: skip
-_USUAL = (HALF, 3, 4, 1)  # rather fewer objectives than a smaller size than this
+_USUAL = (HALF, 3, 4, 1)  # objectives are left out before a size smaller than this is taken
 _MANY = 8  # trials: from here on the best are repeated, and ranges extended
 _FINALISTS, REPEATS = 3, 2  # settings that are repeated, at most; each with so many more seeds
 

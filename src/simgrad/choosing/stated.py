@@ -1,4 +1,4 @@
-"""What a plan takes for granted before anything is measured here; each number says whence.
+"""Rates and deviations that a plan assumes before anything is measured here, with their sources.
 
 `choose --dry-run` estimates with these rates. The smallest gap that a plan can tell is computed
 from how much seeds, searches and images differed in our own study; on other data they may differ

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from simgrad.choosing.work import asked
-from simgrad.choosing.work import choose as compare
-from simgrad.choosing.work import dry_run as look
+from simgrad.choosing.procedure import asked
+from simgrad.choosing.procedure import choose as compare
+from simgrad.choosing.procedure import dry_run as look
 from simgrad.core.console import say, say_wrapped
 
 

@@ -15,6 +15,7 @@ from simgrad.data.found import read_found, rows_of
 from simgrad.evaluation.coco import evaluate_coco
 from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import find_protocol
+from simgrad.evaluation.rankings.results import POINT
 from simgrad.retriever.arrays import are_numbers
 from simgrad.retriever.judging import evaluate_judgments, evaluate_truth
 from simgrad.retriever.opening import open, open_pretrained
@@ -49,7 +50,7 @@ def evaluate(
     qrels: tuple[str, ...] = (),
     measures: tuple[str, ...] = ("nDCG@10",),
     groups: Path | None = None,
-    margin: float = 1.0,
+    margin: float = POINT,
     missing: Literal["error", "zero"] = "error",
     ignore_identical_ids: bool = False,
     trec: Path | None = None,

@@ -22,7 +22,7 @@ from simgrad.evaluation import (
     histogram,
     metric_of,
 )
-from simgrad.evaluation.comparison import signed
+from simgrad.evaluation.differences import signed
 from simgrad.evaluation.metrics import interval_text, metrics_table, p_text
 
 OUTPUTS = (".json", ".csv", *TEXT_SUFFIXES)

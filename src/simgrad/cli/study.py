@@ -21,9 +21,9 @@ from simgrad.studies.check import check_study
 from simgrad.studies.cluster import run_ray
 from simgrad.studies.engine import failures, run_local
 from simgrad.studies.ensembles import complete_ensembles
-from simgrad.studies.looking import told_once
 from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, offers_of, read_plan
+from simgrad.studies.row_previews import told_once
 from simgrad.studies.space import check_tuning
 from simgrad.studies.study import Study
 from simgrad.studies.study_file import StudyFile

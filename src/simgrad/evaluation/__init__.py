@@ -10,14 +10,14 @@ Examples:
     1000
 """
 
-from simgrad.evaluation.comparing import (
+from simgrad.evaluation.comparison import (
     compare,
     compare_many,
     compare_with,
     holm,
 )
-from simgrad.evaluation.comparison import Comparison, Difference
 from simgrad.evaluation.declared import METRICS, Metric, check_metric, headlines, metric, metric_of
+from simgrad.evaluation.differences import Comparison, Difference
 from simgrad.evaluation.ensembles import evaluate_ensemble
 from simgrad.evaluation.evaluator import evaluate, evaluate_similarities, rank_blocks
 from simgrad.evaluation.metric_check import MetricCheck, check

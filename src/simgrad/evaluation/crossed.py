@@ -35,9 +35,10 @@ from simgrad.evaluation.distributions import largest_t_quantile, largest_t_tail
 from simgrad.evaluation.metrics import over_both
 from simgrad.evaluation.ranks import Integers, Ranks, split_folds
 
-# The one tuned number: Behrens and Fisher's distribution errs on the safe side if images prevail.
-# With so much more degrees of freedom there, and none if runs do, coverage is nearer to what is
-# said. Chosen from 0, 0.25, 0.5, 1 and 2 on simulated cells: results/inference/spare.py.
+# The one tuned number. Where most of the variance is due to images, Behrens and Fisher's intervals
+# are too wide. More degrees of freedom there (by this share) bring their coverage nearer to the
+# stated level; where runs prevail, none are added. Chosen from 0, 0.25, 0.5, 1 and 2 on simulated
+# cells: results/inference/spare.py.
 _SPARE = 0.25
 
 

@@ -66,7 +66,7 @@ def retrieval_by_found(
     unsure: Integers,
     recalls: Iterable[int] = HEADLINE_RECALLS,
 ) -> dict[str, float]:
-    """Metrics where found pairs (k, 2) count as right, and unsure ones stand in nobody's way.
+    """Metrics where found pairs (k, 2) count as right, and unsure ones are left out.
 
     `i2t_errors_right`: of the images whose first caption is not their own, the share, in %, for
     which it is right after all.
@@ -84,8 +84,8 @@ def retrieval_by_found(
 
 
 def errors_that_are_right(scores: Scores, own: Truth, truth: Truth) -> float:
-    """Of the rows that somebody judged, and whose first candidate is not their own: the share, in
-    %, where it is true all the same."""
+    """Among judged queries whose first candidate is not their own: the share, in %, for which that
+    candidate is true by the judgments."""
     first = np.concatenate([block.argmax(1).cpu().numpy() for _, _, block in scores.blocks()])
     key = np.arange(len(first)) * scores.num_captions + first
     wrong = ~np.isin(key, own.query * scores.num_captions + own.candidate)

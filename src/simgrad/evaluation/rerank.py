@@ -18,7 +18,7 @@ from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import Fold, Protocol
 from simgrad.evaluation.ranks import Booleans, Integers, Positions, Ranks, places
 from simgrad.evaluation.retrieval import HEADLINE_RECALLS
-from simgrad.evaluation.rivals import count_rows
+from simgrad.evaluation.rivals import count_rows, is_rival
 from simgrad.evaluation.scores import Scores
 
 # (pairs, 2) of image row and caption row -> (pairs,) scores, higher = better
@@ -112,7 +112,7 @@ def _rerank(
         row = query[inside][counted] - start
         seats = k - np.bincount(row, minlength=stop - start)
         values = _score_rivals(block, seats, start, score_pairs)
-        new_rivals[counted] = (values[row] >= again[counted, None]).sum(axis=1)
+        new_rivals[counted] = is_rival(values[row], again[counted, None]).sum(axis=1)
         tied[start:stop] = (values == best[start:stop, None]).any(axis=1)
     if len(inside):
         dense = np.unique(query[inside], return_inverse=True)[1].astype(np.int64)

@@ -165,7 +165,7 @@ class Embeddings(Scores):
         on_cpu = self.images.device.type == "cpu"
         step = 256 if on_cpu else 1 << 16  # stay in the CPU's cache
         parts = zip(torch.split(image, step), torch.split(caption, step), strict=True)
-        if on_cpu:  # in one go, where torch would multiply first and then add
+        if on_cpu:  # one operation, where torch takes two
             left, right = self.images.numpy(), self.captions.numpy()
             found = [np.einsum("ij,ij->i", left[i.numpy()], right[c.numpy()]) for i, c in parts]
             own = torch.from_numpy(np.concatenate(found))

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation.comparing import check_same_queries
+from simgrad.evaluation.comparison import check_same_queries
 from simgrad.evaluation.crossed import Crossed, Sureness, paired_sureness, runs_of, sureness
 from simgrad.evaluation.declared import Floats
 from simgrad.evaluation.distributions import share_bound

@@ -1,4 +1,4 @@
-"""A standing in words, the most important first. Tables, answers and pages all say it so."""
+"""A standing in sentences, the most important first; tables, answers and pages all take these."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from simgrad.core.text import listed
 from simgrad.evaluation.decision import Decision
 from simgrad.evaluation.declared import metric_of
-from simgrad.evaluation.standing import Outcome, Rival, Standing
+from simgrad.evaluation.standing import MARGIN, Outcome, Rival, Standing
 
 _NUMBERED = 2  # rivals of one word whose gaps a sentence names
 
@@ -126,7 +126,7 @@ def _some(rivals: Sequence[Rival], form: str) -> str:
 def _margin(standing: Standing) -> str:
     return (
         "one point of mean recall"
-        if standing.metric == "rsum" and standing.margin == 6
+        if standing.metric == "rsum" and standing.margin == MARGIN
         else (f"of {metric_of(standing.metric).label}")
     )
 

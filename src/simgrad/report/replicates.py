@@ -7,7 +7,7 @@ from simgrad.evaluation.components import Components, components
 from simgrad.pages.blocks import Block, BodyRow, Cell, Column, Paragraph, Section, Table
 from simgrad.report.material import Material, System
 from simgrad.report.standings import GroupStanding
-from simgrad.runs.outcome import has_diverged
+from simgrad.runs.outcome import score_at_end
 from simgrad.runs.run import Run
 from simgrad.studies.space import SEEDS_APART
 
@@ -47,7 +47,11 @@ def _by_replicate(systems: list[System], title: str) -> Table:
     rows = []
     for number in numbers:
         own = {label: draws[label].get(number, ()) for label in draws}
-        means = {label: fmean(map(_rsum, draw)) for label, draw in own.items() if draw}
+        means = {
+            label: fmean(score_at_end(run, _rsum) or 0.0 for run in draw)
+            for label, draw in own.items()
+            if draw
+        }
         cells = [Cell(str(number - numbers[0] + 1), key=True)]
         for label, draw in own.items():
             note = f"{len(draw)} of {seeds} seeds" if 0 < len(draw) < seeds else ""
@@ -64,8 +68,7 @@ def _number(draw: Sequence[Run]) -> int:
 
 
 def _rsum(run: Run) -> float:
-    """A run that diverged has found nothing."""
-    return 0.0 if has_diverged(run) or not run.test else run.test["rsum"]
+    return run.test.get("rsum", 0.0)
 
 
 def _spread(standing: GroupStanding, system: System) -> Components | None:

@@ -12,7 +12,7 @@ from statistics import fmean
 from simgrad.core.errors import InputError
 from simgrad.evaluation import Difference, Estimate, Ranks, compare_many
 from simgrad.evaluation import estimates as estimates_of
-from simgrad.evaluation.comparing import with_spread
+from simgrad.evaluation.comparison import with_spread
 from simgrad.evaluation.standing import Draw, Outcome, Standing, stand
 from simgrad.report.material import Material, System
 from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics

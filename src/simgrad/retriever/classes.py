@@ -4,6 +4,7 @@ import torch
 
 from simgrad.core.errors import InputError
 from simgrad.data.classes import METRIC, Classes
+from simgrad.evaluation.rivals import is_rival
 from simgrad.models.networks.layers import l2norm
 from simgrad.retriever.retriever import Retriever
 
@@ -26,6 +27,6 @@ def accuracy(retriever: Retriever, classes: Classes) -> dict[str, float]:
         assert vectors is not None
         own = torch.tensor(classes.class_of[start : start + _BATCH], device=vectors.device)
         scores = vectors @ names.T  # (pictures, classes)
-        reached = scores >= scores.gather(1, own[:, None])  # its own is one of them
+        reached = is_rival(scores, scores.gather(1, own[:, None]))  # its own is one of them
         right += int((reached.sum(1) == 1).sum())
     return {METRIC: 100 * right / len(classes.pictures)}

@@ -21,7 +21,7 @@ from simgrad.objectives import Objective, Offline
 from simgrad.objectives import objective as read
 from simgrad.retriever.encoding import encode_source
 from simgrad.retriever.exporting import learned_objective
-from simgrad.runs.outside import draw_of, offline_similarities
+from simgrad.runs.offline_draws import draw_of, offline_similarities
 from simgrad.runs.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ again. One writer at a time: the others wait for its lock.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,20 +20,16 @@ from torch import Tensor
 
 from simgrad.core.derived import cache_folder, read_array, read_kept, write_array, write_kept
 from simgrad.core.errors import InputError
-from simgrad.core.files import lock, sweep
+from simgrad.core.files import lock, sha256, sweep
 from simgrad.data.base import Split
 from simgrad.data.subset import SomeFeatures
-from simgrad.models import Encoded
+from simgrad.models import Encoded, RetrievalModel
 from simgrad.retriever.encoding import Report
+from simgrad.search.approximate import AUTO, EXACT, Approximate, default_index
+from simgrad.search.exact import Exact, Ranked, best
 
 if TYPE_CHECKING:
     from simgrad.retriever.retriever import Retriever
-from collections.abc import Callable
-
-from simgrad.core.files import sha256
-from simgrad.models import RetrievalModel
-from simgrad.search.approximate import AUTO, EXACT, Approximate, default_index
-from simgrad.search.exact import Exact, Ranked, best
 
 _PARTS = ("vectors", "tokens", "mask")
 # What reading a kept file can end in; all of it means: make it again.

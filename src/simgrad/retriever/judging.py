@@ -1,4 +1,4 @@
-"""What people, or data that knows its meaning, say of a model's similarities on a split."""
+"""Metrics by other truths than the pairing: by people's judgments, found pairs, or known scenes."""
 
 from collections.abc import Iterable
 from pathlib import Path

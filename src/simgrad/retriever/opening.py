@@ -32,7 +32,7 @@ from simgrad.models.networks.open_clip import can_read
 from simgrad.retriever.arrays import read_pair, read_similarities
 from simgrad.retriever.encoding import building
 from simgrad.retriever.fitting import foreign_captions
-from simgrad.retriever.outside import OutsideRetriever
+from simgrad.retriever.foreign_encoder import OutsideRetriever
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs.best import best_run
 from simgrad.runs.recipe import Recipe
@@ -143,9 +143,7 @@ def open_folder(
         place,
         path=path,
         load=partial(_load, run, place),
-        recipe=run.recipe
-        if data is None
-        else run.recipe.replace(**named, train_images=None, resplit=None),
+        recipe=recipe,
         run=run,
         dataset=partial(run.dataset, **named),
         ranks=partial(_kept_ranks, run) if kept else None,

@@ -79,8 +79,8 @@ def read_ahead(recipe: Recipe, shared: dict[Any, Any]) -> None:
 
 
 def _words_of(tokenizer: Any) -> str:
-    """By what a tokenizer says, not by which it is: each run that starts from a checkpoint has
-    loaded one of its own."""
+    """A hash of a tokenizer's content: runs that start from one checkpoint have tokenizers that are
+    equal, but not the same object."""
     return sha256(json.dumps(tokenizer.to_json()))
 
 
@@ -192,7 +192,7 @@ def inputs_of(split: Split, tokenizer: Tokenizer, config: ModelConfig, recipe: R
 def _frozen(
     train: Split, tokenizer: Tokenizer, model: RetrievalModel, device: torch.device, recipe: Recipe
 ) -> Source | None:
-    """What a network that is trained later makes of the training pictures until then."""
+    """Features of the training pictures for the epochs in which the image network is frozen."""
     if not recipe.freeze_epochs and not recipe.finetune_epochs:
         return None
     model.set_backbone(False)  # refused where nothing can be frozen
@@ -202,5 +202,5 @@ def _frozen(
         made = source_of(train, tokenizer, model, device, recipe)
     finally:
         model.set_backbone(True)
-    # Where features have no place, the source reads pictures, as the one for later does.
+    # If there is no place to keep features, this source reads pictures too, and is not needed.
     return made if made.image_shape != model.inputs.image_shape else None

@@ -153,13 +153,13 @@ class Retriever:
 
     @cached_property
     def key(self) -> str:
-        """Equal keys, equal embeddings."""
+        """A hash of weights, settings and vocabulary: equal keys give equal embeddings."""
         words = dumps(self.tokenizer.to_json())
         return sha256(weights_hash(self.model), str(self.model.config), words)[:24]
 
     @property
     def weights(self) -> str:
-        """Equal for equal weights."""
+        """A hash of the weights."""
         return weights_hash(self.model)
 
     @property

@@ -1,8 +1,9 @@
 """What an earlier run of `simgrad features` left in a folder, and whether this one goes on with it.
 
-A file that is being written has a marker beside it; a finished one is told of in features.json.
-Both say what the file is made from. The same: go on, or nothing to do. The same settings for data
-that have changed since, or a try with --limit: made again. Anything else is refused.
+A file that is being written has a marker beside it; a finished one has an entry in features.json.
+Both say what the file is made from. If that is the same, this run goes on, or has nothing to do. If
+the settings are the same but the data have changed, or the file was a try with --limit, it is made
+again. Anything else is refused.
 """
 
 import contextlib
@@ -87,14 +88,14 @@ def begun(target: Path, work: FeatureWork, rows: int) -> Begun:
 
 def _intact(target: Path, told: dict[str, Any]) -> bool:
     """Whether a whole file is what was written."""
-    if told.get("rows_sha256") is not None:  # its run was stopped before it told of it
+    if told.get("rows_sha256") is not None:  # a marker: the run was stopped before the entry
         array = open_array(target)
         return bool(rows_hash(array, len(array)).hexdigest() == told["rows_sha256"])
-    return told.get("content") in (None, content_hash(target))  # earlier versions told none
+    return told.get("content") in (None, content_hash(target))  # earlier versions kept no hash
 
 
 def rows_hash(array: npt.NDArray[Any], rows: int) -> "hashlib._Hash":
-    """The hash of the first rows of an array, to be gone on with."""
+    """The hash of the first rows of an array; more rows can be added to it."""
     digest = hashlib.sha256()
     for start in range(0, rows, _BLOCK):
         digest.update(array[start : min(start + _BLOCK, rows)].tobytes())
@@ -102,7 +103,7 @@ def rows_hash(array: npt.NDArray[Any], rows: int) -> "hashlib._Hash":
 
 
 def mark(target: Path, work: FeatureWork, rows: int, content: str) -> None:
-    """So many rows, with this hash, are safely on disk."""
+    """Note in the marker that so many rows, with this hash, are safely on disk."""
     write_checked(_marker(target), asdict(work) | {"rows": rows, "rows_sha256": content})
 
 
@@ -120,16 +121,16 @@ def entry(target: Path, images: list[str]) -> dict[str, Any]:
 
 
 def finish(target: Path) -> None:
-    """Forget how a file came about, once a header says what it holds."""
+    """Remove the marker and the lock of a file that features.json describes by now."""
     for path in (_marker(target), lock_of(target)):
-        with contextlib.suppress(OSError):  # Windows: somebody has it open
+        with contextlib.suppress(OSError):  # on Windows, while it is open elsewhere
             path.unlink(missing_ok=True)
 
 
 def _told(target: Path) -> dict[str, Any] | None:
     """What the marker says, or the header of a finished folder."""
     if _marker(target).exists():
-        with contextlib.suppress(InputError):  # damaged: it says nothing, not even to keep a file
+        with contextlib.suppress(InputError):  # a damaged marker protects no file
             told = read_checked(_marker(target))
             return told if isinstance(told, dict) else {"limit": 0}
         return {"limit": 0}

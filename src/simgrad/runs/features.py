@@ -162,7 +162,7 @@ def _pictures(split: Split) -> Pictures:
 
 
 def _refuse_missing(split: Split, rows: int) -> None:
-    """Say before hours of work what would end them."""
+    """Refuse missing pictures now, not after hours of work."""
     pictures = _pictures(split)
     paths = (path for row in range(rows) if (path := pictures.path(row)) is not None)
     missing = [path for path in paths if not path.is_file()]
@@ -245,9 +245,9 @@ def _result(job: Job, parts: list[Future[Tensor]], computed: bool) -> Array:
 
 def _forward(job: Job, pixels: Tensor) -> Tensor:
     with torch.inference_mode():
-        # Two pictures at a time stay in a processor's cache, and in memory that the system need not
-        # hand out anew for each layer; a GPU wants them all. Whoever read them, they lie alike:
-        # results may depend on it.
+        # On a CPU two pictures at a time: they fit into its cache, and memory of one layer is used
+        # again for the next. A GPU takes all at once. Contiguous, however they were read: a result
+        # may depend on how its input lies in memory.
         size = _CPU_BATCH if job.device.type == "cpu" else len(pixels)
         pieces = torch.split(pixels.contiguous(), size)
         if job.grid is None:

@@ -1,10 +1,12 @@
 """How a run ended: trained, collapsed, diverged, or still on the plateau.
 
 A run that failed is a result too. An objective that fails with one seed in five is worse than its
-other four seeds say, so a failed run counts with what it scored: nothing, if it diverged.
+other four seeds say, so a failed run counts with what it scored. A diverged run scores nothing: a
+score of 0 (`score_at_end`), the worst ranks (`_ranks_by_folder`) and their metrics
+(`tested_metrics`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -35,15 +37,22 @@ def outcomes_of(runs: Sequence[Run]) -> tuple[Outcome, ...]:
 
 
 def has_diverged(run: Run) -> bool:
-    """Whether its numbers became NaN or infinite, as they would again."""
+    """Whether its numbers became NaN or infinite; trained again they would do so again."""
     info = run.info
     return info.get("status") == "failed" and bool(info.get("diverged"))
 
 
-def judged(history: Sequence[Mapping[str, Any]], best_step: int | None) -> Outcome:
-    """What a finished training came to, by the spread of similarities at each evaluation.
+def score_at_end(run: Run, score: Callable[[Run], float]) -> float | None:
+    """The score of a finished run, 0 of a diverged one, None of a run that has not ended."""
+    if has_diverged(run):
+        return 0.0
+    return score(run) if run.finished else None
 
-    Its best checkpoint counts: what happened afterwards was not tested.
+
+def judged(history: Sequence[Mapping[str, Any]], best_step: int | None) -> Outcome:
+    """How a finished training ended, by the spread of similarities at each evaluation.
+
+    The spread at its best checkpoint counts, because that is what is tested.
     """
     known = [entry for entry in history if "spread" in entry]
     if not known:  # earlier versions did not note it
@@ -56,7 +65,7 @@ def judged(history: Sequence[Mapping[str, Any]], best_step: int | None) -> Outco
 
 
 def collapsed(before: Sequence[float], spread: float) -> bool:
-    """At once where nothing differs; where little does, if that has not grown for a while."""
+    """Whether similarities do not differ; or differ little, and not more than at the last looks."""
     recent = before[-2:]
     stuck = len(recent) == 2 and spread <= min(recent)
     return spread < NOTHING or (spread < SMALL and stuck)

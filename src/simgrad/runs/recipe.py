@@ -69,7 +69,7 @@ class Recipe(RecipeFields):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """A mistake in the second round, or in the test, is told before the first is trained."""
+        """Refuse mistakes in the second round, or in the test, before the first is trained."""
         if self.second_round is not None:
             self.round_two()
         find_protocol(self.protocol)

@@ -22,7 +22,7 @@ from simgrad.runs.run import LOCK, RECIPE, Run
 from simgrad.studies.belonging import own_ensemble, own_run
 from simgrad.studies.correcting import RUNS as RUNS
 from simgrad.studies.correcting import corrected
-from simgrad.studies.looks import looks_of, note_look
+from simgrad.studies.earlier_looks import looks_of, note_look
 from simgrad.studies.plan import Plan, plan_from_dict, read_plan
 from simgrad.studies.space import apply, base_of, told_apart
 from simgrad.studies.study_file import Row

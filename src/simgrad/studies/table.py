@@ -20,7 +20,7 @@ from simgrad.evaluation import (
     estimates,
     metric_of,
 )
-from simgrad.evaluation.comparing import with_spread
+from simgrad.evaluation.comparison import with_spread
 from simgrad.evaluation.standing import Outcome
 from simgrad.evaluation.wording import how_it_ended, looked_before
 from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics

@@ -16,6 +16,7 @@ from typing import Any
 
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
+from simgrad.runs.outcome import score_at_end
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.belonging import own_run
@@ -168,11 +169,8 @@ def validation_of(tried: dict[str, Any]) -> float:
 
 
 def repeated_score(folder: Path, recipe: Recipe) -> float | None:
-    """Of a finalist's run with a further seed; None before it is over. Diverged, it has 0."""
-    run = own_run(folder, recipe)
-    if run.finished:
-        return score_of(run)
-    return 0.0 if run.info.get("status") == "failed" and run.info.get("diverged") else None
+    """Of a finalist's run with a further seed; None before it is over."""
+    return score_at_end(own_run(folder, recipe), score_of)
 
 
 def score_of(run: Run) -> float:

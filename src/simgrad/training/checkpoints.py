@@ -90,7 +90,7 @@ class Checkpoints:
             self.ranks = None
 
     def drop_weights(self) -> None:
-        """What a trial leaves behind are its scores."""
+        """Remove the weights of a trial: only its scores are kept."""
         shutil.rmtree(self.folder / BEST, ignore_errors=True)
         state.forget(self.folder / LAST)
 

@@ -31,9 +31,10 @@ _ROWS = 16  # captions: products of other numbers of rows take as long
 
 @dataclass
 class Recording:
-    """Where captured work keeps what it makes, and whether any is captured.
+    """Whether work is captured, and the memory pool of its graphs.
 
-    It ends with its work: in a pool whose graphs are all gone nothing can be captured any more.
+    Graphs and pool are dropped together: once all graphs of a pool are gone, torch captures nothing
+    more in it.
     """
 
     wanted: bool
@@ -66,9 +67,9 @@ class Repeated:
         return self.made
 
     def _capture(self) -> None:
-        """Nothing is computed by a capture: where it fails, the work is done plainly instead.
+        """Capture the work, which does not run it. If that fails, the work is done uncaptured.
 
-        Where memory was short the run fails, to be tried again when others have ended.
+        If memory was short, the run fails instead: a study tries it again when others have ended.
         """
         try:
             self.graph, self.made = captured_work(self.captures.pool, self.work)
@@ -76,7 +77,7 @@ class Repeated:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            # Nor is any other: what follows on work that is not replayed must not be replayed.
+            # Later work reads what this makes: without this graph it is not captured either.
             self.captures.wanted = False
             warnings.warn(
                 f"steps of runs that train together could not be captured ({str(error)[:200]}); "
@@ -116,10 +117,10 @@ def counts_of(lengths: Rows, steps: int) -> Rows:
 
 
 def usual_counts(lengths: Rows, captions: int) -> Rows:
-    """(longest,) how many captions of a batch have a t-th token, at most, with hardly an exception.
+    """(longest,) a bound, rarely exceeded, on how many captions of a batch have a t-th token.
 
-    Five standard deviations above what is expected of captions drawn from these lengths; a batch
-    with more is worked as if all were long.
+    It is five standard deviations above the mean for captions drawn from these lengths. In a batch
+    that exceeds it, all captions are treated as long.
     """
     share = counts_of(lengths, max(1, int(lengths.max(initial=1)))) / max(1, len(lengths))
     most = captions * share + 5 * np.sqrt(captions * share * (1 - share)) + 1
@@ -171,13 +172,13 @@ class CommonStep:
             wait_for_all(self.device)
 
     def end(self) -> None:
-        """What was captured gives its memory back: its work refers to this, and this to it."""
+        """Free the memory of captured work, which refers to this object, as this does to it."""
         self.parts.clear()
         self.weighings.clear()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """On the group's stream, when all that was begun on any is done, and until it is done."""
+        """Work on the group's stream: first wait for all streams, in the end for this one."""
         if self.stream is None:
             yield
             return
@@ -199,7 +200,7 @@ class CommonStep:
         member.place = None
 
     def _forget(self, member: Taker) -> None:
-        """What was captured for another place, or with other members."""
+        """Drop what was captured for another place, or with other members."""
         member.parts, member.captures = {}, None
         self.weighings, self.weighed = {}, Recording(self.captures.wanted)
         self.forms = {}
@@ -282,7 +283,7 @@ class CommonStep:
         return list(sets.values())
 
     def _weigh_together(self, members: list[Taker]) -> bool:
-        """Whether it could be done: an objective of one's own may ask for single numbers."""
+        """Weigh them in one call. False: impossible, as when a user's objective calls `.item()`."""
         rules = [member.now.objective for member in members if member.now is not None]
         if self.forms[rules[0]] is None:
             return False
@@ -295,7 +296,7 @@ class CommonStep:
             values = self.weighings[key]()
         except torch.OutOfMemoryError:
             raise
-        except Exception:  # each alone finds what is wrong, if anything is
+        except Exception:  # then each is weighed alone, and raises its own error, if there is one
             self.apart.update(member.names[r] for member, r in zip(members, rules, strict=True))
             self.forms.update(dict.fromkeys(rules))
             return False

@@ -80,7 +80,7 @@ def rank() -> int:
 
 
 def any_of(flag: bool) -> bool:
-    """Whether it is true in any process; a meeting of all of them."""
+    """Whether it is true in any process. Every process has to call this."""
     if size() == 1:
         return flag
     told = torch.tensor([int(flag)])
@@ -106,14 +106,14 @@ def largest(count: int) -> int:
 
 
 def before(count: int) -> int:
-    """How many there are in the processes before this one, where there are `count` here."""
+    """The sum of `count` over the processes before this one."""
     if size() == 1:
         return 0
     return sum(int(part) for part in Processes().gather(torch.tensor([[count]]))[: rank()])
 
 
 def every(rows: Tensor) -> Tensor:
-    """(k, ...) of all processes, in order; a gradient reaches the own rows, as it is found here."""
+    """(k, ...) of all processes, in order. Only this process's rows pass a gradient on."""
     if size() == 1:
         return rows
     parts = Processes().gather(rows.detach())
@@ -122,7 +122,7 @@ def every(rows: Tensor) -> Tensor:
 
 
 def gather(own: Encoded) -> Encoded:
-    """What all processes encoded, in order; gradients of all of them reach the own share."""
+    """What all processes encoded, in order. The gradient of its own share is summed over them."""
     if size() == 1:
         return own
     tokens = mask = None
@@ -156,7 +156,7 @@ class _Joined(torch.autograd.Function):
 
 
 def total(value: Tensor) -> Tensor:
-    """The sum over all processes, for a look at it."""
+    """The sum over all processes, without a gradient."""
     if size() == 1:
         return value
     return Processes().sum(value.detach())

@@ -45,7 +45,7 @@ _POOL = 32  # streams of a priority that torch makes; after these it hands them 
 
 
 class OwnedStream:
-    """A stream that no other thread works on, as long as this is kept.
+    """A stream that no other thread works on while this object exists.
 
     torch hands out the same few streams in turn, whoever has them. What one thread does on a stream
     that another captures becomes part of the captured work instead of being done.
@@ -82,19 +82,19 @@ def own_stream(device: torch.device) -> Iterator[None]:
 
 
 def wait_for_all(device: torch.device) -> None:
-    """Until a GPU has done all that was begun: not while a thread beside this one captures."""
+    """Wait for all work on a GPU; first for captures of other threads, which this would break."""
     with capturing:
         torch.cuda.synchronize(device)
 
 
 def give_back() -> None:
-    """What a run held on a GPU, captured steps above all: others may be waiting for memory.
+    """Free the GPU memory of a finished run, most of it captured steps, for other processes.
 
-    Where there is plenty it stays with this process, whose next run takes it again: of sixteen
-    processes on one GPU, each waited five seconds for this after a run.
+    Where memory is plenty, this process keeps it for its next run: with sixteen processes on one
+    GPU, giving it back cost each five seconds after a run.
     """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        gc.collect()  # a run refers to itself
+        gc.collect()  # a run's objects refer to each other
         free, total = torch.cuda.mem_get_info()
         if free < _PLENTY * total:
             with capturing:
@@ -159,7 +159,7 @@ def _captions(recipe: Recipe) -> int:
 
 
 def padded(recipe: Recipe) -> bool:
-    """Images that are not there are told apart: only where captions are drawn at random."""
+    """Whether batches hold different numbers of images, so that places without one are marked."""
     return recipe.sampler == "pairs" and recipe.positives == "images"
 
 
@@ -206,7 +206,7 @@ def captured_work(pool: Any, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGr
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage is collected: a graph of an earlier run, destroyed now, would end the capture."""
+    """Pause garbage collection: destroying a graph of an earlier run would end the capture."""
     was = gc.isenabled()
     gc.disable()
     try:

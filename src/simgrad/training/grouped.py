@@ -31,7 +31,7 @@ from simgrad.training.graph import Captured, OwnedStream, can_repeat, padded
 from simgrad.training.stacked import Learner, trained
 
 _GATHERING = 1.0  # seconds that a new group waits for another run to join
-_EMPTY = 400  # steps after which places that nobody has taken are given up: others come soon
+_EMPTY = 400  # steps for which free places are kept, because a next run often comes soon
 _here = threading.local()
 _KNOWN = (  # warnings that tell nobody anything here
     "RNN module weights are not part",  # evaluated alone, a GRU copies its weights from the stack
@@ -137,7 +137,7 @@ class RunGroup:
         with self.changed:
             self.members.remove(member)
             self.begun = self.begun and bool(self.members)
-            self.until = 0.0  # those that wait may be all there are: nobody would look again
+            self.until = 0.0  # all that are left may be waiting: then nobody else would wake them
             if self.made is not None and member.place is not None:
                 self.made.release(member)
             self._go()
@@ -214,7 +214,7 @@ class RunGroups:
             first = self.made[0]
             member = GroupedRun(first, step, source)
             kind = member.kind()
-            # A run may leave meanwhile, but none joins.
+            # While the lock is held, runs may leave a group, but none joins one.
             now = [(group, list(group.members)) for group in self.made]
             alike = [group for group, runs in now if runs and runs[0].kind() == kind]
             empty = [group for group, runs in now if not runs]

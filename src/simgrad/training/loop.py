@@ -27,7 +27,7 @@ from simgrad.retriever.retriever import Retriever
 from simgrad.runs import run
 from simgrad.runs.data import same_data
 from simgrad.runs.found_pairs import FoundPairs, known_pairs
-from simgrad.runs.outside import draw_of
+from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.runs.tested import what_is_tested

@@ -50,7 +50,7 @@ def _free_or_its_own(folder: Path, recipe: Recipe) -> bool:
 
 @contextlib.contextmanager
 def withdrawn(folder: Path) -> Iterator[None]:
-    """Leave no folder behind for a run that could not begin: the mended call may use it."""
+    """Remove the new folder of a run that could not begin: the corrected call may use its name."""
     new = not (folder / RECIPE).exists()
     try:
         yield
@@ -115,7 +115,7 @@ def train(
     if folder is None:
         check_names(recipe, where)
         folder = default_folder(trained_on(recipe.settled(), dataset))
-    if not (Path(folder) / RECIPE).is_file():  # one that has begun brings its files of one's own
+    if not (Path(folder) / RECIPE).is_file():  # a run that has begun imports the user's files later
         check_names(recipe, where)
     recipe = trained_on(recipe.settled(), dataset)
     folder = Path(folder)
@@ -131,10 +131,8 @@ def train(
                 log=log,
             )
     place = round_one or folder / ROUND_ONE
-    with (
-        withdrawn(folder),
-        distributed.together(),
-    ):  # parted and joined again, processes may take old addresses
+    # Joined once for both rounds: processes that join anew may find addresses that are old.
+    with withdrawn(folder), distributed.together():
         return _train_two(
             recipe,
             folder,

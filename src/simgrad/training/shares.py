@@ -46,7 +46,7 @@ def own_share(index: IndexBatch) -> IndexBatch:
 
 
 def every_share(index: IndexBatch) -> IndexBatch:
-    """The batch proper of all processes, from this one's share."""
+    """The whole batch, gathered from the shares of all processes, without what was drawn."""
     if distributed.size() == 1:
         return index
     n, m = own_size(index)
@@ -60,7 +60,7 @@ def every_share(index: IndexBatch) -> IndexBatch:
 
 
 def _nothing(index: IndexBatch) -> IndexBatch:
-    """A batch with fewer pairs than processes: encoders need an input, but it has no weight."""
+    """A process without a pair: one image and caption as input for its encoders, with no weight."""
     none = np.zeros(0, dtype=np.int64)
     return OfflineIndex(
         index.images[:1],

@@ -25,15 +25,16 @@ from simgrad.training.records import claim
 from simgrad.training.trouble import naming_lack_of_memory
 
 _changed = threading.Condition()
-_users: list[bool] = []  # one entry for every computation under way: whether it is coarse
-_before: list[str] = []  # what the first of them found
+_users: list[bool] = []  # for each thread that computes now, whether it asked for TF32
+_before: list[str] = []  # torch's setting before the first of them changed it
 
 
 @contextmanager
 def float32_products(coarse: bool) -> Iterator[None]:
     """Multiply in TF32 where `coarse`, else in full float32, and put back what was set before.
 
-    Threads that want the same work side by side; one that wants the other waits for them.
+    The setting is one for all threads. Threads with the same wish run side by side; a thread with
+    the other wish waits until they have ended.
     """
     with _changed:
         _changed.wait_for(lambda: coarse in _users or not _users)
@@ -53,7 +54,7 @@ def float32_products(coarse: bool) -> Iterator[None]:
 
 # One for the process.
 _asked = threading.Event()
-_polite = threading.Lock()  # held while signals are turned into it
+_polite = threading.Lock()  # held while signals set `_asked`
 
 
 def stop_asked() -> bool:
@@ -80,10 +81,10 @@ class Stopping:
 
 @contextmanager
 def politely() -> Iterator[None]:
-    """In the main thread signals are turned into `stop_asked`. A second one insists.
+    """In the main thread, a first signal sets `stop_asked`; a second one acts as it did before.
 
-    Within another `politely`, a worker's around its runs, nothing changes: what was asked between
-    two runs stays asked.
+    Nested, as in a worker whose runs lie within one `politely`, the inner one does nothing: a
+    signal between two runs is not forgotten.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or not _polite.acquire(blocking=False):
@@ -132,11 +133,11 @@ def train_round(
             distributed.wait()
             if Run(folder).finished:
                 if chief:
-                    state.forget(folder / run.LAST)  # a kill may have come before that
+                    state.forget(folder / run.LAST)  # still there if the run was killed before this
                 return Run(folder)
             with threads(Run(folder).threads or recipe.threads):
                 _go_on(recipe, folder, dataset, quiet, Stopping(stop_after), shared, log)
-            give_back()  # captured steps above all: others are waiting for memory
+            give_back()  # for processes that wait for memory
             distributed.wait()
     return Run(folder)
 
@@ -164,7 +165,7 @@ def _go_on(
             try:
                 training.go(asked_to_stop)
             finally:
-                grouped.leave()  # others wait for its steps no more
+                grouped.leave()  # so that the other runs of its group do not wait for it
 
 
 def _about_threads(recipe: Recipe, begun: Run) -> str | None:

@@ -62,12 +62,12 @@ def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], list[st
 
 
 def remembered(folder: Path) -> bool:
-    """Whether there is something to resume, or to forget."""
+    """Whether there is a state: something to resume from, or to remove."""
     return any((folder / name).exists() for name in (STATE, PREVIOUS))
 
 
 def forget(folder: Path) -> None:
-    """Nothing is left to resume."""
+    """Remove the states: nothing can be resumed then."""
     for name in (STATE, PREVIOUS):
         (folder / name).unlink(missing_ok=True)
 

@@ -20,10 +20,10 @@ class TrainingError(InputError):
 
 @dataclass
 class Watch:
-    """Looks at every evaluation; says each thing once."""
+    """Warnings about a run, by its evaluations; each is given once."""
 
     said: list[str] = field(default_factory=list)
-    falling: int = 0  # evaluations worse than the best
+    falling: int = 0  # evaluations in a row that were worse than the best
     lowest_loss: float = float("inf")
     spreads: list[float] = field(default_factory=list)  # of the last two evaluations
 
@@ -78,7 +78,7 @@ def cures_of_collapse(
     `can_freeze`, `lock`: how the model keeps an image network that it trains as it was.
     """
     found = []
-    if objective.sparse:  # of all negatives it sees the hardest alone
+    if objective.sparse:  # it weighs only the hardest negative
         longer = recipe.first_epochs + 1
         if recipe.first_objective is None or not recipe.first_epochs:
             found.append("begin with every negative (`first_objective: triplet, first_epochs: 1`)")

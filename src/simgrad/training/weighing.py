@@ -22,7 +22,7 @@ from simgrad.objectives.engine.ring import Processes
 from simgrad.objectives.engine.tensors import attach
 from simgrad.objectives.gathered import Share, weigh_gathered
 from simgrad.runs.found_pairs import Known
-from simgrad.runs.outside import offline_similarities
+from simgrad.runs.offline_draws import offline_similarities
 from simgrad.training import distributed
 
 
@@ -160,7 +160,7 @@ def _auxiliary(
         if loss is None:
             return None
         own = loss / world
-    return own + (distributed.total(own) - own).detach()  # the number that all see is the whole
+    return own + (distributed.total(own) - own).detach()  # all see the sum
 
 
 def _gathered(batch: Batch, images: int) -> Batch:
@@ -199,7 +199,8 @@ def _of_sets(
     learned = [p for p in objective.parameters() if p.requires_grad]
     if distributed.size() == 1 or not learned:
         return objective.on(S, positives, offline, ignore=ignore)
-    # Every process has the whole gradient of what is learned, and they will be added up.
+    # Every process finds the whole gradient of what the objective learns, and the optimiser adds
+    # them up: so each takes its part of it.
     given = [S, *(offline or ())]
     apart = [x.detach().requires_grad_() for x in given]
     drawn = None if offline is None else Offline(*apart[1:])

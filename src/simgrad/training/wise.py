@@ -22,7 +22,7 @@ from simgrad.runs.run import BEST, WISE, Run, write_wise
 @torch.no_grad()
 def mix(recipe: Recipe, folder: Path, retriever: Retriever) -> None:
     """Put the best mixture into the place of the best checkpoint; the curve beside it."""
-    if (folder / WISE).is_file():  # a kill came after it
+    if (folder / WISE).is_file():  # the run was killed after this was done
         return
     best = Run(folder).load(str(retriever.device))
     if "alpha" not in best.extra:

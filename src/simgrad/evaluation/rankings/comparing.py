@@ -17,7 +17,7 @@ from simgrad.core.text import one_line
 from simgrad.evaluation.crossed import Crossed
 from simgrad.evaluation.declared import Floats
 from simgrad.evaluation.rankings.measures import Measure
-from simgrad.evaluation.rankings.results import MARGIN, RankedTask, Rankings
+from simgrad.evaluation.rankings.results import POINT, RankedTask, Rankings
 from simgrad.evaluation.rankings.tasks import (
     Given,
     Place,
@@ -37,7 +37,7 @@ def evaluate_rankings(
     *,
     groups: Mapping[str, str] | Place | None = None,
     split: str = "test",
-    margin: float = MARGIN,
+    margin: float = POINT,
     level: float = LEVEL,
     missing: Literal["error", "zero"] = "error",
     ignore_identical_ids: bool = False,

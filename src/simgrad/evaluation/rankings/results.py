@@ -13,7 +13,7 @@ from simgrad.evaluation.metrics import p_text
 from simgrad.evaluation.standing import SURE, Rival, Standing, stand_crossed
 from simgrad.evaluation.wording import basis, lead
 
-MARGIN = 1.0  # point: a difference that does not matter
+POINT = 1.0  # the margin of rankings: a smaller difference does not matter
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """`simgrad.choose`: which objective for these data? Tuned, compared, answered.
 
-Composed of what is there: a look at the data, features where there are pictures, a tuned study, its
-table and report. A probe and a pilot decide how much fits into the time. That plan is written to
-choose.json and done to its end, however often it is stopped: from then on no clock is asked.
+The steps: look at the data, compute features where there are pictures, run a tuned study, write its
+table and report. Before the study, a timing and a pilot decide how much fits into the time. That
+plan is written to choose.json. From then on no clock is read: however often it is stopped and
+resumed, all of the plan is done.
 """
 
 import math

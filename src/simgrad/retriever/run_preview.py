@@ -11,7 +11,7 @@ from simgrad.data.sampling import Sampler
 from simgrad.models import RetrievalModel
 from simgrad.retriever.encoding import building
 from simgrad.retriever.prepare import begin_data, first_model, require_together
-from simgrad.runs.outside import draw_of
+from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from simgrad.core.errors import InputError
-from simgrad.retriever.looking import Look, look
+from simgrad.retriever.run_preview import Look, look
 from simgrad.studies.plan import Plan
 from simgrad.studies.study_file import Row
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simgrad.choosing.probe import Pace, measure
 from simgrad.core.devices import pick_device
-from simgrad.retriever.looking import Look
+from simgrad.retriever.run_preview import Look
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import Plan
 from simgrad.studies.study_file import Row

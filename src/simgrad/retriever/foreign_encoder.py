@@ -74,12 +74,12 @@ class OutsideRetriever(Retriever):
 
     @cached_property
     def key(self) -> str:
-        """Of what is not known by its content, another one each time."""
+        """Equal keys, equal vectors; an encoder whose content is not known gets a new one."""
         return sha256(str(self.embedder), self._content or uuid4().hex)[:24]
 
     @property
     def own_place(self) -> Path | None:
-        """Vectors of what is not known by its content are kept as long as this object lives."""
+        """Where vectors are kept while this object lives, if the encoder's content is not known."""
         return None if self._place is None else Path(self._place.name)
 
     def unknown_words(self, text: str) -> list[str]:
@@ -113,7 +113,7 @@ class OutsideRetriever(Retriever):
 
     def encode_split(self, split: Split) -> tuple[Encoded, Encoded]:
         def report(done: int, total: int) -> None:
-            """Nobody waits for it."""
+            """Shows nothing."""
 
         images, captions = (
             self.encode_side(split, kind, report) for kind in ("images", "captions")
