@@ -99,8 +99,8 @@ def page(folder: Path) -> str:
         "largest one in rsum, then how many trials lost more than 100 (a plateau, a collapse or a",
         "divergence). The loss is against the setting that the search of the same objective and",
         "replicate chose, mean of three seeds. One of them is the trial that was chosen, on",
-        f"average {abs(luck):.1f} {'higher' if luck > 0 else 'lower'} than the other two: hardly any of a",
-        "search's own luck is in it. Lambda, tau, margin and focus were drawn at random.",
+        f"average {abs(luck):.1f} {'higher' if luck > 0 else 'lower'} than the other two: of a",
+        "search's own luck hardly any is in it. Lambda, tau, margin and focus were random.",
         "",
     ]
     lines += [*counts(found), ""]

@@ -35,13 +35,13 @@ from simgrad.runs.features import make_job
 from simgrad.runs.recipe import Recipe
 
 # What is compared if nobody names anything; where time is short, the last are left out first. The
-# first is trained where nothing can be compared: nothing was ahead of it in results/generalise, and
-# at rates up to 4e-3 all its trials learned, with a first epoch and without. The second is the loss
-# that everybody knows.
+# first is trained where nothing can be compared: over the 13 searches of results/generalise no
+# objective is told apart above it, and at rates up to 4e-3 all its trials learned, with a first
+# epoch and without. The second is the loss that everybody knows.
 OBJECTIVES = (
     "focused-deviance", "nt-xent", "goal(triplet=nca, pair=sig)", "triplet-sh", "siglip",
 )  # fmt: skip
-# The model, if nobody names one. Without a GPU it is `light`: with the leading objective no
+# The model, if nobody names one. Without a GPU it is `light`: with focused-deviance no
 # difference from VSE++ shows on Flickr8k, but it orders objectives differently (results/light).
 ON_GPU, WITHOUT_GPU = "vse++", "light"
 ON_VECTORS = "light(text=vectors)"  # where the data bring vectors of both sides
