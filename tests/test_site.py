@@ -122,6 +122,15 @@ def test_links_are_turned() -> None:
     assert relink("```\n[x](../README.md)\n```", Path("data.md"), known).count("../README.md") == 1
 
 
+def test_every_page_has_a_title() -> None:
+    with_title = module("repository").with_title
+    assert with_title("### A study\n\n#### More\n\n```\n### code\n```\n") == (
+        "# A study\n\n## More\n\n```\n### code\n```\n"
+    )
+    assert with_title("# A page\n\n### Deep\n") == "# A page\n\n### Deep\n"
+    assert with_title("No heading\n\n### Deep\n") == "No heading\n\n### Deep\n"
+
+
 def test_the_drawing_of_the_rooms_is_current() -> None:
     kept = (ROOT / "docs" / "images" / "rooms.svg").read_text(encoding="utf-8")
     assert kept == module("rooms").draw(), "python docs/builder/rooms.py draws it again"

@@ -45,8 +45,8 @@ def copied() -> dict[str, Path]:
 
 
 def turned(markdown: str, place: Path, known: set[str], names: list[str]) -> str:
-    """A page's links as they are in the repository -> as they are in the site."""
-    text = repository.relink(markdown, place, known)
+    """A page's links and headings as they are in the repository -> as they are in the site."""
+    text = repository.with_title(repository.relink(markdown, place, known))
     if place.parts[0] == "objectives":
         return text
     return repository.name_objectives(text, place, names)

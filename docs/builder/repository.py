@@ -60,6 +60,14 @@ def relink(markdown: str, place: Path, known: set[str]) -> str:
     return _outside_code(markdown, lambda text: _LINK.sub(turn, text))
 
 
+def with_title(markdown: str) -> str:
+    """A page that begins with a small heading, as a table of a study does, begins with a title."""
+    first = re.match(r"\s*(#+) ", markdown)
+    spare = len(first[1]) - 1 if first else 0
+    raised = re.compile(rf"^#{{{spare}}}(?=#+ )", re.MULTILINE)
+    return _outside_code(markdown, lambda text: raised.sub("", text)) if spare else markdown
+
+
 def name_objectives(markdown: str, place: Path, names: Collection[str]) -> str:
     """Where a page first names each of these as `name`, a link to its page."""
     left = set(names)

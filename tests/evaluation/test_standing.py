@@ -253,6 +253,25 @@ def test_replicates_on_images_of_their_own_are_pairs() -> None:
         stand(draws, new_images=True)
 
 
+@pytest.mark.parametrize(("runs", "new_images"), [(1, False), (3, False), (3, True)])
+def test_so_few_that_agree_by_chance_are_not_called_equivalent(runs: int, new_images: bool) -> None:
+    """Where nothing differs no variance can be estimated: 2 images say little, 60 enough."""
+    if new_images:  # then replicates are what is few
+        few, many = ({x: [ranked([1])] * count for x in "ab"} for count in (3, 9))
+    else:
+        few, many = ({x: [ranked([0], count)] * runs for x in "ab"} for count in (2, IMAGES))
+    (rival,) = stand(few, new_images=new_images).rivals
+    assert (rival.word, rival.p) == ("open", 1.0)
+    found = decision(stand(few, new_images=new_images))
+    assert found is not None
+    assert found.draws is None or found.equivalent  # no seed makes equals differ
+    (rival,) = stand(many, new_images=new_images).rivals
+    assert rival.word == "equivalent"
+    ahead = {"a": few["a"], "b": [ranked([], len(one.i2t)) for one in few["b"]]}
+    if not new_images:
+        assert stand(ahead).rivals[0].word == "open"
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
     random = np.random.default_rng(0)
     with pytest.raises(InputError, match="no run trained"):
@@ -302,6 +321,15 @@ def test_what_would_decide() -> None:
     assert (hopeless.draws, hopeless.images) == (None, None)
     assert wording.outlook(standing(OPEN), hopeless).startswith("Nothing within reach")
     assert decision(standing(replace(OPEN, word="behind"))) is None
+
+
+def test_one_seed_of_each_does_not_say_what_would_decide() -> None:
+    random = np.random.default_rng(0)
+    found = stand({name: runs_of(random, 0.5, 1) for name in "ab"})
+    assert found.rivals[0].word == "open"
+    told = wording.outlook(found, decision(found))
+    assert "not enough" not in told
+    assert "two seeds of each or more" in told
 
 
 @pytest.mark.long

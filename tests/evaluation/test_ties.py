@@ -188,3 +188,34 @@ def test_a_gpu_agrees():
     assert found.to_dict() == simgrad.evaluate_similarities(matrix.cpu(), pairing).to_dict()
     half = simgrad.evaluate(images.cuda().half(), captions.cuda().half(), pairing)
     assert half.rsum == pytest.approx(here.rsum, abs=2)
+
+
+@pytest.mark.parametrize("kind", ["all differ", "some equal", "a part collapsed"])
+def test_a_selection_knows_its_equal_rows_as_if_it_were_made_anew(kind: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    images, captions = (torch.randn(n, 40, generator=generator) for n in (30, 60))
+    if kind == "some equal":
+        images[7], captions[50] = images[3], captions[2]
+    if kind == "a part collapsed":
+        images[10:20] = images[10] * (1 + 1e-7 * torch.arange(10.0)[:, None])
+    whole = Embeddings(images, captions)
+    selections = (
+        torch.arange(30),
+        torch.arange(10, 20),
+        torch.tensor([7, 3, 5]),
+        torch.tensor([4, 4]),
+    )
+    for some in selections:
+        for found in (
+            whole.select(some, torch.arange(60)),
+            whole.transposed().transposed().select(some, torch.arange(60)),
+        ):
+            anew = Embeddings(images[some], captions)
+            assert _listed(found.same_images) == _listed(anew.same_images)
+            assert _listed(found.same_captions) == _listed(anew.same_captions)
+            assert torch.equal(found.images, anew.images)
+            assert torch.equal(found.lengths[0], anew.lengths[0])
+
+
+def _listed(same: torch.Tensor | None) -> list[int] | None:
+    return None if same is None else same.tolist()

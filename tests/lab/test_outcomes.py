@@ -35,9 +35,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
             "device": "cpu",
         },
         "rows": [
-            {"label": "nt-xent", "set": {"objective": "nt-xent"}, "baseline": True},
             {"label": "triplet-sh", "set": {"objective": "triplet-sh", "lr": 0.05, "clip": 0}},
             {"label": "siglip", "set": {"objective": "siglip", "lr": 1e30, "clip": 0}},
+            {"label": "nt-xent", "set": {"objective": "nt-xent"}, "baseline": True},
         ],
         "seeds": 2,
     }
@@ -73,7 +73,12 @@ def test_the_table_says_it_and_has_no_p(study: Study, capsys: pytest.CaptureFixt
 @pytest.mark.long
 def test_the_report_says_it_first(study: Study) -> None:
     write_report([study.path], study.path / "report.html", device="cpu")
-    page = Page((study.path / "report.html").read_text()).text
+    written = (study.path / "report.html").read_text()
+    assert written.count('<span class="word bad">failed</span>') == 2
+    assert '<span class="word good">leader</span>' in written
+    page = Page(written).text
+    numbers = page[page.rindex("All numbers") :]
+    assert numbers.index("nt-xent") < numbers.index("triplet-sh")  # best first
     assert page.index(SAID) < page.index("nt-xent has rsum")
     assert "6 runs" in page
     assert "missing or unfinished" not in page
@@ -83,6 +88,10 @@ def test_the_report_says_it_first(study: Study) -> None:
 @pytest.mark.long
 def test_the_lab_page_shows_it(study: Study, client: TestClient) -> None:
     page = client.get("/studies/ends").text
+    assert page.index("nt-xent</span></th>") < page.index("triplet-sh</span></th>")  # best first
+    assert page.count('<span class="word bad">2 of 2</span><small>') == 2
+    assert "All are of <code>vse++(" in page
+    assert ">Model<" not in page
     assert page.index(SAID) < page.index("nt-xent has rsum")
     runs = {run["id"]: run for run in client.get("/api/overview").json()["runs"]}
     assert runs["ends.nt-xent-s0"]["outcome"] == "trained"
@@ -93,3 +102,4 @@ def test_the_lab_page_shows_it(study: Study, client: TestClient) -> None:
     assert "6 of 6 runs finished" in home
     assert "2 collapsed, 2 diverged" in home
     assert "Lower the learning rate" in client.get("/runs/ends.siglip-s1").text
+    assert "<code>first_objective: triplet, " in client.get("/runs/ends.triplet-sh-s0").text

@@ -1,5 +1,7 @@
 """What holds for every declared model: specs, padding, order, precision, gradients."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -223,3 +225,23 @@ def test_inputs_know_a_tokenizer_whose_pieces_are_a_list() -> None:
     inputs = Inputs.of("pixels", (3,), pieces)
     assert (inputs.vocabulary_size, inputs.continuations) == (3, ())
     assert Subwords.from_json(pieces.to_json()).encode("b##a") == pieces.encode("b##a")
+
+
+def test_what_a_loss_of_the_model_s_own_looks_at_is_known_wherever_it_is_written() -> None:
+    class Extra:
+        def auxiliary_loss(self, images: Any, captions: Any, batch: Any) -> Any: ...
+
+    class Mixed(Extra, RetrievalModel):
+        pass
+
+    class Stated(Mixed):
+        auxiliary_sees = "pairs"
+
+    class Again(Stated):
+        def auxiliary_loss(self, images: Any, captions: Any, batch: Any) -> Any: ...
+
+    class Plain(RetrievalModel):
+        pass
+
+    kinds = (Plain, Mixed, Stated, Again)
+    assert [one.auxiliary_sees for one in kinds] == ["nothing", "batch", "pairs", "batch"]

@@ -152,6 +152,22 @@ def test_published_numbers_come_from_the_tables(compute: ModuleType) -> None:
         compute._published_number({"table": "goal_table2.csv", "method": "none"})
 
 
+def test_what_was_not_run_tuned_is_named_and_no_more(compute: ModuleType) -> None:
+    claims = {claim["claim"]: claim for claim in compute.read_claims()}
+    told = compute.alike_tuned(claims["The best recall comes with the best mAP@5"])
+    assert "(triplet)" in told
+    assert "(smooth-ap *)" in told
+    pairs = next(name for name in claims if name.startswith("Pair weights other than con"))
+    told = compute.alike_tuned(claims[pairs])
+    assert told.endswith("; not run tuned: goal (con, lin-ms)")
+    assert "(goal (con, lin))" in told
+    close = next(name for name in claims if name.startswith("SmoothAP is close"))
+    told = compute.alike_tuned(claims[close])
+    assert told.startswith(
+        "**not tested as claimed** (128 captions a batch): does not hold, -1.8 ["
+    )
+
+
 def test_nothing_is_told_without_ranks(compute: ModuleType) -> None:
     """Today's page: whoever keeps ranks of a study changes this."""
     for claim in compute.read_claims():

@@ -18,6 +18,7 @@ from simgrad.studies.plan import read_plan
 from simgrad.studies.ranges import CrossedRanges
 from simgrad.studies.study import Study
 from simgrad.studies.worker import work
+from tests.processes import script as run_script
 from tests.studies.test_replicates import plan
 
 pytest.importorskip("optuna")
@@ -132,3 +133,17 @@ def test_runs_are_collected_from_kept_ranks(tmp_path: Path) -> None:
     assert {path.stem for path in (tmp_path / "flickr8k" / "tuned").iterdir()} == {
         "triplet-r1", "triplet-r2", "nt-xent-r1", "nt-xent-r2",
     }  # fmt: skip
+
+
+def test_a_number_on_the_page_that_nothing_gives_is_named() -> None:
+    known = {"10.6", "76 of 76"}
+    text = "ahead by 10.6 ([1.25](a.md)); **76 of\n76** fail, and 75 of 76, by 10.7 and 3e-4"
+    assert script("check").nowhere(text, known) == ["1.25", "75 of 76", "10.7"]
+
+
+@pytest.mark.long
+def test_every_number_is_computed_again() -> None:
+    """Of the registered study: from the ranks and searches that were kept."""
+    done = run_script(FOLDER / "check.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all the same" in done.stdout

@@ -390,6 +390,27 @@ def test_other_data_that_cannot_be_scored_are_refused_at_once(clip: Path, tmp_pa
         train(recipe(clip, also="nowhere"), tmp_path / "c", quiet=True)
 
 
+@pytest.mark.parametrize(
+    ("model", "features", "why"),
+    [("vse++", "global", "reads features"), ("scan", "regions", "one vector")],
+)
+def test_classes_that_a_model_cannot_see_are_refused_before_training(
+    model: str, features: str, why: str, tmp_path: Path
+) -> None:
+    for name, picture in zip(("dog", "cat"), pictures(2), strict=True):
+        (tmp_path / "things" / name).mkdir(parents=True)
+        picture.save(tmp_path / "things" / name / "0.png")
+    base = Recipe(
+        data=f"scenes(train=40, val=8, test=8, features={features})",
+        model=f"{model}(dimension=8, word_dimension=8)", epochs=1, device="cpu",
+    )  # fmt: skip
+    first = train(base, tmp_path / "first", quiet=True)
+    also = f"classes(path={tmp_path / 'things'})"
+    with pytest.raises(InputError, match=why):
+        train(base.replace(start_from=str(first.path / "best"), also=also), tmp_path / "run")
+    assert not Run(tmp_path / "run").history
+
+
 def test_captions_that_a_network_does_not_know_are_told(tmp_path: Path, capsys: Any) -> None:
     model = f"clip(source={siglip_folder(tmp_path / 'siglip')})"
     data = tmp_path / "photos"

@@ -147,6 +147,24 @@ def test_the_gradients_and_weights_are_those_of_plain_steps(positives: str) -> N
                 assert torch.allclose(mine, theirs, rtol=1e-5)
 
 
+def test_what_an_objective_learns_is_learned_in_a_group_where_it_is_zero() -> None:
+    """A temperature of 1 is kept as its logarithm."""
+    spec = "nt-xent(tau=1, learned=true)"
+    group, recipe = RunGroup(2), Recipe(batch=32, objective=spec)
+    (one, source), (other, _) = make(VSE, recipe), make(VSE, recipe)
+    group.members = [GroupedRun(group, step, source) for step in (one, other)]
+    index = Sampler("pairs", 32).epoch(source.split, 0)[0]
+    for member in group.members:
+        row, lengths = torch.from_numpy(member.layout.row(index)), source.lengths(index.captions)
+        member.now = Wanted(row, lengths, member.run.objectives[spec])
+    with group.changed:
+        group._go()
+    for member in group.members:
+        (learned,) = member.run.learned.parameters()
+        assert member.error is None
+        assert learned.item() != 0
+
+
 @pytest.mark.long
 def test_a_group_of_runs_trains_as_each_alone(
     small: Any, weights: Any, tmp_path: Path, counted: list[int]

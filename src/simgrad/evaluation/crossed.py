@@ -202,6 +202,11 @@ def _ratio(number: float, error: float) -> float:
     return 0.0 if number == 0 else math.copysign(math.inf, number)
 
 
+def by_chance(units: int) -> float:
+    """P(so many independent differences all point one way), if neither way is the likelier."""
+    return 2.0 ** (1 - units)
+
+
 def sureness(*systems: Crossed) -> Sureness:
     """Of the mean of one system, or of the difference of two on the same images."""
     gaps = systems[-1].per_image
@@ -214,7 +219,7 @@ def sureness(*systems: Crossed) -> Sureness:
     image_part = np.maximum(images - inner, 0)
     runs = [(one.run_part, len(one) - 1) for one in systems if len(one) > 1]
     if not runs:
-        least = 2.0 ** (1 - len(gaps)) if len(systems) == 2 else 0.0
+        least = by_chance(len(gaps)) if len(systems) == 2 else 0.0
         nothing = np.zeros(len(inner))
         error = np.sqrt(image_part)
         return Sureness(error, nothing + count, error, nothing, least)

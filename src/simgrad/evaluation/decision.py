@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simgrad.evaluation.crossed import sureness_from
+from simgrad.evaluation.crossed import by_chance, sureness_from
 from simgrad.evaluation.standing import SURE, Standing, Word
 
 POWER = 0.8
@@ -39,7 +39,10 @@ def decision(standing: Standing) -> Decision | None:
         freedom = 2 * (draws - 1) if standing.images else draws - 1  # with equal variances
         apart = detectable(runs, freedom, images, standing.compared)
         alike = detectable(runs, freedom, images, standing.compared, 2 * SURE)
-        if abs(rival.behind) >= apart:
+        units = math.floor(standing.images * more_images) if standing.images else draws
+        if not rival.error and by_chance(units) >= SURE:
+            return None
+        if rival.behind and abs(rival.behind) >= apart:
             return "ahead"
         return "equivalent" if standing.margin - abs(rival.behind) >= alike else None
 

@@ -18,8 +18,10 @@ from simgrad.core.devices import widened
 _PROBES = 32
 
 
-def first_identical(*parts: Tensor) -> Tensor | None:
+def first_identical(*parts: Tensor, distinct: bool = False) -> Tensor | None:
     """For each row the first row that is identical in every part; None where all differ.
+
+    `distinct`: no two rows are equal to the last bit, which is known already.
 
     Rows that are *all* equal within rounding (a collapsed model, whose encoder rounds a little
     differently from batch to batch) count as identical.
@@ -30,6 +32,8 @@ def first_identical(*parts: Tensor) -> Tensor | None:
         return None
     if all(_collapsed(part) for part in rows):
         return torch.zeros(count, dtype=torch.int64, device=rows[0].device)
+    if distinct:
+        return None
     keys = functools.reduce(torch.add, [_keys(part, _PROBES) for part in rows])
     ordered = np.sort(keys.cpu().numpy())
     if (ordered[1:] != ordered[:-1]).all():

@@ -9,6 +9,7 @@ import functools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,18 +96,47 @@ class Scores(ABC):
                     del kept[first[i]]
 
 
+@dataclass(frozen=True)
+class _Side:
+    """Vectors of all images or all captions, and what is known of them."""
+
+    vectors: Tensor
+    lengths: Tensor
+    same: Tensor | None  # for each the first one that is identical to it; None: all differ
+
+    @staticmethod
+    def of(vectors: Tensor, lengths: Tensor | None = None) -> "_Side":
+        lengths = vectors.norm(dim=1) if lengths is None else lengths
+        return _Side(vectors, lengths, first_identical(vectors))
+
+    def part(self, chosen: Tensor) -> "_Side":
+        """Some of them, in this order."""
+        chosen = chosen.to(self.vectors.device)
+        if torch.equal(chosen, _arange(self.vectors)):
+            return self
+        vectors = self.vectors[chosen]
+        distinct = self.same is None and len(torch.unique(chosen)) == len(chosen)
+        same = first_identical(vectors, distinct=distinct)
+        return _Side(vectors, self.lengths[chosen], same)
+
+
 class Embeddings(Scores):
     """Dot products of image and caption embeddings."""
 
     def __init__(
         self, images: Tensor, captions: Tensor, lengths: tuple[Tensor, Tensor] | None = None
     ) -> None:
-        self.images, self.captions = images, captions
-        self.lengths = lengths or (images.norm(dim=1), captions.norm(dim=1))
-        self.num_images, self.num_captions = len(images), len(captions)
-        self.same_images = first_identical(images)
-        self.same_captions = first_identical(captions)
+        known = (None, None) if lengths is None else lengths
+        self._join(_Side.of(images, known[0]), _Side.of(captions, known[1]))
+
+    def _join(self, images: _Side, captions: _Side) -> "Embeddings":
+        self._sides = images, captions
+        self.images, self.captions = images.vectors, captions.vectors
+        self.lengths = images.lengths, captions.lengths
+        self.num_images, self.num_captions = len(self.images), len(self.captions)
+        self.same_images, self.same_captions = images.same, captions.same
         self._buffer: Tensor | None = None  # fresh memory for each block would cost time
+        return self
 
     def block_size(self) -> int:
         # A GPU waits for the start of each operation: one block of 512 MiB holds COCO's test set.
@@ -120,11 +150,12 @@ class Embeddings(Scores):
         return self._buffer[: stop - start]
 
     def select(self, images: Tensor, captions: Tensor) -> "Embeddings":
-        device = self.images.device
-        return Embeddings(self.images[images.to(device)], self.captions[captions.to(device)])
+        left, right = self._sides
+        return Embeddings.__new__(Embeddings)._join(left.part(images), right.part(captions))
 
     def transposed(self) -> "Embeddings":
-        return Embeddings(self.captions, self.images)
+        left, right = self._sides
+        return Embeddings.__new__(Embeddings)._join(right, left)
 
     def vectors(self) -> tuple[Tensor, Tensor]:
         return self.images, self.captions

@@ -23,7 +23,14 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation.comparison import check_same_queries
-from simgrad.evaluation.crossed import Crossed, Sureness, paired_sureness, runs_of, sureness
+from simgrad.evaluation.crossed import (
+    Crossed,
+    Sureness,
+    by_chance,
+    paired_sureness,
+    runs_of,
+    sureness,
+)
 from simgrad.evaluation.declared import Floats
 from simgrad.evaluation.distributions import share_bound
 from simgrad.evaluation.metrics import metrics_of
@@ -274,6 +281,10 @@ class _Differences:
             part: Floats = whole.values[:, :, place : place + 1]
             self.crossed[label] = Crossed((metric,), part, whole.fold)
 
+    def units(self, label: str) -> int:
+        """Images; or replicates, where each has images of its own."""
+        return len(self.totals[label]) if self.new_images else len(self.crossed[label].fold)
+
     def between(self, first: str, second: str) -> tuple[float, Sureness, float]:
         """The second minus the first, how sure that is, and the variance of one draw of each."""
         if self.new_images:
@@ -302,6 +313,8 @@ def _rival(
         reach = sure.quantile(SURE, comparisons=pairs) * error
         p = sure.tail(gap / error, comparisons=pairs)
         equal = sure.tail(within, comparisons=pairs) / 2 if within > 0 else 1.0
+    else:  # none differs from the others: so few may do so by chance
+        p, equal = (max(one, by_chance(every.units(label))) for one in (p, equal))
     p = max(p, sure.least_p)
     word: Word = "equivalent" if equal < SURE else "behind" if p < SURE else "open"
     if short and word == "behind":

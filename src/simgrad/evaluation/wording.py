@@ -113,6 +113,11 @@ def outlook(standing: Standing, found: Decision | None, cost: str = "") -> str:
         return (
             f"No number of {unit} would decide {pair}; about {photos} would show {shown}, {chance}."
         )
+    if standing.draws[1] == 1:
+        return (
+            f"What would decide {pair} cannot be told from one seed: two seeds of each or more "
+            "show how much they differ."
+        )
     return f"Nothing within reach would decide {pair}: more {unit} or photos are not enough."
 
 

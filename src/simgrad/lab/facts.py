@@ -21,6 +21,7 @@ from simgrad.studies.table import StudyTable, build_table, significance
 from simgrad.studies.verdict import sentences
 
 _MOST_POINTS = 500  # evaluations of a curve
+ENDS = {"plateau": "on the plateau"}  # where the word alone does not say it
 Stamp = tuple[tuple[int, int], ...]
 
 
@@ -165,9 +166,8 @@ def study_summary(lab: Lab, name: str) -> schemas.StudySummary:
 
 def _failed(runs: Sequence[schemas.RunSummary]) -> str:
     """3 collapsed, 1 diverged"""
-    words = {"plateau": "on the plateau"}
     ends = Counter(run.outcome for run in runs if run.outcome not in (None, "trained"))
-    return ", ".join(f"{count} {words.get(str(end), end)}" for end, count in ends.most_common())
+    return ", ".join(f"{count} {ENDS.get(str(end), end)}" for end, count in ends.most_common())
 
 
 def verdict(study: Study) -> list[str]:

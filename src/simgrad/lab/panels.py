@@ -11,6 +11,7 @@ from simgrad.lab import asking, diagrams, facts
 from simgrad.lab.lab import Lab
 from simgrad.pages.blocks import BodyRow, Cell, Column, Figure, Figures, Key, Table
 from simgrad.pages.charts import Curve, Points, line_chart
+from simgrad.pages.glossary import explain
 from simgrad.pages.svg import LIGHT
 from simgrad.runs.run import Run
 from simgrad.studies.table import Published, TableRow, significance
@@ -133,18 +134,40 @@ def _compared(
         Column(each.label, over=DIRECTIONS.get(each.direction, ""), meaning=each.description)
         for each in shown
     ]
+    failures = any(end != "trained" for row in rows for end in row.outcomes)
     columns += [Column("against the baseline", numeric=False), Column("seeds")]
+    columns += [Column("failed", meaning=explain("failed").meaning)] if failures else []
     made = []
-    for row in rows:
+    for row in _best_first(rows):
         name = Cell(row.label, key=True, colour=colours[row.label])
         cells = [_number(row.cells.get(m), m, m in row.best) for m in metrics]
         versus = Cell("baseline" if row.baseline else significance(row.difference))
-        made.append(BodyRow([name, *cells, versus, Cell(str(row.seeds))]))
+        ended = [_failed(row)] if failures else []
+        made.append(BodyRow([name, *cells, versus, Cell(str(row.seeds)), *ended]))
         if row.published:
             theirs = [_number(row.published.get(m), m, False) for m in metrics]
             theirs_are = Cell(row.beside.replace("published", "in the paper"))
-            made.append(BodyRow([theirs_are, *theirs, Cell(""), Cell("")], "aside"))
+            blank = [Cell("")] * (len(columns) - 1 - len(theirs))
+            made.append(BodyRow([theirs_are, *theirs, *blank], "aside"))
     return Table("Comparison", columns, made, "Mean over seeds; beneath: standard deviation.")
+
+
+def _best_first(rows: Sequence[TableRow]) -> list[TableRow]:
+    """By rsum within each group; last what has none yet."""
+    groups = list(dict.fromkeys(row.group for row in rows))
+
+    def place(row: TableRow) -> tuple[int, float]:
+        rsum = row.cells["rsum"].mean if "rsum" in row.cells else math.nan
+        return groups.index(row.group), math.inf if math.isnan(rsum) else -rsum
+
+    return sorted(rows, key=place)
+
+
+def _failed(row: TableRow) -> Cell:
+    """How many of its runs did not train, and how they ended."""
+    failed = [facts.ENDS.get(end, end) for end in row.outcomes if end != "trained"]
+    told = f"{len(failed)} of {len(row.outcomes)}"
+    return Cell(told, "\n".join(dict.fromkeys(failed)), badge="bad" if failed else "")
 
 
 def _number(value: Estimate | Published | None, metric: str, strong: bool) -> Cell:

@@ -192,7 +192,12 @@ class RetrievalModel(nn.Module):
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        if "auxiliary_loss" in vars(cls) and "auxiliary_sees" not in vars(cls):
+        order = cls.mro()  # a mixin may bring the loss
+        loss, sees = (
+            next(place for place, one in enumerate(order) if name in vars(one))
+            for name in ("auxiliary_loss", "auxiliary_sees")
+        )
+        if loss < sees:  # a loss that nobody has said this of
             cls.auxiliary_sees = "batch"
 
     def __init__(self, config: ModelConfig, inputs: Inputs) -> None:

@@ -86,6 +86,7 @@ class Cell:
     strong: bool = False
     key: bool = False  # the first cell of a system: with its colour
     colour: int | None = None
+    badge: Literal["", "good", "bad", "plain"] = ""  # a word in a frame of its own
 
 
 @dataclass(frozen=True)

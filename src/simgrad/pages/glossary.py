@@ -17,6 +17,7 @@ MEANINGS = {
         "surer. With more than two systems, corrected for the number of comparisons (Holm)"
     ),
     "baseline": "the setting that all others are compared with",
+    "failed": "runs that collapsed, diverged or stayed on the plateau",
     "seed": "which random numbers a run began with; several seeds show how much luck varies",
     "negatives": "items of the batch that do not belong to the query",
     "push": "the weight with which an objective drives a query and a negative apart",

@@ -13,7 +13,7 @@ from itertools import count, groupby
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from simgrad.pages.blocks import Block, Figure, Inline, Term, Words
 from simgrad.pages.svg import RULES, colours, described
@@ -56,7 +56,7 @@ def environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"drawn": _drawn, "webp": webp, "consecutive": _consecutive}
-    made.filters |= {"breakable": _breakable, "glued": _glued}
+    made.filters |= {"breakable": _breakable, "glued": _glued, "coded": _coded}
     return made
 
 
@@ -109,6 +109,11 @@ def _drawn(figure: Figure, prefix: str) -> Markup:
 def _breakable(text: str) -> str:
     """A spec whose line may be broken after a bracket and an equals sign."""
     return re.sub(r"([(=])", "\\1\u200b", text)
+
+
+def _coded(text: str) -> Markup:
+    """A sentence with its `code` set as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _glued(words: Words) -> list[tuple[str, Inline, str]]:

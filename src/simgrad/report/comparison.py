@@ -28,7 +28,8 @@ def comparison(material: Material, found: list[GroupStanding]) -> Section | None
     for standing in found:
         if len(found) > 1:
             rows.append(BodyRow([Cell(standing.group or "other runs")], "group"))
-        for system in standing.systems:
+        unknown = [one for one in standing.systems if one not in standing.order]
+        for system in [*standing.order, *unknown]:
             rows += _rows(material, standing, system, metrics, compared)
     table = Table("Comparison", columns, rows, _caption(material, found, compared))
     words = explained(_words(material, found, compared))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from simgrad.evaluation import metric_of, wording
 from simgrad.evaluation.decision import decision
@@ -34,7 +35,6 @@ _FLATTERING = (
     "No run has test numbers yet. The best moment of each run was chosen on the numbers shown "
     "here, so they look better than they are."
 )
-_FAILED = Column("failed", meaning="runs that collapsed, diverged or stayed on the plateau")
 _UNSURE = ". How sure that is cannot be told without ranks on the same test queries."
 
 
@@ -130,7 +130,7 @@ def _standing_table(material: Material, group: GroupStanding, found: Standing) -
         Column("rsum", meaning="mean over all test runs; failed ones count"),
         Column("verdict", numeric=False),
         Column("behind the leader", meaning="with an interval that holds for all rows together"),
-        *([_FAILED] if failures else []),
+        *([Column("failed", meaning=explain("failed").meaning)] if failures else []),
         Column("worst seed"),
         Column("P(leader beats it)", meaning="one run of the leader against one run of this"),
     ]
@@ -149,12 +149,16 @@ def _standing_table(material: Material, group: GroupStanding, found: Standing) -
         of = score.of_trained
         trained = f"{of:.1f} of those that trained" if of is not None and score.failures else ""
         cells = [Cell(label, key=True, colour=material.colour(systems[label]))]
-        cells += [Cell(f"{score.mean:.1f}", trained), Cell(word), gap]
+        tone: Literal["good", "bad", "plain"] = "bad" if score.failed else "plain"
+        if label == found.leader and not found.short:
+            tone = "good"
+        cells += [Cell(f"{score.mean:.1f}", trained), Cell(word, badge=tone), gap]
         if failures:
             bound = "" if score.failed else f"up to {_may_fail(score)} may"
             ends = ", ".join(sorted({one for one in score.outcomes if one != "trained"}))
             beneath = "\n".join(line for line in (ends, bound) if line)
-            cells.append(Cell(f"{score.failures} of {len(score.runs)}", beneath))
+            told = f"{score.failures} of {len(score.runs)}"
+            cells.append(Cell(told, beneath, badge="bad" if score.failures else ""))
         cells += [Cell(f"{score.worst:.1f}"), Cell(beaten)]
         rows.append(BodyRow(cells))
     fewest = min(found.scores.values(), key=lambda one: len(one.runs))

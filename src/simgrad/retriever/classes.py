@@ -5,17 +5,23 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.data.classes import METRIC, Classes
 from simgrad.evaluation.rivals import is_rival
+from simgrad.models import RetrievalModel
 from simgrad.models.networks.layers import l2norm
 from simgrad.retriever.retriever import Retriever
 
 _BATCH = 64  # pictures at a time
 
 
+def require_vectors(model: RetrievalModel) -> None:
+    """Refuse a model that compares sets."""
+    if not model.embeds:
+        raise InputError("zero-shot classification needs a model with one vector for each item.")
+
+
 @torch.no_grad()
 def accuracy(retriever: Retriever, classes: Classes) -> dict[str, float]:
     """Percent of the pictures whose own class is first; a tie counts against the model."""
-    if not retriever.model.embeds:
-        raise InputError("zero-shot classification needs a model with one vector for each item.")
+    require_vectors(retriever.model)
     sides = []
     for prompt in classes.prompts:
         made = retriever.encode_sentences([prompt.replace("{}", name) for name in classes.names])

@@ -13,8 +13,9 @@ from simgrad.core.errors import InputError
 from simgrad.data.classes import Classes, read_classes
 from simgrad.data.opening import open_dataset
 from simgrad.models import RetrievalModel
-from simgrad.retriever.classes import accuracy
+from simgrad.retriever.classes import accuracy, require_vectors
 from simgrad.retriever.fitting import require_fitting
+from simgrad.retriever.pictures import picture_reader
 from simgrad.retriever.prepare import begin_model
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs.recipe import Recipe
@@ -33,6 +34,8 @@ def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | Classes | None
         )
     classes = read_classes(recipe.also)
     if classes is not None:
+        require_vectors(model)
+        picture_reader(model, recipe.features, torch.device("cpu"))
         return classes
     dataset = open_dataset(recipe.also)
     asked = what_is_tested(recipe.replace(protocol="all", test_split=None), dataset)

@@ -277,7 +277,8 @@ class CommonStep:
             assert member.now is not None
             rule = member.now.objective
             if rule not in self.forms:
-                alone = member.names[rule] in self.apart or any(rule.parameters())
+                learns = any(True for _ in rule.parameters())  # whatever their values
+                alone = member.names[rule] in self.apart or learns
                 self.forms[rule] = None if alone else form_of(rule)
             sets.setdefault(self.forms[rule] or number, []).append(member)
         return list(sets.values())
