@@ -23,8 +23,9 @@ C = TypeVar("C")  # a declared class: type checkers still see it as itself
 _SPEC = re.compile(r"\s*([A-Za-z0-9_+.\-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 # A spec is typed by a person or read from a file: longer than this is a mistake or an attack.
 _LONGEST = 2000
-# Beyond this, products of two numbers are none in single precision.
+# Beyond this, products of two numbers are none in single precision; below, quotients.
 _LARGEST = 1e30
+_SMALLEST = 1e-30
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Limits:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return True
         return (
-            (self.above is None or value > self.above)
+            (self.above is None or value - self.above >= _SMALLEST)
             and (self.at_least is None or value >= self.at_least)
             and (self.below is None or value < self.below)
         )
@@ -74,6 +75,11 @@ class Limits:
     def __str__(self) -> str:
         told = {"greater than": self.above, "at least": self.at_least, "less than": self.below}
         return " and ".join(f"{word} {end:g}" for word, end in told.items() if end is not None)
+
+    def wanted(self, value: float) -> str:
+        """What a value outside should have been."""
+        near = self.above is not None and value > self.above and value - self.above < _SMALLEST
+        return f"{self}, by {_SMALLEST:g} at least" if near else str(self)
 
 
 @dataclass(frozen=True)
@@ -230,10 +236,11 @@ class Registry(Generic[T]):
             owner = f"{self.kind} '{name}'"
             check = _check_type if key in named else _convert
             arguments[key] = check(value, known[key], owner)
-            if not known[key].limits.hold(arguments[key]):
+            limits = known[key].limits
+            if not limits.hold(arguments[key]):
+                wanted = limits.wanted(arguments[key])
                 raise InputError(
-                    f"{owner}: parameter '{key}' must be {known[key].limits}, "
-                    f"not {print_value(value):.80}."
+                    f"{owner}: parameter '{key}' must be {wanted}, not {print_value(value):.80}."
                 )
         common = {p.name: arguments.pop(p.name) for p in self.common if p.name in arguments}
         made = declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
@@ -282,7 +289,7 @@ def check_setting(thing: Any, name: str, value: Any) -> None:
         if empty or isinstance(value, (str, bool)):
             raise InputError(f"{where} is a number, not {value!r:.80}.")
     if not limits.hold(value):
-        raise InputError(f"{where} must be {limits}, not {print_value(value)}.")
+        raise InputError(f"{where} must be {limits.wanted(value)}, not {print_value(value)}.")
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where} must be a finite number, not {value}.")
     if choices and value not in choices and not callable(value):
