@@ -64,7 +64,7 @@ def _plain(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 
 def _optional(info: PrimitiveTypeInfo) -> Any:
-    """An option that may be omitted is parsed as what it is: nobody types "None"."""
+    """The rule for `KIND | None`: parse KIND, because nobody types "None"."""
     kind = without_none(info.type)
     if kind is info.type:
         return None
@@ -81,9 +81,8 @@ def _optional(info: PrimitiveTypeInfo) -> Any:
 
 
 def readable(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same command as --help shows it: texts wrapped by tyro alone, defaults as one types them.
-
-    Only the first paragraph is left of what it does; `details` has the others.
+    """The command as --help shows it: the first paragraph of its docstring, defaults as one types
+    them, and no line breaks of ours. `details` has the other paragraphs.
     """
 
     @functools.wraps(command)
@@ -100,7 +99,7 @@ def readable(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _hinted(kind: Any) -> Any:
-    """A type with our way to show a default; what a command says itself comes after, and wins."""
+    """A type with our way to show a default; a command's own annotation comes later, and wins."""
     is_annotated = typing.get_origin(kind) is Annotated
     plain, *own = typing.get_args(kind) if is_annotated else (kind,)
     hint = tyro.conf.arg(help_behavior_hint=default_hint)
@@ -108,13 +107,13 @@ def _hinted(kind: Any) -> Any:
 
 
 def details(command: Callable[..., Any]) -> str:
-    """What a command says of itself after the first paragraph."""
+    """The paragraphs of a command's docstring after the first."""
     more = f"With {JSON} it prints JSON, and nothing else." if answers(command) else ""
     return "\n\n".join(filter(None, (_parts(command)[1], more)))
 
 
 def answers(command: Callable[..., Any]) -> bool:
-    """Whether a command gives what it found to its caller, which --json prints."""
+    """Whether a command returns something, which --json prints."""
     return typing.get_type_hints(command).get("return") is not type(None)
 
 

@@ -142,7 +142,7 @@ def _known(stamp: str) -> str | None:
 
 
 def _keep(stamp: str, found: str) -> None:
-    with contextlib.suppress(OSError):  # no place for it: read again next time
+    with contextlib.suppress(OSError):  # no cache: the file is read again next time
         with atomic_write(_place(stamp)) as file:
             file.write(f"{found} {sha256(stamp, found)}\n")
 
@@ -168,7 +168,7 @@ def _hash(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True))
 
 
-# Several arrays that belong together: each is told of in one JSON file, written last.
+# Several arrays that belong together: one JSON file, written last, has an entry for each.
 
 
 class Damaged(InputError):

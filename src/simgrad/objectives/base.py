@@ -103,11 +103,11 @@ class Objective(nn.Module):
     """
 
     name: ClassVar[str] = ""
-    # Half the sum of the directions' means, or the sum over queries. Declared as published; an
-    # object may be told otherwise, so that all are on one scale.
+    # The loss is half the sum of both directions' means; or, if False, the sum over queries. Each
+    # class has what was published; it can be set on an object, to put several on one scale.
     mean: bool = False
     drawn_for_each: ClassVar[int] = 0  # images, and captions, from outside the batch, for a pair
-    # A pair counts whatever others there are: also alone, and also where neither has a positive.
+    # Each pair counts by itself: alone too, and where its image and caption have no positive.
     pairwise: ClassVar[bool] = False
     separable: ClassVar[bool] = True  # False: the rule must see all rows at once, never a block
     sparse: ClassVar[bool] = False  # weighs positives and one negative of each query, no others
@@ -126,15 +126,15 @@ class Objective(nn.Module):
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy has a name of its own: else a compiled program would take the original."""
+        """Give a copy a name of its own: by the old one a compiled program finds the original."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.handle = name_of(self)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *arguments: Any
     ) -> None:
-        """What is learned is a vector of one number, which `fully_shard` can part; files of earlier
-        versions have the number alone."""
+        """Read numbers that earlier versions kept without a dimension. They have one now, because
+        `fully_shard` needs it."""
         for name, parameter in self.named_parameters(recurse=False):
             kept = state_dict.get(prefix + name)
             if isinstance(kept, Tensor) and kept.dim() == 0 and parameter.shape == (1,):
@@ -142,7 +142,8 @@ class Objective(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def __post_init__(self) -> None:
-        """Every value is one that its declaration allows. Who adds to this calls it first."""
+        """Refuse values that the declaration does not allow. A subclass that extends this method
+        calls it first."""
         if dataclasses.is_dataclass(self):
             check_settings(self)
             self._made = True
@@ -321,8 +322,8 @@ class Objective(nn.Module):
     def within(self, embeddings: Tensor, labels: Tensor, *, block: int | None = None) -> Tensor:
         """The loss of one batch (n, d) among itself: an equal label (n,) makes a positive pair.
 
-        Nothing is compared with itself. Each row asks once; one without a partner is a negative of
-        the others.
+        No row is compared with itself. Each row is a query once; a row without a partner is only a
+        negative of the others.
 
         Examples:
             >>> labels = torch.tensor([0, 0, 1, 1])

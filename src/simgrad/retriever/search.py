@@ -216,7 +216,7 @@ class Searcher:
     def _known(
         self, kind: str, ranked: Ranked, gallery: Gallery | None, notes: list[str]
     ) -> Sequence[float | None]:
-        """The probability of each hit; a note where there is none, or it is a guess."""
+        """The probability of each hit; adds to `notes` why there is none, or why it is a guess."""
         if gallery is None or not ranked:
             return []
         calibration = self.sureness.of(kind)
@@ -231,7 +231,8 @@ class Searcher:
         return calibration.probabilities([score for _, score in ranked], len(gallery))
 
     def _cut(self, kind: str, gallery: Gallery | None) -> tuple[float | None, float | None]:
-        """From where on nothing fits, and what that is worth."""
+        """The probability below which a best hit counts as nothing; and the share of queries that
+        have no answer and are refused by it."""
         calibration = self.sureness.of(kind)
         if calibration is None or gallery is None:
             return None, None

@@ -75,12 +75,12 @@ class Search:
         return min(trials, len(self.grid)) if self.tune.search == "grid" else trials
 
     def count(self, trials: list[Trial]) -> int:
-        """How many trials there will be, as far as these decide it."""
+        """How many trials there will be; more than the first ones once a range is extended."""
         more = self.tune.beyond(len(self._mixes)) if self.extended(trials) else 0
         return self.first + more
 
     def extended(self, trials: list[Trial]) -> dict[str, Range]:
-        """Ranges of further trials, of what the best lies at an end; none before all are over."""
+        """Wider ranges for what the best trial has at an end; none before all trials are over."""
         first = trials[: self.first]
         if len(first) < self.first or any(trial.state == "running" for trial in first):
             return {}
@@ -93,7 +93,7 @@ class Search:
         return {key: wider for key, wider in found.items() if wider is not None}
 
     def whole_space(self, trials: list[Trial]) -> Space:
-        """All of where was looked: with what was extended."""
+        """The ranges that were searched, with their extensions."""
         space = dict(self.space)
         for key, wider in self.extended(trials).items():
             was = space[key]
@@ -107,8 +107,7 @@ class Search:
             return self._read()
 
     def ask(self) -> Trial | None:
-        """A new setting; None where the budget is spent, or trials that it may know are not over
-        yet."""
+        """A new trial; None if the budget is spent, or if trials that it learns from still run."""
         with self._locked():
             trials = self._read()
             place = len(trials)
@@ -129,13 +128,13 @@ class Search:
             return self._at(number)
 
     def tell(self, number: int, score: float) -> None:
-        """The best validation score of a run; said twice, it counts once."""
+        """Note the best validation score of a trial; a second call for it changes nothing."""
         with self._locked():
             if self._at(number).state == "running":
                 self._note(number, state="complete", score=score)
 
     def fail(self, number: int) -> None:
-        """Training diverged: the trial counts, and has no score."""
+        """Note that a trial diverged: it counts, without a score."""
         with self._locked():
             if self._at(number).state == "running":
                 self._note(number, state="failed")
