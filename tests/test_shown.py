@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import simgrad
 from simgrad.cli.program import main
+from simgrad.retriever.vector_files import write_vectors
 from tests.data import layout_writers
 from tests.models.test_embedders import text_model
 
@@ -61,6 +64,20 @@ def test_vectors_by_a_sentence_transformer(
     Path("captions.txt").write_text("a red heart\ntwo blue stars\n")
     shown("models.md", capsys, FOLDER=text_model)
     assert Path("vectors.parquet").is_file()
+
+
+def test_vectors_in_a_vector_database(text_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines of the page, with the real LanceDB."""
+    pytest.importorskip("lancedb", reason="lancedb is not installed")
+    Path("captions.txt").write_text("two blue stars\na red heart\n")
+    write_vectors(
+        simgrad.open(text_model, device="cpu"), Path("captions.txt"), Path("vectors.parquet")
+    )
+    page = (DOCS / "models.md").read_text(encoding="utf-8")
+    lines = re.search(r"((?:    .+\n)+)", page[page.index("Into a vector database") :])
+    assert lines is not None
+    exec(textwrap.dedent(lines[1]).replace("FOLDER", str(text_model)), {})
+    assert capsys.readouterr().out == "a red heart\n"
 
 
 def test_search_by_an_index(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -68,6 +68,7 @@ def test_ir_measures_agrees(ties: bool) -> None:
     """The same files, every measure; RR@10 by its own provider."""
     peer = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
     qrels, run = world(1, ties=ties)
+    qrels["q3"] = dict.fromkeys(qrels["q3"], 0)  # nothing is relevant to it
     chosen = [m for m in MEASURES if not (ties and m == "RR@10")]  # that one keeps other ties
     found = simgrad.evaluate_rankings({"a": {"t": run}}, {"t": qrels}, chosen)
     expected = peer.calc_aggregate([peer.parse_measure(m) for m in chosen], qrels, run)
@@ -116,33 +117,60 @@ def test_ranx_agrees() -> None:
 
 
 @pytest.mark.long
-def test_mteb_agrees_and_its_own_writer_is_read(tmp_path: Path) -> None:
-    """Predictions written by MTEB's code, scored by MTEB's code, rounded to five digits there."""
-    pytest.importorskip("mteb", reason="mteb is not installed")
-    from types import SimpleNamespace
+def test_mteb_agrees_on_what_it_wrote(tmp_path: Path) -> None:
+    """Two languages by `mteb.evaluate`, and judgments as the page says."""
+    mteb = pytest.importorskip("mteb", reason="mteb is not installed")
+    from datasets import Dataset
+    from mteb.abstasks import AbsTaskRetrieval
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.mocks.mock_tasks.retrieval import general_args
+    from mteb.models import ModelMeta
+    from mteb.models.abs_encoder import AbsEncoder
 
-    from mteb._evaluators.retrieval_metrics import calculate_retrieval_scores
-    from mteb.abstasks import AbsTask
+    drawn, words = np.random.default_rng(4), np.random.default_rng(5).normal(size=(60, 12))
 
-    qrels, run = world(4, ties=True)
-    task = SimpleNamespace(
-        metadata=SimpleNamespace(name="Made"), prediction_file_name="Made_predictions.json"
-    )
-    task._predictions_path = lambda folder: AbsTask._predictions_path(task, folder)
-    model = SimpleNamespace(mteb_model_meta=SimpleNamespace(name="me/model", revision="1"))
-    AbsTask._save_task_predictions(
-        task, run, model, tmp_path / "model", hf_split="test", hf_subset="default"
-    )
-    judged = {q: {d: int(g) for d, g in one.items()} for q, one in qrels.items()}
-    theirs = calculate_retrieval_scores(run, judged, [1, 10, 100])
-    names = {"ndcg_at_10": theirs.ndcg["NDCG@10"], "map_at_100": theirs.map["MAP@100"],
-             "recall_at_10": theirs.recall["Recall@10"],
-             "precision_at_10": theirs.precision["P@10"],
-             "hit_rate_at_1": theirs.hit_rate["HitRate@1"]}  # fmt: skip
-    found = simgrad.evaluate_rankings({"m": tmp_path / "model"}, {"Made": qrels}, list(names))
-    for name, value in names.items():
+    def part(queries: int) -> dict[str, Any]:
+        documents = drawn.integers(0, 60, (50, 8))
+        judged = {f"q{q}": {f"d{q}": 2, f"d{q + 1}": 1, f"d{q + 2}": 0} for q in range(queries)}
+        asked = np.concatenate([documents[:queries, :2], documents[1 : queries + 1, :1]], axis=1)
+        told = [{"id": f"q{q}", "text": " ".join(map(str, row))} for q, row in enumerate(asked)]
+        judged["q3"] = {"d1": 0}  # nothing is relevant to it
+        corpus = [{"id": f"d{d}", "title": "", "text": " ".join(map(str, row))}
+                  for d, row in enumerate(documents)]  # fmt: skip
+        return {"queries": Dataset.from_list(told), "corpus": Dataset.from_list(corpus),
+                "relevant_docs": judged, "top_ranked": None}  # fmt: skip
+
+    class Made(AbsTaskRetrieval):  # type: ignore[misc]
+        langs: ClassVar = {"eng": ["eng-Latn"], "fra": ["fra-Latn"]}
+        metadata = TaskMetadata(
+            type="Retrieval", name="Made", main_score="ndcg_at_10",
+            **{**general_args, "eval_langs": langs},
+        )  # fmt: skip
+        parts: ClassVar = {"eng": {"test": part(40)}, "fra": {"test": part(10)}}
+
+        def load_data(self, *_: Any, **__: Any) -> None:
+            self.dataset, self.data_loaded = {k: dict(v) for k, v in self.parts.items()}, True
+
+    class Words(AbsEncoder):  # type: ignore[misc]
+        mteb_model_meta = ModelMeta.create_empty({"name": "me/words", "revision": "1"})
+
+        def encode(self, inputs: Any, **_: Any) -> Any:
+            texts = [text.split() for batch in inputs for text in batch["text"]]
+            return np.array([words[[int(w) for w in text]].sum(0) for text in texts], np.float32)
+
+    task = Made()
+    options = {"cache": None, "prediction_folder": tmp_path / "words", "show_progress_bar": False}
+    scored = mteb.evaluate(Words(), task, co2_tracker=False, **options).task_results[0].scores
+    task.load_data()
+    judged = {k: {"test": v["test"]["relevant_docs"]} for k, v in task.dataset.items()}
+    (tmp_path / "Made.json").write_text(json.dumps(judged))
+    names = ["ndcg_at_10", "map_at_100", "recall_at_10", "precision_at_10", "hit_rate_at_1"]
+    found = simgrad.evaluate_rankings({"m": tmp_path / "words"}, tmp_path / "Made.json", names)
+    for name in names:
+        theirs = 100 * np.mean([fold[name] for fold in scored["test"]])
         measured = found.tasks["Made"].scores["m"][str(Measure.parse(name))]
-        assert measured == pytest.approx(100 * value, abs=6e-4), name
+        assert measured == pytest.approx(theirs, abs=6e-4), name  # it rounds to five digits
+        assert 5 < measured < 95, name
 
 
 @pytest.mark.parametrize(
@@ -313,15 +341,15 @@ def test_missing_queries_as_nothing_found(tmp_path: Path) -> None:
 
 
 def test_queries_that_nobody_judged_and_their_own_ids() -> None:
-    qrels = {"q1": {"a": 1}, "q2": {"a": 0}}
-    run = {"q1": {"q1": 2.0, "a": 1.0}, "q9": {"a": 1.0}}
+    qrels = {"q1": {"a": 1}, "q2": {"a": 0}, "q3": {}}
+    run = {"q1": {"q1": 2.0, "a": 1.0}, "q2": {"a": 1.0}, "q9": {"a": 1.0}}
     given: Any = {"s": {"t": run}}, {"t": qrels}, ["P@1"]
     found = simgrad.evaluate_rankings(*given).tasks["t"]
     assert found.scores["s"]["P@1"] == 0
-    assert "1 query without a relevant document" in found.notes[0]
+    assert "1 query has no relevant document: 0 in every mean" in found.notes[0]
     assert "--ignore-identical-ids" in found.notes[1]
     without = simgrad.evaluate_rankings(*given, ignore_identical_ids=True).tasks["t"]
-    assert without.scores["s"]["P@1"] == 100
+    assert without.scores["s"]["P@1"] == 50  # of two queries, one of which has nothing to find
 
 
 def test_ties_are_counted() -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 import simgrad
 from simgrad.cli.program import main
 from simgrad.core.errors import InputError
+from simgrad.data import open_dataset
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
 
@@ -254,6 +255,30 @@ def test_embed_writes_vectors_and_what_made_them(
     assert (told["rows"], told["dimension"], told["kind"]) == (2, 16, "sentences")
     assert len(told["items_hash"]) == 64
     assert simgrad.open(out, out).evaluate().rsum == 600
+
+
+def test_a_data_set_becomes_vectors_that_heads_are_trained_on(tmp_path: Path) -> None:
+    """Both sides, their pairing and splits; and the error that leads there."""
+    (tmp_path / "mine.py").write_text(f"from {__name__} import colours\ntexts = images = colours\n")
+    spec, out = f"python(file={tmp_path / 'mine.py'})", tmp_path / "vectors.npz"
+    with pytest.raises(InputError, match=r'`simgrad embed "python\(...\)" DATA .*vectors.npz`'):
+        simgrad.choose(DATA, model=spec, output=tmp_path / "choice")
+    command(["embed", spec, DATA, "--output", str(out), "--device", "cpu"])
+    opened, made = simgrad.open(spec, data=DATA, device="cpu"), open_dataset(out)
+    assert list(made.splits) == list(opened.dataset.splits)
+    for name, split in made.splits.items():
+        own = opened.dataset.split(name)
+        assert (split.captions, split.image_names) == (list(own.captions), list(own.image_names))
+        assert np.array_equal(split.image_of_caption, own.image_of_caption)
+        sides = (split.features, split.num_images), (split.caption_vectors, split.num_captions)
+        for (rows, count), wanted in zip(sides, opened.encode_split(own), strict=True):
+            assert rows is not None
+            assert wanted.vectors is not None
+            assert np.array_equal(rows.rows(np.arange(count)), wanted.vectors.numpy())
+    recipe = Recipe(data=str(out), model="light(text=vectors)", epochs=1, batch=20)
+    train(recipe, tmp_path / "run", quiet=True)
+    told = json.loads(str(np.load(out)["simgrad"]))
+    assert (told["images"], told["texts"], told["dimension"]) == (80, 400, 3)
 
 
 def test_embed_pictures_and_what_is_refused(tmp_path: Path) -> None:

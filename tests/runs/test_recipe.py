@@ -92,6 +92,24 @@ def test_a_recipe_says_what_it_leaves_open(tmp_path: Path) -> None:
     assert named.objective == "nt-xent"
 
 
+def test_the_usual_rate_is_not_one_for_the_hardest_negative_alone(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="triplet-sh learns from the hardest negative alone"):
+        assert read_recipe(None, objective="triplet-sh").lr == 2e-3
+    (tmp_path / "s.yaml").write_text("grid: {objective: [nt-xent, 'goal(triplet=con, pair=sig)']}")
+    with pytest.warns(UserWarning, match=r"pair=sig\) learns from the hardest"):
+        read_plan(tmp_path / "s.yaml")
+    for fine in (
+        {"objective": "triplet-sh", "lr": 2e-3},  # named: as somebody wants it
+        {"objective": "triplet-sh", "first_objective": "triplet", "first_epochs": 1},
+        {"objective": "triplet"},
+        {"objective": "triplet-sh", "model": "vsrn"},
+    ):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            read_recipe(None, **fine)
+        assert not any("hardest negative alone" in str(one.message) for one in told), fine
+
+
 def test_rows_of_another_model_have_its_usual_rate(tmp_path: Path) -> None:
     rows = "rows:\n- {label: a, set: {model: light}}\n- {label: b, set: {model: vsrn, lr: 1e-3}}\n"
     (tmp_path / "open.yaml").write_text(rows)

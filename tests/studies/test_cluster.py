@@ -105,7 +105,8 @@ def on_the_page() -> tuple[str, list[str], str]:
 
 def alike(said: str) -> list[str]:
     """Which run ends first, where, and after how long, is luck; figures depend on the processor."""
-    lines = (re.sub(r" +", " ", line).strip() for line in said.splitlines())
+    slow = re.compile(r"others compute on this machine|\d+ of \d+ trainings")  # on a busy machine
+    lines = (re.sub(r" +", " ", line).strip() for line in said.splitlines() if not slow.match(line))
     lines = (re.sub(r"( on|then) [^,]+", r"\1 MACHINE", line) for line in lines if line)
     return sorted(re.sub(r"(nt-xent|triplet)|[-+]?\d[\d.]*", "N", line) for line in lines)
 

@@ -7,12 +7,12 @@ import tyro
 
 from simgrad.core.console import say
 from simgrad.retriever.opening import open
-from simgrad.retriever.vector_files import write_vectors
+from simgrad.retriever.vector_files import write_pairs, write_vectors
 
 
 def embed(
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
-    items: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER|FILE")],
+    items: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER|FILE|DATA")],
     *,
     output: Path,
     device: str = "auto",
@@ -23,9 +23,15 @@ def embed(
         model: a run, a checkpoint, a folder of a SentenceTransformer, of a dual encoder of
             transformers or of an ONNX pair, or a spec: "clip(source=FOLDER_OR_HUB_NAME)",
             "sentence-transformers(source=FOLDER_OR_HUB_NAME)", "python(file=FILE.py)"
-        items: a folder of pictures, or a text file with a sentence a line
-        output: the file to write: .parquet (id, text, embedding) or .npy
+        items: a folder of pictures, or a text file with a sentence a line; for .npz, a data set
+        output: the file to write: .parquet (id, text, embedding) or .npy; or .npz, the pictures
+            and captions of a data set with their pairing, which `simgrad choose` takes
         device: auto, cpu, cuda, cuda:N or mps
     """
-    made = write_vectors(open(model, device=device), items.expanduser(), output)
+    if output.suffix == ".npz":
+        told = write_pairs(open(model, data=items, device=device), output)
+        counts = f"{told['images']:,} pictures, {told['texts']:,} captions"
+        say(f"{output}: {counts} x {told['dimension']}.")
+        return
+    made = write_vectors(open(model, device=device), Path(items).expanduser(), output)
     say(f"{output}: {len(made.ids):,} {made.provenance['kind']} x {made.vectors.shape[1]}.")

@@ -154,6 +154,7 @@ class Registry(Generic[T]):
         self.common = common  # parameters that all have; they are no fields, but attributes
         self.command = command  # "simgrad objectives": where the list is
         self.elsewhere: dict[str, str] = {}  # what others call it, bare: a spec of ours
+        self.hints: dict[str, str] = {}  # a name that is none of these: what to do instead
         self._examine = examine  # asked the first time a name is used; raises what is wrong
         self._examined: set[str] = set()
         self._declared: dict[str, Declaration[T]] = {}
@@ -167,6 +168,7 @@ class Registry(Generic[T]):
             hint = f" Did you mean '{near}'?" if near else ""
             known = self.elsewhere.get(_bare(name))
             hint = f" What others call so is '{known}' here." if known else hint
+            hint = self.hints.get(name, hint)
             raise InputError(
                 f"there is no {self.kind} '{name[:80]}'.{hint} `{self.command}` lists them all; "
                 "one of your own needs `simgrad --with FILE.py`."

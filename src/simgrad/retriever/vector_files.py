@@ -3,7 +3,8 @@
 .parquet: columns `id` (a picture's name, a sentence's number), `text` (of sentences) and
 `embedding` (float32 lists); the provenance is in the file's metadata under `simgrad`. .npy: the
 rows alone, with NAME.json beside them for ids and provenance. `simgrad evaluate --images A
---texts B` reads both.
+--texts B` reads both. .npz: both sides of a data set with pairing and splits, as the layout
+`embeddings` reads them.
 """
 
 import json
@@ -43,7 +44,8 @@ def write_vectors(retriever: "Retriever", items: Path, output: Path) -> VectorFi
     """Vectors of the pictures below a folder, or of the lines of a text file."""
     if output.suffix not in SUFFIXES:
         raise InputError(
-            f"--output {output}: vectors are written to {' or '.join(SUFFIXES)} files."
+            f"--output {output}: vectors are written to {' or '.join(SUFFIXES)} files; those of a "
+            "data set, both sides, to .npz."
         )
     texts: list[str] | None = None
     if items.is_dir():
@@ -70,6 +72,40 @@ def write_vectors(retriever: "Retriever", items: Path, output: Path) -> VectorFi
     }
     _write(output, ids, texts, vectors, told)
     return VectorFile(output, ids, vectors, told)
+
+
+def write_pairs(retriever: "Retriever", output: Path) -> dict[str, Any]:
+    """Vectors of the pictures and captions of all splits of the retriever's data."""
+    parts = [retriever.fitting(split) for split in retriever.dataset.splits.values()]
+    made = [retriever.encode_split(part) for part in parts]
+    images, texts = (
+        np.concatenate([_rows(one.vectors, output) for one in side])
+        for side in zip(*made, strict=True)
+    )
+    first = np.cumsum([0, *(part.num_images for part in parts)])
+    owners = [part.image_of_caption + start for part, start in zip(parts, first, strict=False)]
+    told = {
+        "model": retriever.name,
+        "model_key": retriever.key,
+        "data": retriever.recipe.data,
+        "fingerprint": retriever.dataset.fingerprint(),
+        "images": len(images),
+        "texts": len(texts),
+        "dimension": int(images.shape[1]),
+        "unit_length": True,
+    }
+    arrays = {
+        "images": images,
+        "texts": texts,
+        "image_of_caption": np.concatenate(owners),
+        "image_ids": np.array([name for part in parts for name in part.image_names]),
+        "text": np.array([text for part in parts for text in part.captions]),
+        "split": np.repeat([part.name for part in parts], [part.num_images for part in parts]),
+        "simgrad": np.array(json.dumps(told)),
+    }
+    with atomic_path(output) as place, open(place, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    return told
 
 
 def _sentences(file: Path) -> list[str]:

@@ -37,6 +37,7 @@ from simgrad.runs.recipe import (
     unsaid,
     up_to_date,
     with_usual,
+    without_a_first_epoch,
 )
 from simgrad.runs.recipe_names import wrong_names
 from simgrad.studies.fast import fast_changes
@@ -219,7 +220,12 @@ def _left_open(plan: Plan, values: Mapping[str, Any]) -> list[str]:
     changed += [values["grid"]] if values.get("grid") else []
     said = {name for name in Usual._fields if all(name in one for one in changed)}
     said |= {"lr"} if plan.tune is not None else set()
-    return unsaid({**dict.fromkeys(said), **(values.get("recipe") or {})}, plan.base)
+    named = {**dict.fromkeys(said), **(values.get("recipe") or {})}
+    told = unsaid(named, plan.base)
+    if "lr" not in named:
+        rows = [plan.recipe(row, 0) for row in plan.rows if not row.ensemble]
+        told += [text for row in rows for text in without_a_first_epoch(row)]
+    return list(dict.fromkeys(told))
 
 
 def offers_of(path: str | Path) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.core.files import require_file
-from simgrad.core.text import counted, one_line
+from simgrad.core.text import one_line
 from simgrad.evaluation.rankings.files import (
     NUMBERS,
     Folds,
@@ -41,7 +41,7 @@ class Task:
     """Queries with judgments; the folds are MTEB's subsets and splits, and mostly one."""
 
     name: str
-    folds: Folds  # only queries with a relevant document
+    folds: Folds  # only queries with judgments
     source: Path | None = None  # the file of the judgments
     corpus: frozenset[str] | None = None  # documents, where they are known
     groups: dict[str, str] = field(default_factory=dict)  # query -> group
@@ -137,20 +137,16 @@ def _task(
     corpus: frozenset[str] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Task:
-    """With the queries that something is relevant to: of others no measure says anything."""
-    kept = {
-        fold: {
-            query: judged for query, judged in table.items() if max(judged.values(), default=0) > 0
-        }
-        for fold, table in folds.items()
-    }
+    """With the queries that have judgments; where none is positive, every measure is 0."""
+    kept = {fold: {q: one for q, one in table.items() if one} for fold, table in folds.items()}
     kept = {fold: table for fold, table in kept.items() if table}
-    if not kept:
+    best = [max(judged.values()) for table in kept.values() for judged in table.values()]
+    if max(best, default=0) <= 0:
         raise InputError(f"{source or name}: no document is relevant to any query.")
-    left = sum(map(len, folds.values())) - sum(map(len, kept.values()))
-    if left:
-        what = counted(left, "query").replace("querys", "queries")
-        notes += (f"{what} without a relevant document left out, as MTEB does",)
+    without = sum(grade <= 0 for grade in best)
+    if without:
+        have = "query has" if without == 1 else "queries have"
+        notes += (f"{without:,} {have} no relevant document: 0 in every mean, as MTEB counts",)
     return Task(name, kept, source, corpus, notes=notes)
 
 
