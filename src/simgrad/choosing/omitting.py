@@ -2,7 +2,7 @@
 
 A few missing or broken pictures must not stop a comparison, and must not be hidden: up to 2 % are
 left out, and the answer says so. What is left out lies in a list that `--skip` takes anywhere else.
-Of splits that came with the data nothing is left out because it stands there twice.
+Splits that came with the data keep their copies.
 """
 
 import shlex

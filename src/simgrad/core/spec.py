@@ -23,7 +23,7 @@ C = TypeVar("C")  # a declared class: type checkers still see it as itself
 _SPEC = re.compile(r"\s*([A-Za-z0-9_+.\-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 # A spec is typed by a person or read from a file: longer than this is a mistake or an attack.
 _LONGEST = 2000
-# Beyond this, products of two numbers are none in single precision; below, quotients.
+# Above the first a product of two numbers overflows float32; below the second a quotient does.
 _LARGEST = 1e30
 _SMALLEST = 1e-30
 

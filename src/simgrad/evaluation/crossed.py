@@ -16,10 +16,10 @@ images' part. In a difference of two systems both see the same images, and each 
 All of it is in closed form for metrics that are means over queries. The unit is the image with all
 its captions: they stand or fall together. The runs' part is an estimate from few runs, with
 Satterthwaite's degrees of freedom where two systems have one each; the images' part is known about
-as well as there are many images. So a number errs by a Student's t of the runs plus a normal
-variable of the images, which is Behrens and Fisher's distribution. (Satterthwaite's degrees of
-freedom of the sum are themselves estimated: where three seeds agree by luck they are many, and
-intervals too short.) Of one run each, the images' part is all that can be known.
+as well as there are many images. So the error of a number is a sum, of a Student's t (the
+runs) and a normal variable (the images): Behrens and Fisher's distribution. (Satterthwaite's
+degrees of freedom of the sum are themselves estimated: where three seeds agree by luck they are
+many, and intervals too short.) Of one run each, the images' part is all that can be known.
 """
 
 import math

@@ -27,8 +27,8 @@ Each = Callable[[Positions], npt.NDArray[Any] | None]
 
 Function = TypeVar("Function", bound=Callable[..., Any] | None)
 
-# Where a metric is shown: in every table; also where systems are compared; in evaluate's table of
-# one system; in files alone.
+# Where a metric is shown. headline: in every table; compared: also where systems are compared;
+# table: in evaluate's table of one system; file: in files alone.
 Prominence = Literal["headline", "compared", "table", "file"]
 
 DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
