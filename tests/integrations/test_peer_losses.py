@@ -43,7 +43,7 @@ def test_the_page_has_every_row() -> None:
     table = [line for line in listed.splitlines() if line.startswith(("### ", "- "))]
     expected = []
     for library, rows in groupby(ROWS, lambda row: row.library):
-        expected += [f"### {library}", *(f"- `{r.theirs}`: `{r.ours}`" for r in rows)]
+        expected += [f"### {library}", *(f"- `{r.theirs}` → `{r.ours}`" for r in rows)]
     assert table == expected
     assert {row.digits for row in ROWS} == {12}, "the page says 12"
     assert len(table) >= 25
