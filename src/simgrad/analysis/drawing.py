@@ -110,6 +110,7 @@ def _draw_panels(groups: list[list[_Panel]], triplets: dict[str, Array] | None) 
     """Panels in rows of three; those of one objective stay in one row."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     rows: list[list[_Panel]] = [[]]
     for group in groups:
@@ -119,8 +120,9 @@ def _draw_panels(groups: list[list[_Panel]], triplets: dict[str, Array] | None) 
     columns = max(len(row) for row in rows)
     below = 0.35 if triplets else 0.0
     with rc_context(STYLE):
-        size = (columns * (_PANEL + 0.75), len(rows) * (_PANEL + 0.7) + below)
-        figure = Figure(figsize=size, layout="constrained")
+        size = (columns * (_PANEL + 0.95), len(rows) * (_PANEL + 0.7) + below)
+        # Between the numbers of a bar and the words of the next axis.
+        figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.14))
         axes = figure.subplots(len(rows), columns, squeeze=False)
         for row, panels in zip(axes, rows, strict=True):
             for i, axis in enumerate(row):
