@@ -24,7 +24,7 @@ def test_a_plain_script_is_not_run_again(tmp_path: Path) -> None:
     """One without `if __name__ == "__main__":`, as everybody writes them."""
     (tmp_path / "mine.py").write_text(SCRIPT)
     told = script(tmp_path / "mine.py", cwd=tmp_path)
-    assert (told.stdout, told.returncode) == ("begins\nTrue\n", 0), told.stderr
+    assert (told.stdout, told.stderr, told.returncode) == ("begins\nTrue\n", "", 0)
 
 
 @pytest.mark.usefixtures("forked_workers")
