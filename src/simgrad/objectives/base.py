@@ -103,6 +103,7 @@ class Objective(nn.Module):
     """
 
     name: ClassVar[str] = ""
+    own: ClassVar[str] = ""  # of a rule of somebody's own: what an error calls it, with its place
     # Half the sum of the directions' means, or the sum over queries. Declared as published; an
     # object may be told otherwise, so that all are on one scale.
     mean: bool = False
@@ -249,7 +250,9 @@ class Objective(nn.Module):
             others, with_gap = self.rule(gap, there, pairs)[:2]
         except (RuntimeError, IndexError, ValueError):  # it may want more than four candidates
             return False
-        same = torch.allclose(others, values) and torch.allclose(with_gap[:, :4], weights)
+        # NaN with a gap or without it: another fault than not coping.
+        same = torch.allclose(others, values, equal_nan=True)
+        same = same and torch.allclose(with_gap[:, :4], weights, equal_nan=True)
         return same and not bool(with_gap[:, 4].any())
 
     def check_form(self) -> None:
