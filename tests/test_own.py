@@ -11,7 +11,7 @@ from tests.processes import script
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-VALUES, WEIGHTS, _, METRIC, _ = BLOCKS
+VALUES, SETTINGS, WEIGHTS, _, METRIC, _ = BLOCKS
 
 CHECKED = """
 import torch
@@ -46,6 +46,26 @@ def test_an_objective_is_six_lines_and_right(tmp_path: Path) -> None:
     assert lines_of(VALUES) <= 6
     out = run(VALUES + CHECKED + IGNORED.replace("NAME", "smooth-triplet"), tmp_path)
     assert "smooth-triplet: a loss: its weights are the derivative of its value" in out
+
+
+def test_its_parameters_have_limits_a_meaning_and_a_range(tmp_path: Path) -> None:
+    asked = """
+import simgrad.cli.program as program
+from simgrad.core.errors import InputError
+print(simgrad.objective("smooth-margin").searched())
+for spec in ("smooth-margin(tau=0)", "smooth-margin(margin=-1)"):
+    try:
+        simgrad.objective(spec)
+    except InputError as error:
+        print(error)
+program.main(["objectives", "smooth-margin"])
+"""
+    out = run(SETTINGS + asked, tmp_path)
+    assert "'tau': Range(low=0.02, high=0.2, log=True)" in out
+    assert "parameter 'tau' must be greater than 0, not 0" in out
+    assert "parameter 'margin' must be at least 0, not -1" in out
+    (line,) = re.findall(r"tau .*", out[out.index("meaning") :])
+    assert re.split(r"  +", line) == ["tau", "0.05", "greater than 0", "0.02 to 0.2", "how soft"]
 
 
 def test_with_weights_it_is_right_too(tmp_path: Path) -> None:

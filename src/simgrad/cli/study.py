@@ -24,7 +24,7 @@ from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, offers_of, read_plan
 from simgrad.studies.row_previews import told_once
-from simgrad.studies.space import check_tuning
+from simgrad.studies.space import check_tuning, left_out
 from simgrad.studies.study import Study
 from simgrad.studies.study_file import StudyFile
 from simgrad.studies.table import (
@@ -142,6 +142,8 @@ def study(
         made = Study.create(chosen, folder)
         first = f"{chosen.trainings} trials, then " if chosen.tune else ""
         say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
+        for line in left_out(chosen):
+            say(line, stderr=True)
         if engine == "ray":
             run_ray(made, processes)
         else:

@@ -92,6 +92,7 @@ class Parameter:
     choices: tuple[str, ...] | None
     description: str
     limits: Limits = Limits()
+    search: Range | None = None  # where a tuned study looks
 
     def __str__(self) -> str:
         kind = "|".join(self.choices) if self.choices else print_value(self.default)
@@ -381,6 +382,7 @@ def _parameters(cls: type[Any]) -> tuple[Parameter, ...]:
             f.metadata.get("choices"),
             f.metadata.get("description", ""),
             f.metadata.get("limits", Limits()),
+            f.metadata.get("search"),
         )
         for f in dataclasses.fields(cls)
     )

@@ -7,6 +7,7 @@ import difflib
 import json
 import unicodedata
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and many emoji need them
@@ -42,6 +43,16 @@ def _escaped(character: str) -> str:
 def one_line(text: str) -> str:
     """Text in one line: breaks and what cannot be printed become spaces."""
     return " ".join("".join(c if _harmless(c) else " " for c in text).split())
+
+
+def place_of(function: Any) -> str:
+    """`mine.py:12`: where a function of somebody's own is written."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return type(function).__name__
+    file, here = Path(code.co_filename), Path.cwd()
+    file = file.relative_to(here) if file.is_relative_to(here) else file
+    return f"{file}:{code.co_firstlineno}"
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
