@@ -345,6 +345,16 @@ def test_a_plan_of_an_earlier_version_keeps_what_it_meant(tmp_path: Path) -> Non
     assert plan.tune.space["lr"].high == 3e-3
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, dry_run: bool) -> None:
+    """In it `model`, say, would be replaced."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.txt").write_text("my notes")
+    with pytest.raises(InputError, match="holds model already, and no choice: give --output a new"):
+        choose(DATA, output=tmp_path, dry_run=dry_run)
+    assert [one.name for one in tmp_path.rglob("*")] == ["model", "mine.txt"]
+
+
 def test_an_edited_plan_is_refused(tmp_path: Path) -> None:
     folder = small(tmp_path / "edited")
     told = json.loads((folder / CHOICE).read_text())

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from simgrad.choosing.answer import Answer, answer_alone, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
+from simgrad.choosing.omitting import LIST
+from simgrad.choosing.pilot import PILOT
 from simgrad.choosing.planning import Wish, decide, estimate, spec
 from simgrad.choosing.telling import plan_text
 from simgrad.core.console import say_wrapped
@@ -27,6 +29,7 @@ from simgrad.studies.study import PLAN, Study
 from simgrad.studies.table import build_table, write_tables
 
 _LOCK = ".choose.lock"
+_BEFORE = (LIST, "features", PILOT)  # what lies in a folder before there is a plan
 
 
 def choose(
@@ -71,6 +74,7 @@ def choose(
     wish, folder = asked(
         str(data), minutes, objectives, model, features, epochs, short, skip, output, device, strict
     )
+    _refuse_foreign(folder)
     new = [one for one in (folder, *folder.parents) if not one.exists()]
     with (
         _withdrawn(folder, new),
@@ -96,6 +100,7 @@ def choose(
 
 def dry_run(wish: Wish, folder: Path) -> str:
     """The plan in words: the one that was made, else an estimate. Nothing is written."""
+    _refuse_foreign(folder)
     choice = Choice.read(folder)
     if choice is None:
         told = "an estimate from stated rates: nothing was timed, nothing is written"
@@ -146,6 +151,18 @@ def _withdrawn(folder: Path, new: list[Path]) -> Iterator[None]:
                 for one in new:
                     one.rmdir()
         raise
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """A choice has its folder for itself: it replaces what has the names of its parts."""
+    if folder.is_dir() and not (folder / CHOICE).exists():
+        names = sorted(one.name for one in folder.iterdir() if not one.name.startswith("."))
+        if theirs := [name for name in names if name not in _BEFORE]:
+            more = ", ..." if len(theirs) > 3 else ""
+            raise InputError(
+                f"{folder}: holds {', '.join(theirs[:3])}{more} already, and no choice: give "
+                "--output a new or an empty folder."
+            )
 
 
 def _name(data: str) -> str:
