@@ -18,7 +18,7 @@ Everything is vectorised: no loop over queries, and one transfer from the device
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from simgrad.analysis.published import PaperCounts, paper_counts_of
 from simgrad.core.devices import widened
+from simgrad.core.tables import TableFile, Tabular
 from simgrad.objectives import Objective, Offline, Positives, Weights
 from simgrad.objectives import objective as read
 from simgrad.objectives.engine.tensors import at_least_float32
@@ -64,8 +65,29 @@ class Counts:
         return {**self.paper, **{k: v for k, v in general.items() if v is not None}}
 
 
-@dataclass(frozen=True)
-class Cocos:
+# What a table calls the general counts.
+HEADINGS = ("contributing", "effective", "on hardest", "no gradient", "faint", "on false neg.")
+Summary = Mapping[str, Mapping[str, tuple[float, float]]]
+
+
+def general_cells(summary: Summary, direction: str) -> list[str]:
+    """The general counts of one direction, in words: their means."""
+    cells = []
+    for figure in GENERAL:
+        mean, _ = summary.get(direction, {}).get(figure, (math.nan, math.nan))
+        share = figure.endswith("_share")
+        cells.append("–" if math.isnan(mean) else f"{100 * mean:.1f}%" if share else f"{mean:.2f}")
+    return cells
+
+
+def general_table(summary: Summary, title: str) -> TableFile:
+    """The general counts of both directions."""
+    rows = tuple((direction, *general_cells(summary, direction)) for direction in DIRECTIONS)
+    return TableFile(("negatives per query", *HEADINGS), rows, title)
+
+
+@dataclass(frozen=True, repr=False)
+class Cocos(Tabular):
     """What contributes to the gradient of a batch, by direction.
 
     Examples:
@@ -79,6 +101,13 @@ class Cocos:
     released: bool  # counted as the published tables were, artefacts included
     i2t: Counts
     t2i: Counts
+
+    def as_table(self) -> TableFile:
+        summary = {
+            d: {name: (value, 0.0) for name, value in getattr(self, d).figures().items()}
+            for d in DIRECTIONS
+        }
+        return general_table(summary, f"{self.objective}, epsilon {self.epsilon:g}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -238,8 +267,8 @@ def attention(
     }
 
 
-@dataclass
-class CocosAccumulator:
+@dataclass(repr=False)
+class CocosAccumulator(Tabular):
     """Mean and population standard deviation of every figure over batches, as the paper reports.
 
     Examples:
@@ -258,6 +287,9 @@ class CocosAccumulator:
 
     def __len__(self) -> int:
         return len(self.batches)
+
+    def as_table(self) -> TableFile:
+        return general_table(self.summary(), f"batches: {len(self):,}")
 
     def summary(self) -> dict[str, dict[str, tuple[float, float]]]:
         """direction -> figure -> (mean, std); batches where a figure is 0/0 are left out of it."""

@@ -87,6 +87,8 @@ class Answer:
     def __str__(self) -> str:
         return self.text
 
+    __repr__ = __str__  # what a prompt shows
+
 
 def answer_of(choice: Choice, study: Study) -> Answer:
     """Write what a finished study says."""

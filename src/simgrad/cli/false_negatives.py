@@ -94,7 +94,7 @@ def _beside(system: str) -> Path:
 
 def _print(found: Finds, show: int) -> None:
     rows = []
-    for (image, _), pair in zip(found.pairs[:show].tolist(), found.named()[:show], strict=True):
+    for (image, _), pair in zip(found.pairs[:show].tolist(), found.named(show), strict=True):
         own = found.split.captions_of(image)
         rows.append(
             (

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.analysis.closedness import Integrability
-from simgrad.analysis.counting import DIRECTIONS, GENERAL
+from simgrad.analysis.counting import DIRECTIONS, GENERAL, HEADINGS, general_cells
 from simgrad.analysis.published import PaperCounts, PublishedRow, published_rows
 from simgrad.core.console import print_table, say_wrapped
 from simgrad.core.errors import InputError
@@ -104,25 +104,11 @@ def _figure(mean: float, std: float) -> str:
 
 
 def print_general(runs: Sequence[RunCounts]) -> None:
-    names = [
-        "contrib-\nuting",
-        "effective",
-        "on\nhardest",
-        "no\ngradient",
-        "faint",
-        "on false\nneg.",
-    ]
+    names = [name.replace(" ", "\n", 1).replace("contrib", "contrib-\n") for name in HEADINGS]
     rows = []
     for run in runs:
         summary = run.corrected.summary()
-        for direction in DIRECTIONS:
-            cells = []
-            for figure in GENERAL:
-                mean, _ = summary[direction].get(figure, (math.nan, math.nan))
-                share = figure.endswith("_share")
-                missing = math.isnan(mean)
-                cells.append("–" if missing else f"{100 * mean:.1f}%" if share else f"{mean:.2f}")
-            rows.append([run.name, direction, *cells])
+        rows += [[run.name, way, *general_cells(summary, way)] for way in DIRECTIONS]
     title = "Negatives per query that carry the gradient, for every objective"
     print_table(["run", "", *names], rows, title=title)
 

@@ -166,6 +166,11 @@ class Registry(Generic[T]):
         self._examined: set[str] = set()
         self._declared: dict[str, Declaration[T]] = {}
 
+    def __repr__(self) -> str:
+        """A line for each: its name, and what it is."""
+        width = max(map(len, self._declared), default=0)
+        return "\n".join(f"{one.name:{width}}  {one.description}" for one in self)
+
     def __iter__(self) -> Iterator[Declaration[T]]:
         return iter(self._declared.values())
 

@@ -35,6 +35,25 @@ class TableFile:
     notes: tuple[str, ...] = ()  # lines beneath
 
 
+class Tabular:
+    """A result whose text is a table: printed, at a prompt and in a notebook.
+
+    A dataclass that is one is declared with `repr=False`.
+    """
+
+    def as_table(self) -> TableFile:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return plain_text(self.as_table())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.as_table())
+
+
 def write_tables(path: Path, tables: Sequence[TableFile]) -> None:
     """Write tables to a .md, .tex or .html file."""
     text = text_of(path, tables)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, open_array, sha256
+from simgrad.core.tables import TableFile, Tabular
 from simgrad.data.base import Rows, Split
 
 Lists = npt.NDArray[np.int32]  # (queries, depth) rows of candidates
@@ -28,8 +29,12 @@ SCORES = ("scores_i2t", "scores_t2i")
 _BLOCK = 4096  # rows that are looked at together
 
 
-@dataclass(frozen=True)
-class Candidates:
+_SIDES = {"i2t": "captions of images", "t2i": "images of captions"}
+_TOLD = {"own pairs": "positive", "hardest": "hardest", "kept": "negative"}
+
+
+@dataclass(frozen=True, repr=False)
+class Candidates(Tabular):
     """Mined negatives, most similar first; -1 where a filter left fewer than `depth`."""
 
     i2t: Lists  # (images, depth) captions
@@ -38,6 +43,21 @@ class Candidates:
     where: str = "candidates"  # what an error calls them
     i2t_scores: Similarities | None = None  # how similar each is, where it was asked for
     t2i_scores: Similarities | None = None
+
+    def as_table(self) -> TableFile:
+        """How many there are, and where it was measured how similar they are."""
+        measured = self.info.get("statistics", {})
+        rows = []
+        for way, lists in self._sides():
+            cells = [f"{len(lists):,}", f"{lists.shape[1]:,}"]
+            if way in measured:
+                means = [measured[way][kind].get("mean") for kind in _TOLD.values()]
+                cells += ["–" if mean is None else f"{mean:.3f}" for mean in means]
+            rows.append((f"{way}: {_SIDES[way]}", *cells))
+        columns = ("mined negatives", "queries", "each", *(_TOLD if measured else ()))
+        told = "Own pairs, hardest, kept: how similar they are, on average." if measured else ""
+        held = "i2t, t2i: rows, the most similar first, -1: none left; save(folder) keeps them."
+        return TableFile(columns, tuple(rows), notes=tuple(filter(None, [told, held])))
 
     def save(self, folder: str | Path) -> None:
         """Write i2t.npy, t2i.npy and candidates.json, the last one when all is there."""

@@ -129,6 +129,15 @@ class Standing:
     units: str = "test images"  # what is drawn beside runs
     looked: tuple[str, ...] = ()  # with how many draws it was looked at before it got more
 
+    def __str__(self) -> str:
+        """Who leads, what failed and what the intervals mean, a line each."""
+        from simgrad.evaluation import wording  # which reads standings
+
+        lines = [wording.lead(self), *wording.failures(self), wording.basis(self)]
+        return "\n".join(filter(None, lines))
+
+    __repr__ = __str__  # what a prompt shows
+
     def worded(self, word: Word) -> tuple[Rival, ...]:
         """The rivals of which a word is said."""
         return tuple(one for one in self.rivals if one.word == word)

@@ -14,7 +14,7 @@ from simgrad.pages.notebook import Shown
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import ALL, Searcher, ask
 from simgrad.runs.run import BEST, Run
-from simgrad.search.results import Hit, Results, percent
+from simgrad.search.results import Hit, Results
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -50,7 +50,7 @@ def show(
         found, asked = searcher.picture(query, "picture", top), query
     notes = [Paragraph([note], "note") for note in found.notes]
     blocks: list[Block] = [Examples([_example(searcher, found, path.resolve().name, asked)])]
-    return Shown([*blocks, *notes], _text(found))
+    return Shown([*blocks, *notes], str(found))
 
 
 def _opened(path: Path) -> "Image | None":
@@ -80,21 +80,17 @@ def _example(searcher: Searcher, found: Results, name: str, asked: "Image | None
     outcome = found.verdict() or f"best of {found.searched_images:,} pictures"
     if found.kind == "sentence":
         thumbs = [
-            Thumb(_address(searcher.thumbnail(hit.row, _SIDE)), hit.name, _mark(hit), _told(hit))
+            Thumb(_address(searcher.thumbnail(hit.row, _SIDE)), hit.name, _mark(hit), hit.told)
             for hit in found.images
         ]
         return Example(found.query, [Strip(Key(name, 0), outcome, thumbs=thumbs)])
-    lines = [Line(hit.captions[0], _mark(hit), _told(hit)) for hit in found.captions]
+    lines = [Line(hit.captions[0], _mark(hit), hit.told) for hit in found.captions]
     query = Thumb(_address(asked), found.query)
     return Example(None, [Strip(Key(name, 0), outcome, lines=lines)], query)
 
 
 def _mark(hit: Hit) -> Mark:
     return "right" if hit.right else ""
-
-
-def _told(hit: Hit) -> str:
-    return f"{hit.score:.3f}" if hit.probability is None else percent(hit.probability)
 
 
 def _address(picture: "Image | None") -> str | None:
@@ -106,11 +102,3 @@ def _address(picture: "Image | None") -> str | None:
     file = io.BytesIO()
     small.save(file, "WEBP", quality=80)
     return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
-
-
-def _text(found: Results) -> str:
-    lines = [f"{found.query}: {found.verdict() or 'found'}"]
-    for hit in found.asked or found.images:
-        lines.append(f"{hit.rank:>3}  {_told(hit):>5}  {hit.name}{' ✓' if hit.right else ''}")
-        lines += [f"            {hit.captions[0]}"] if hit.captions else []
-    return "\n".join(lines)

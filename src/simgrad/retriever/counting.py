@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simgrad.analysis.counting import CocosAccumulator, cocos
+from simgrad.analysis.counting import CocosAccumulator, cocos, general_table
 from simgrad.analysis.published import PaperCounts, paper_counts_of
 from simgrad.core.console import track
 from simgrad.core.errors import InputError
+from simgrad.core.tables import TableFile, Tabular
 from simgrad.data.base import Split
 from simgrad.data.benchmarks import benchmark_of
 from simgrad.data.judgments import CROWD, EXPERT, read_judgments
@@ -160,8 +161,8 @@ def judged_tables(split: "Split", data: Path) -> Any:
     return (relevant.astype(bool), known.astype(bool)) if known.nnz else None
 
 
-@dataclass(frozen=True)
-class RunCounts:
+@dataclass(frozen=True, repr=False)
+class RunCounts(Tabular):
     """COCOS of one run: as defined, and as the published tables were counted."""
 
     name: str
@@ -172,6 +173,11 @@ class RunCounts:
     dataset: str | None  # a known data set, e.g. f30k; None: another one
     whole: bool  # all batches of the training set
     epsilon: float = 0.01  # weights above this count
+
+    def as_table(self) -> TableFile:
+        told = (f"{self.name}: {self.objective}", f"epsilon {self.epsilon:g}")
+        title = ", ".join((*told, f"batches: {len(self.corrected):,}"))
+        return general_table(self.corrected.summary(), title)
 
     @property
     def family(self) -> PaperCounts | None:

@@ -30,6 +30,12 @@ class Exported:
     checkpoint: Checkpoint
     scale: Scale | None = None  # that the objective learned
 
+    def __str__(self) -> str:
+        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
+        return f"{self.format} in {self.folder}{': ' if names else ''}{', '.join(names)}"
+
+    __repr__ = __str__  # what a prompt shows
+
 
 def export(
     retriever: "Retriever", folder: Path, format: str | None = None, *, adapter: bool = False

@@ -9,6 +9,7 @@ import numpy as np
 
 from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
+from simgrad.core.text import counted, plain
 from simgrad.data.base import Rows, Split
 from simgrad.data.found import FOUND, INFO, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.data.languages import language_of
@@ -18,6 +19,9 @@ from simgrad.retriever.similarities import Similarities
 
 if TYPE_CHECKING:
     from simgrad.retriever.retriever import Retriever
+
+
+_SHOWN = 5  # pairs at a prompt
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,27 @@ class Finds:
     probable: Probable
     knows: tuple[float, ...]  # by system: share of captions that lead to their own image
     borrowed: bool = False  # whether probabilities were learned on other data
+    systems: tuple[str, ...] = ()  # by whom
 
-    def named(self) -> list[Pair]:
-        """The pairs as they are kept."""
+    def __str__(self) -> str:
+        """The surest, each with its picture, and how many more there are."""
+        told = [f"{counted(len(self.pairs), 'pair')} probably right although nobody marked them:"]
+        for pair in self.named(_SHOWN):
+            told += [f"{pair.probability:6.2f}  {pair.image}", f"        {pair.text}"]
+        if len(self.pairs) > _SHOWN:
+            more = len(self.pairs) - _SHOWN
+            told.append(f"{more:,} more: named() has all, save(folder) keeps them.")
+        return plain("\n".join([*told, *filter(None, [self.caveat])]))
+
+    __repr__ = __str__  # what a prompt shows
+
+    def named(self, most: int | None = None) -> list[Pair]:
+        """The pairs as they are kept, or the surest of them."""
         split, names = self.split, caption_names(self.split)
         return [
             Pair(split.image_names[image], names[caption], split.captions[caption], round(p, 4))
             for (image, caption), p in zip(
-                self.pairs.tolist(), self.probability.tolist(), strict=True
+                self.pairs[:most].tolist(), self.probability[:most].tolist(), strict=True
             )
         ]
 
@@ -55,13 +72,17 @@ class Finds:
             "--calibrate."
         )
 
-    def save(self, folder: Path, systems: Sequence[str]) -> None:
-        """found.jsonl, and what it was made from; answers that are there stay."""
+    def save(self, folder: str | Path, systems: Sequence[str] = ()) -> None:
+        """found.jsonl, and what it was made from; answers that are there stay.
+
+        `systems`: what found.json calls those that found them, by default their names.
+        """
+        folder = Path(folder)
         write_found(folder / FOUND, self.named())
         told = {
             "data": self.split.dataset,
             "split": self.split.name,
-            "systems": list(systems),
+            "systems": list(systems or self.systems),
             "pairs": len(self.pairs),
             "calibrated_on": self.probable.learned_from,
         }
@@ -91,9 +112,8 @@ def false_negatives(
     probability = probable(shown)
     order = np.argsort(-probability, kind="stable")[:most]
     knows = tuple(view.knows for view in views)
-    return Finds(
-        split, pairs[order], probability[order], shown[order], probable, knows, calibrate is None
-    )
+    ranked = (split, pairs[order], probability[order], shown[order], probable, knows)
+    return Finds(*ranked, calibrate is None, tuple(each.name for each in retrievers))
 
 
 def split_of(retrievers: "Sequence[Retriever]", name: str) -> Split:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from simgrad.core.text import plain
+
 # A cut-off that turns away no more of the questions without an answer says nothing: of those with
 # one it turns away 5%.
 _WORTHLESS = 0.1
@@ -19,6 +21,11 @@ class Hit:
     right: bool | None = None  # known to belong to the query; None: not known
     probability: float | None = None  # of being right; None: not known
 
+    @property
+    def told(self) -> str:
+        """How probably it is right; where that is not known, how similar it is."""
+        return f"{self.score:.3f}" if self.probability is None else percent(self.probability)
+
 
 @dataclass(frozen=True)
 class Results:
@@ -34,6 +41,16 @@ class Results:
     notes: tuple[str, ...] = ()
     cut_off: float | None = None  # below this probability nothing fits; None: not known
     refused: float | None = None  # share of the queries without an answer that it turns away
+
+    def __str__(self) -> str:
+        """The query, then a line for each hit, and the first caption of its picture."""
+        lines = [f"{self.query}: {self.verdict() or 'found'}"]
+        for hit in self.asked or self.images:
+            lines.append(f"{hit.rank:>3}  {hit.told:>5}  {hit.name}{' ✓' if hit.right else ''}")
+            lines += [f"            {hit.captions[0]}"] if hit.captions else []
+        return plain("\n".join([*lines, *(f"({note})" for note in self.notes)]))
+
+    __repr__ = __str__  # what a prompt shows
 
     @property
     def asked(self) -> list[Hit]:

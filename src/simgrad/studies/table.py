@@ -63,8 +63,8 @@ class TableRow:
     tuned: Found | None = None
 
 
-@dataclass(frozen=True)
-class StudyTable:
+@dataclass(frozen=True, repr=False)
+class StudyTable(tables.Tabular):
     """All settings of a study."""
 
     title: str
@@ -76,13 +76,9 @@ class StudyTable:
     short: bool = False  # too short a training to say who is ahead
     looked: tuple[str, ...] = ()  # with how many draws it was looked at before it got more
 
-    def __str__(self) -> str:
-        return tables.plain_text(printed(self))
-
-    __repr__ = __str__  # what a prompt shows
-
-    def _repr_html_(self) -> str:
-        return tables.html_table(printed(self))
+    def as_table(self) -> tables.TableFile:
+        """As text; published numbers in a row of their own beneath."""
+        return printed(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for programs."""

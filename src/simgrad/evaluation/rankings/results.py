@@ -202,6 +202,8 @@ class Rankings:
     def __str__(self) -> str:
         return "\n\n".join(plain_text(table) for table in self.tables())
 
+    __repr__ = __str__  # what a prompt shows
+
     def _repr_html_(self) -> str:
         return "\n".join(html_table(table) for table in self.tables())
 
