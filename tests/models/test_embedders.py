@@ -278,7 +278,15 @@ def test_a_data_set_becomes_vectors_that_heads_are_trained_on(tmp_path: Path) ->
     spec, out = f"python(file={tmp_path / 'mine.py'})", tmp_path / "vectors.npz"
     with pytest.raises(InputError, match=r'`simgrad embed "python\(...\)" DATA .*vectors.npz`'):
         simgrad.choose(DATA, model=spec, output=tmp_path / "choice")
-    command(["embed", spec, DATA, "--output", str(out), "--device", "cpu"])
+    out.write_text("of somebody else")
+    words = ["embed", spec, DATA, "--output", str(out), "--device", "cpu"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert out.read_text() == "of somebody else"
+    out.unlink()
+    for _ in range(2):  # its own file is replaced
+        command(words)
     opened, made = simgrad.open(spec, data=DATA, device="cpu"), open_dataset(out)
     assert list(made.splits) == list(opened.dataset.splits)
     for name, split in made.splits.items():
