@@ -37,9 +37,9 @@ def test_an_index_named_by_the_user(runs: dict[str, Path], searcher: Searcher) -
     assert len(kept) == 1
     row = named.row(3, 5)
     assert any("FAISS" in note for note in row.notes)
-    with pytest.raises(InputError, match="--index nonsense: not a factory string of FAISS"):
+    with pytest.raises(InputError, match="`index=nonsense`: not a factory string of FAISS"):
         Searcher(open_folder(runs["nt"]), index="nonsense").sentence("a red heart")
-    with pytest.raises(InputError, match="--index IVF70,Flat: 70 cells for 60 vectors"):
+    with pytest.raises(InputError, match="`index=IVF70,Flat`: 70 cells for 60 vectors"):
         Searcher(open_folder(runs["nt"]), index="IVF70,Flat").sentence("a red heart")
 
 

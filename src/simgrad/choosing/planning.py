@@ -165,8 +165,8 @@ def estimate(wish: Wish) -> Choice:
     pace = stated.pace_of(base.model, on_gpu)
     if pace is None:
         raise InputError(
-            f"--dry-run: nobody has measured how quickly '{base.model}' trains, so there is no "
-            "estimate. The command without --dry-run times it first."
+            f"`dry_run`: nobody has measured how quickly '{base.model}' trains, so there is no "
+            "estimate; without it, training is timed first."
         )
     spent = 0.0
     if wish.features is None and _needs_features(dataset, base.model):
@@ -207,7 +207,7 @@ def _choice(
         why = (
             f"what comes before takes {spent / 60:.1f} minutes, with an epoch of {fit.names[0]} "
             f"and the report it is {minutes(fit.seconds):.1f}; to compare two objectives, give "
-            f"about --minutes {math.ceil(minutes(fit.for_two))}"
+            f"about `minutes={math.ceil(minutes(fit.for_two))}`"
         )
         raise _too_little(wish, kept, why)
     return Choice(
@@ -243,7 +243,7 @@ def _choice(
 def _too_little(wish: Wish, kept: bool, why: str) -> InputError:
     """The error that not even one training fits; `kept`: computed features stay for a next call."""
     again = " Features are kept: the same command goes on with them." if kept else ""
-    return InputError(f"--minutes {wish.minutes:g} is too little to train anything: {why}.{again}")
+    return InputError(f"`minutes={wish.minutes:g}` is too little to train anything: {why}.{again}")
 
 
 def _steps(dataset: Dataset, base: Recipe) -> int:
@@ -321,7 +321,7 @@ def _features(wish: Wish, dataset: Dataset, base: Recipe, folder: Path, left: fl
     except TooSlow as late:
         why = (
             f"features of the pictures alone take about {_minutes(late.seconds)} here; "
-            f"`simgrad choose {shlex.quote(wish.data)} --dry-run --minutes N` shows what fits"
+            "`dry_run` with other `minutes` shows what fits"
         )
         raise _too_little(wish, True, why) from None
     return str(target.resolve())

@@ -123,11 +123,11 @@ def asked(
         folder, data = Path(data), ""
     names = tuple(str(objective(one)) and one for one in objectives)  # an unknown one is named
     if len(names) == 1 or len(set(names)) < len(names):
-        raise InputError("--objectives: name two or more, each once.")
+        raise InputError("`objectives`: name two or more, each once.")
     if not 0 < minutes < math.inf:
-        raise InputError(f"--minutes is more than 0, not {minutes}.")
+        raise InputError(f"`minutes` is more than 0, not {minutes!r:.60}.")
     if epochs is not None and epochs < 1:
-        raise InputError(f"--epochs is 1 or more, not {epochs}.")
+        raise InputError(f"`epochs` is 1 or more, not {epochs}.")
     where = [None if one is None else str(one) for one in (features, skip)]
     wish = Wish(data, minutes, names, model, where[0], epochs, short, where[1], device, strict)
     return wish, folder
@@ -182,5 +182,5 @@ def _same(choice: Choice, folder: Path, wish: Wish) -> None:
         other.append("epochs")
     if other:
         raise InputError(
-            f"{folder} holds a plan with other {' and '.join(other)}: give another --output."
+            f"{folder} holds a plan with other {' and '.join(other)}: give another folder."
         )

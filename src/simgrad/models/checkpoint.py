@@ -100,7 +100,7 @@ class Checkpoint:
         if self.tokenizer is None:
             raise InputError(
                 f"{where}: the checkpoint has no vocabulary, so it cannot read captions; import it "
-                "again with --vocabulary."
+                "again with a `vocabulary`."
             )
         return self.tokenizer
 

@@ -210,7 +210,7 @@ def open_embedder(
 ) -> OutsideRetriever:
     """An encoder of somebody else, with data or without."""
     if features is not None:
-        raise InputError(f"{embedder}: reads pictures itself: leave --features out.")
+        raise InputError(f"{embedder}: reads pictures itself: leave `features` out.")
     recipe = Recipe() if data is None else Recipe(data=data, skip=skip)
     opened = None if data is None else recipe.dataset
     return OutsideRetriever(embedder, pick_device(device), recipe, opened)
@@ -219,7 +219,7 @@ def open_embedder(
 def open_either(folder: "str | Path | Run | None", model: str | None, **options: Any) -> Retriever:
     """What a command was given: a folder, or a pretrained model with --model."""
     if (folder is None) == (model is None):
-        raise InputError("give a run's or checkpoint's folder, or a pretrained one with --model.")
+        raise InputError("give a run's or checkpoint's folder, or a pretrained one with `model`.")
     if model is not None:
         return open_pretrained(model, **options)
     assert folder is not None

@@ -298,7 +298,7 @@ def _numbered(
 
 def _checked(top: int) -> int:
     if not 1 <= top <= MOST:
-        raise InputError(f"--top is 1 to {MOST:,}, not {top}.")
+        raise InputError(f"`top` is 1 to {MOST:,}, not {top!r:.60}.")
     return top
 
 

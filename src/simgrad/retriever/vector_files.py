@@ -42,9 +42,7 @@ class VectorFile:
 def write_vectors(retriever: "Retriever", items: Path, output: Path) -> VectorFile:
     """Vectors of the pictures below a folder, or of the lines of a text file."""
     if output.suffix not in SUFFIXES:
-        raise InputError(
-            f"--output {output}: vectors are written to {' or '.join(SUFFIXES)} files."
-        )
+        raise InputError(f"{output}: vectors are written to {' or '.join(SUFFIXES)} files.")
     texts: list[str] | None = None
     if items.is_dir():
         ids = list(find_pictures(items))
