@@ -316,3 +316,10 @@ def test_command_prints_and_errs_in_plain_words(
         printed = capsys.readouterr()
         assert said in printed.out + printed.err
         assert "\x1b" not in printed.out  # no pictures in a pipe
+
+
+def test_what_can_be_no_query_is_refused(searcher: Searcher) -> None:
+    with pytest.raises(InputError, match=r"search for what.* not 3"):
+        ask(searcher, 3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"`top` is 1 to .* not '3'"):
+        ask(searcher, "a dog", "3")  # type: ignore[arg-type]

@@ -64,6 +64,15 @@ class Answer:
         return verdict(Study.open(self.folder), short=choice is not None and choice.short)
 
     @property
+    def leader(self) -> str | None:
+        """Who has the highest mean; how sure that is, `standing` and `text` say.
+
+        None: nothing was compared, or trainings were too short to call anybody ahead.
+        """
+        found = self.standing
+        return None if found is None or found.short else found.leader
+
+    @property
     def report(self) -> Path:
         """One HTML page with everything behind it."""
         return self.folder / REPORT
