@@ -447,8 +447,26 @@ def test_where_not_one_epoch_fits_nothing_begins(
     with pytest.raises(InputError, match="`minutes=1` is too little to train anything") as told:
         decide(wish, tmp_path, quiet=True)
     needed = int(str(told.value).rpartition("`minutes=")[2].rstrip("`."))
+    monkeypatch.setattr("simgrad.choosing.planning.measure", None)  # steps were timed already
     choice = decide(dataclasses.replace(wish, minutes=needed + 1, epochs=30), tmp_path, quiet=True)
     assert len(choice.objectives) == 2  # what it names is enough
+    assert list(tmp_path.iterdir()) == []  # the next plan is timed anew
+
+
+def test_the_timing_of_other_runs_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[list[str]] = []
+
+    def measure(recipes: dict[str, Any], *_: Any) -> dict[str, Pace]:
+        timed.append(list(recipes))
+        return dict.fromkeys(recipes, Pace(step=30.0, evaluation=9.0, start=5.0))
+
+    monkeypatch.setattr("simgrad.choosing.planning.measure", measure)
+    for names in (("triplet", "nt-xent"), ("triplet", "siglip"), ("triplet", "siglip")):
+        with pytest.raises(InputError, match="too little to train"):
+            decide(Wish(DATA, 1, names, epochs=9, device="cpu"), tmp_path, quiet=True)
+    assert timed == [["triplet", "nt-xent"], ["triplet", "siglip"]]
 
 
 def test_features_that_took_all_the_time_are_kept_and_said(
@@ -462,7 +480,7 @@ def test_features_that_took_all_the_time_are_kept_and_said(
     monkeypatch.setattr("simgrad.choosing.planning._features", late)
     monkeypatch.setattr("simgrad.choosing.planning.measure", None)
     monkeypatch.setattr("simgrad.choosing.planning.time.monotonic", lambda: clock() + sum(passed))
-    with pytest.raises(InputError, match=r"took 1\.\d minutes.*same command goes on with them"):
+    with pytest.raises(InputError, match=r"took 1\.\d minutes.*same call goes on with them"):
         decide(Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
 
 

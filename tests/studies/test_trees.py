@@ -329,7 +329,7 @@ def test_a_folder_with_both_runs_both_and_only_chooses(
     told = capsys.readouterr().out
     assert "protocol flickr30k-1k" in told
     assert "protocol coco-5k" in told
-    with pytest.raises(InputError, match="`data`"):
+    with pytest.raises(InputError, match="--data"):
         command(str(path))
 
 

@@ -94,7 +94,7 @@ def _named(material: Material, only: Sequence[str]) -> list[tuple[System, Run]]:
         if label not in trained:
             near = did_you_mean(label, list(trained))
             hint = f"Did you mean '{near}'?" if near else f"There are: {', '.join(trained)}."
-            raise InputError(f"`examples={label[:80]}`: no such setting has a checkpoint. {hint}")
+            raise InputError(f"`examples`: {label[:80]}: no such setting has a checkpoint. {hint}")
         run = trained[label].with_checkpoint
         assert run is not None
         found.append((trained[label], run))
