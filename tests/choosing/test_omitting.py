@@ -73,7 +73,7 @@ def test_many_are_refused_with_the_commands_that_leave_them_out(
 
 def test_strict_refuses_one(photos: Path, tmp_path: Path) -> None:
     spoil(photos, missing=0, broken=1)
-    with pytest.raises(InputError, match=r"1 broken picture, 0\.6 % of 160 .--strict"):
+    with pytest.raises(InputError, match=r"1 broken picture, 0\.6 % of 160 .`strict`"):
         look_through(str(photos), None, tmp_path, strict=True)
 
 

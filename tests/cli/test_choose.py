@@ -217,7 +217,7 @@ def test_an_objective_that_failed_with_every_seed_is_not_compared(copied: Path) 
     spread_of(copied, "nt-xent", 1e-5, 1e-5)
     first, means, *_ = told = answered(copied).splitlines()
     assert first == (
-        "No fair comparison: nt-xent collapsed in all 2 seeds; give --minutes 2 or more."
+        "No fair comparison: nt-xent collapsed in all 2 seeds; give 2 minutes or more."
     )
     assert means.startswith("Test rsum: ")
     assert not any(word in line for line in told for word in ("leads", "behind", "p <"))
@@ -239,7 +239,7 @@ def test_a_short_comparison_calls_nobody_ahead(copied: Path) -> None:
     assert {rival.word for rival in answer.standing.rivals} <= {"open", "equivalent"}
     told = answer.text.splitlines()
     assert told[0] == "Too short to compare: 4 of 30 epochs. Nobody is called ahead or behind."
-    assert told[-1] == "Without --short, all of them need about 8 minutes."
+    assert told[-1] == "To compare all of them takes about 8 minutes."
     assert len(told) <= 5
     assert not any(word in line for line in told[1:] for word in ("lead", "behind", "ahead", "p <"))
 
@@ -264,7 +264,7 @@ def test_objectives_for_which_there_was_no_time_are_named(copied: Path) -> None:
     assert choice is not None
     less = dataclasses.replace(choice, left_out=("siglip", "triplet"), for_all=7.2)
     told = answer_of(less, Study.open(copied)).text
-    assert "No time for siglip and triplet (--minutes 8)." in told
+    assert "No time for siglip and triplet (all: 8 minutes)." in told
 
 
 def test_an_objective_whose_trials_all_diverged_is_named(
@@ -276,7 +276,7 @@ def test_an_objective_whose_trials_all_diverged_is_named(
     assert answered(copied).startswith("No fair comparison: third diverged in every trial; give ")
     two = {"nt-xent": ended["nt-xent"], "triplet-sh": []}
     monkeypatch.setattr(Study, "ended", property(lambda _: two))
-    with pytest.raises(InputError, match="every trial of triplet-sh diverged; give --minutes 2"):
+    with pytest.raises(InputError, match="every trial of triplet-sh diverged; give 2 minutes"):
         answered(copied)
 
 
@@ -401,7 +401,7 @@ def test_a_dry_run_computes_and_writes_nothing(
     assert "any language" in told
     choose(DATA, minutes=2, device="cpu", output=folder, dry_run=True)
     assert "no two objectives fit" in capsys.readouterr().out
-    with pytest.raises(InputError, match=r"too little .* of focused-deviance .* give .*--minutes"):
+    with pytest.raises(InputError, match=r"too little .* of focused-deviance .* give .*`minutes="):
         choose(DATA, minutes=0.1, device="cpu", output=folder, dry_run=True)
     with pytest.raises(InputError, match="nobody has measured"):
         choose(DATA, model="vsrn", device="cpu", output=folder, dry_run=True)
@@ -454,11 +454,29 @@ def test_where_not_one_epoch_fits_nothing_begins(
     monkeypatch.setattr("simgrad.choosing.planning.measure", lambda *_: pace)
     monkeypatch.setattr("simgrad.choosing.planning.full_length", None)
     wish = Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu")
-    with pytest.raises(InputError, match="--minutes 1 is too little to train anything") as told:
+    with pytest.raises(InputError, match="`minutes=1` is too little to train anything") as told:
         decide(wish, tmp_path, quiet=True)
-    needed = int(str(told.value).rpartition("--minutes ")[2].rstrip("."))
+    needed = int(str(told.value).rpartition("`minutes=")[2].rstrip("`."))
+    monkeypatch.setattr("simgrad.choosing.planning.measure", None)  # steps were timed already
     choice = decide(dataclasses.replace(wish, minutes=needed + 1, epochs=30), tmp_path, quiet=True)
     assert len(choice.objectives) == 2  # what it names is enough
+    assert list(tmp_path.iterdir()) == []  # the next plan is timed anew
+
+
+def test_the_timing_of_other_runs_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[list[str]] = []
+
+    def measure(recipes: dict[str, Any], *_: Any) -> dict[str, Pace]:
+        timed.append(list(recipes))
+        return dict.fromkeys(recipes, Pace(step=30.0, evaluation=9.0, start=5.0))
+
+    monkeypatch.setattr("simgrad.choosing.planning.measure", measure)
+    for names in (("triplet", "nt-xent"), ("triplet", "siglip"), ("triplet", "siglip")):
+        with pytest.raises(InputError, match="too little to train"):
+            decide(Wish(DATA, 1, names, epochs=9, device="cpu"), tmp_path, quiet=True)
+    assert timed == [["triplet", "nt-xent"], ["triplet", "siglip"]]
 
 
 def test_features_that_took_all_the_time_are_kept_and_said(
@@ -472,7 +490,7 @@ def test_features_that_took_all_the_time_are_kept_and_said(
     monkeypatch.setattr("simgrad.choosing.planning._features", late)
     monkeypatch.setattr("simgrad.choosing.planning.measure", None)
     monkeypatch.setattr("simgrad.choosing.planning.time.monotonic", lambda: clock() + sum(passed))
-    with pytest.raises(InputError, match=r"took 1\.\d minutes.*same command goes on with them"):
+    with pytest.raises(InputError, match=r"took 1\.\d minutes.*same call goes on with them"):
         decide(Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
 
 
@@ -486,7 +504,7 @@ def test_features_that_cannot_end_in_time_are_said_at_once(
     monkeypatch.setattr("simgrad.choosing.planning.write_features", slow)
     monkeypatch.setattr("simgrad.choosing.planning._needs_features", lambda *_: True)
     monkeypatch.setattr("simgrad.choosing.planning.measure", None)
-    with pytest.raises(InputError, match=r"take about 5\.2 minutes.*--dry-run.* go.* on with them"):
+    with pytest.raises(InputError, match=r"take about 5\.2 minutes.*`dry_run`.* go.* on with them"):
         decide(Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
 
 

@@ -286,7 +286,11 @@ def test_command(
 
 @pytest.mark.parametrize(
     ("targets", "words"),
-    [([], "report on what"), (["nowhere"], "no such folder"), (["."], "neither a study")],
+    [
+        ([], "nothing to draw or report"),
+        (["nowhere"], "no such folder"),
+        (["."], "neither a study"),
+    ],
 )
 def test_what_is_no_run_is_named(
     targets: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -37,9 +37,9 @@ def test_an_index_named_by_the_user(runs: dict[str, Path], searcher: Searcher) -
     assert len(kept) == 1
     row = named.row(3, 5)
     assert any("FAISS" in note for note in row.notes)
-    with pytest.raises(InputError, match="--index nonsense: not a factory string of FAISS"):
+    with pytest.raises(InputError, match="`index=nonsense`: not a factory string of FAISS"):
         Searcher(open_folder(runs["nt"]), index="nonsense").sentence("a red heart")
-    with pytest.raises(InputError, match="--index IVF70,Flat: 70 cells for 60 vectors"):
+    with pytest.raises(InputError, match="`index=IVF70,Flat`: 70 cells for 60 vectors"):
         Searcher(open_folder(runs["nt"]), index="IVF70,Flat").sentence("a red heart")
 
 
@@ -316,3 +316,10 @@ def test_command_prints_and_errs_in_plain_words(
         printed = capsys.readouterr()
         assert said in printed.out + printed.err
         assert "\x1b" not in printed.out  # no pictures in a pipe
+
+
+def test_what_can_be_no_query_is_refused(searcher: Searcher) -> None:
+    with pytest.raises(InputError, match=r"search for what.* not 3"):
+        ask(searcher, 3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"`top` is 1 to .* not '3'"):
+        ask(searcher, "a dog", "3")  # type: ignore[arg-type]

@@ -64,6 +64,15 @@ class Answer:
         return verdict(Study.open(self.folder), short=choice is not None and choice.short)
 
     @property
+    def leader(self) -> str | None:
+        """Who has the highest mean; how sure that is, `standing` and `text` say.
+
+        None: nothing was compared, or trainings were too short to call anybody ahead.
+        """
+        found = self.standing
+        return None if found is None or found.short else found.leader
+
+    @property
     def report(self) -> Path:
         """One HTML page with everything behind it."""
         return self.folder / REPORT
@@ -118,7 +127,7 @@ def _verdict(choice: Choice, study: Study) -> Standing:
     if why:
         raise InputError(
             f"{study.path}: nothing can be compared, because {why}; {_longer(choice)}, and "
-            "another --output."
+            "another folder."
         )
     return verdict(study, short=choice.short)
 
@@ -135,7 +144,7 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
         f"No comparison: two objectives need about {two} minutes here; {choice.minutes:g} given.",
         f"{begun} instead: {name}, a default and no finding. It {_ended(choice, run)}.",
         _about(choice),
-        f"To compare two: the same command with --minutes {two} and another --output.",
+        f"To compare two, give {two} minutes and another folder.",
     ]
     told = _write(folder, lines)
     write_report((run.path,), folder / REPORT, device=choice.device)
@@ -176,7 +185,7 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
     told = f"Failed, which counts: {'; '.join(partly)}." if partly else ""
     if choice.short:
         length = f"{choice.size.epochs} of {choice.size.full_epochs} epochs"
-        whole = f"Without --short, all of them need about {_whole(choice.for_all)} minutes."
+        whole = f"To compare all of them takes about {_whole(choice.for_all)} minutes."
         return [
             f"Too short to compare: {length}. Nobody is called ahead or behind.",
             f"Failed: {'; '.join([*never, *partly])}." if never or partly else "",
@@ -207,8 +216,8 @@ def _longer(choice: Choice) -> str:
     """What may help an objective that failed with every seed."""
     size = choice.size
     if size.epochs < size.full_epochs:
-        return f"give --minutes {_whole(choice.expected * size.full_epochs / size.epochs)} or more"
-    return f"give --epochs {2 * size.full_epochs} --minutes {_whole(2 * choice.expected)} or more"
+        return f"give {_whole(choice.expected * size.full_epochs / size.epochs)} minutes or more"
+    return f"give {2 * size.full_epochs} epochs and {_whole(2 * choice.expected)} minutes or more"
 
 
 def _means(found: Standing) -> str:
@@ -256,7 +265,7 @@ def _left_out(choice: Choice) -> str:
     """Which objectives there was no time for."""
     if not choice.left_out or choice.alone:
         return ""
-    all_of_them = f" (--minutes {_whole(choice.for_all)})" if choice.for_all else ""
+    all_of_them = f" (all: {_whole(choice.for_all)} minutes)" if choice.for_all else ""
     return f" No time for {listed([*map(label_of, choice.left_out)], 'and')}{all_of_them}."
 
 

@@ -150,9 +150,7 @@ class Choice:
         try:
             return TypeAdapter(Choice).validate_python(read_checked(path))
         except ValidationError:
-            raise InputError(
-                f"{path}: not a plan of this version; give another --output."
-            ) from None
+            raise InputError(f"{path}: not a plan of this version; give another folder.") from None
 
     def differs(self, **asked: str | Sequence[str] | None) -> list[str]:
         """Which of the things that somebody asks for now are other than those written."""

@@ -79,7 +79,7 @@ def _refusal(
     data: str, lost: Sequence[DataProblem], pictures: int, root: Path, strict: bool
 ) -> str:
     share = 100 * len(lost) / max(1, pictures)
-    why = "--strict" if strict else f"up to {100 * MOST:g} % are left out without asking"
+    why = "`strict`" if strict else f"up to {100 * MOST:g} % are left out without asking"
     place, skip = shlex.quote(data), shlex.quote(str(root / "skip.json"))
     return (
         f"{data}: {_kinds(lost)}, {share:.1f} % of {pictures:,} ({why}). The first: "

@@ -3,14 +3,16 @@
 `decide` does that. `estimate` answers in seconds, for a dry run: it computes and times nothing.
 """
 
+import json
 import math
+import platform
 import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from simgrad.choosing import stated
 from simgrad.choosing.choice import Choice
@@ -19,6 +21,7 @@ from simgrad.choosing.pilot import PILOT, full_length, least_seconds
 from simgrad.choosing.probe import Pace, measure
 from simgrad.choosing.sizing import largest, usual_length
 from simgrad.core.console import say, say_wrapped
+from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.text import counted
@@ -67,6 +70,7 @@ _REPORT = 0.1  # share of the time for table and report
 _RATES, _START, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 2e-3, 2.0, (0, 1)
 _REDUCTION: Literal["sum"] = "sum"
 _SPLITS = ("train", "val", "test")
+TIMING = "timing.json"  # how long steps take, until there is a plan
 
 
 @dataclass(frozen=True)
@@ -129,10 +133,22 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     recipes = {one: base.replace(objective=one) for one in wish.named}
     processes = _processes(wish.device)
     each = min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
-    if not quiet:
-        say(f"timing {len(recipes)} objectives, {each:.0f} s each ...", stderr=True)
     threads = pinned() or max(1, cores() // processes)
-    timed = measure(recipes, processes, threads, each, wish.kind != "cpu", _TIMING * seconds)
+    about = {
+        "machine": platform.node(),
+        "processes": processes,
+        "threads": threads,
+        "recipes": {name: recipe.to_dict() for name, recipe in recipes.items()},
+    }
+    timed = _kept_timing(folder, about)
+    if timed is None:
+        if not quiet:
+            say(f"timing {len(recipes)} objectives, {each:.0f} s each ...", stderr=True)
+        timed = measure(recipes, processes, threads, each, wish.kind != "cpu", _TIMING * seconds)
+        told = {name: asdict(pace) for name, pace in timed.items()}
+        write_checked(folder / TIMING, {"about": about, "paces": told})
+    elif not quiet:
+        say(f"objectives were timed before: {folder / TIMING}", stderr=True)
     paces = _all_of(timed, wish.named)
     steps, length, found = _steps(dataset, base), wish.epochs, "epochs"
     if length is None:
@@ -146,7 +162,18 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
         None if wish.kind != "cpu" else threads, looked.omitted,
     )  # fmt: skip
     shutil.rmtree(folder / PILOT, ignore_errors=True)
+    (folder / TIMING).unlink(missing_ok=True)
     return choice
+
+
+def _kept_timing(folder: Path, about: dict[str, Any]) -> dict[str, Pace] | None:
+    """What a call that had too little time has timed, of the same runs on the same machine."""
+    if not (folder / TIMING).is_file():
+        return None
+    kept = read_checked(folder / TIMING)
+    if kept["about"] != json.loads(json.dumps(about)) or len(kept["paces"]) < len(about["recipes"]):
+        return None
+    return {name: Pace(**pace) for name, pace in kept["paces"].items()}
 
 
 def _all_of(timed: Mapping[str, Pace], names: Sequence[str]) -> dict[str, Pace]:
@@ -165,8 +192,8 @@ def estimate(wish: Wish) -> Choice:
     pace = stated.pace_of(base.model, on_gpu)
     if pace is None:
         raise InputError(
-            f"--dry-run: nobody has measured how quickly '{base.model}' trains, so there is no "
-            "estimate. The command without --dry-run times it first."
+            f"`dry_run`: nobody has measured how quickly '{base.model}' trains, so there is no "
+            "estimate; without it, training is timed first."
         )
     spent = 0.0
     if wish.features is None and _needs_features(dataset, base.model):
@@ -207,7 +234,7 @@ def _choice(
         why = (
             f"what comes before takes {spent / 60:.1f} minutes, with an epoch of {fit.names[0]} "
             f"and the report it is {minutes(fit.seconds):.1f}; to compare two objectives, give "
-            f"about --minutes {math.ceil(minutes(fit.for_two))}"
+            f"about `minutes={math.ceil(minutes(fit.for_two))}`"
         )
         raise _too_little(wish, kept, why)
     return Choice(
@@ -242,8 +269,8 @@ def _choice(
 
 def _too_little(wish: Wish, kept: bool, why: str) -> InputError:
     """The error that not even one training fits; `kept`: computed features stay for a next call."""
-    again = " Features are kept: the same command goes on with them." if kept else ""
-    return InputError(f"--minutes {wish.minutes:g} is too little to train anything: {why}.{again}")
+    again = " Features are kept: the same call goes on with them." if kept else ""
+    return InputError(f"`minutes={wish.minutes:g}` is too little to train anything: {why}.{again}")
 
 
 def _steps(dataset: Dataset, base: Recipe) -> int:
@@ -321,7 +348,7 @@ def _features(wish: Wish, dataset: Dataset, base: Recipe, folder: Path, left: fl
     except TooSlow as late:
         why = (
             f"features of the pictures alone take about {_minutes(late.seconds)} here; "
-            f"`simgrad choose {shlex.quote(wish.data)} --dry-run --minutes N` shows what fits"
+            "`dry_run` with other `minutes` shows what fits"
         )
         raise _too_little(wish, True, why) from None
     return str(target.resolve())

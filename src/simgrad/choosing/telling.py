@@ -20,7 +20,7 @@ def plan_text(choice: Choice, where: str) -> str:
         begun = "begun" if choice.short else "trained"
         lines = {
             "compares": "nothing: no two objectives fit. Two need about "
-            f"{_minutes(choice.for_two)}: --minutes {_whole(choice.for_two)}",
+            f"{_minutes(choice.for_two)}",
             "default": f"{names[0]} is {begun} instead. That is a default, no finding",
             **lines,
         }
@@ -28,7 +28,7 @@ def plan_text(choice: Choice, where: str) -> str:
         lines = {"compares": ", ".join(names), **lines}
         lines["search"] = _search(choice)
         if choice.short:
-            lines["shows"] = "who starts quickly. Too short to say who is ahead or behind (--short)"
+            lines["shows"] = "who starts quickly. Too short to say who is ahead or behind"
         elif choice.images:
             lines["shows"] = _gap(choice)
     lines["length"] = _length(choice)
@@ -78,7 +78,7 @@ def _gap(choice: Choice) -> str:
 def _length(choice: Choice) -> str:
     size = choice.size
     why = {
-        "epochs": "as --epochs says",
+        "epochs": "as asked for",
         "pilot": "by a pilot: then validation stops improving",
         "usual": "an assumption: no pilot has found it",
     }[choice.length_from]

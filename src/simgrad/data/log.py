@@ -19,8 +19,8 @@ from simgrad.data.base import Dataset, Split, with_splits
 from simgrad.data.subset import take
 
 HOW_TO_SKIP = (
-    "`simgrad datasets DATA` lists every problem; its --fix writes a list of what to leave out, to "
-    "give as --skip."
+    "`simgrad datasets DATA` lists every problem; `simgrad datasets DATA --fix` writes a list of "
+    "what to leave out, to give as `skip`."
 )
 
 

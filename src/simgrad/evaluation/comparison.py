@@ -63,7 +63,7 @@ def _ranks(runs: Runs) -> list[Ranks]:
     found = [_ranks_of(run) for run in _listed(runs)]
     if not found or not all(isinstance(run, Ranks) for run in found):
         raise InputError(
-            "compare what? Give two runs (`simgrad.Run.open(FOLDER)`) or results of "
+            "compare what? Give two runs (or their folders, `simgrad.compare`) or results of "
             "simgrad.evaluate, or two lists of them, one for each seed."
         )
     return found

@@ -140,6 +140,10 @@ def _combined(one: Metric, values: Floats) -> float:
 
 def check_recalls(recalls: Iterable[int]) -> tuple[int, ...]:
     """The K of R@K that are asked for, with 1, 5 and 10."""
+    if not isinstance(recalls, Iterable):
+        raise InputError(
+            f"`recalls` are several numbers, as in recalls=(1, 5), not {recalls!r:.60}."
+        )
     ks = {int(k) for k in recalls}
     if any(k < 1 for k in ks):
         raise InputError(f"R@K needs K of 1 or more, not {min(ks)}.")

@@ -66,7 +66,7 @@ def folder_embeddings(
     """Every picture below a folder; only what is new or has changed is encoded."""
     root = root.expanduser()
     if not root.is_dir():
-        raise InputError(f"--folder {root}: there is no such folder.")
+        raise InputError(f"{root}: there is no such folder.")
     retriever.reader()  # says at once why pictures cannot be read
     folder = place_of(retriever) / f"folder-{sha256(str(root.resolve()))[:16]}"
     with lock(folder.with_suffix(".lock"), what=f"the embeddings of {root}"):

@@ -161,6 +161,11 @@ class Searcher:
 
     def picture(self, picture: "Image", name: str, top: int = 10) -> Results:
         """Captions that fit a picture, and pictures like it."""
+        if not hasattr(picture, "convert"):
+            raise InputError(
+                f"search for what? Give a sentence, a picture's file or a picture of Pillow, not "
+                f"{picture!r:.60}."
+            )
         row = self.recognise(picture)
         if row is not None:
             return self.row(row, top, name)
@@ -298,8 +303,8 @@ def _numbered(
 
 
 def _checked(top: int) -> int:
-    if not 1 <= top <= MOST:
-        raise InputError(f"--top is 1 to {MOST:,}, not {top}.")
+    if not isinstance(top, int) or not 1 <= top <= MOST:
+        raise InputError(f"`top` is 1 to {MOST:,}, not {top!r:.60}.")
     return top
 
 

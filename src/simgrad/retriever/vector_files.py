@@ -45,8 +45,8 @@ def write_vectors(retriever: "Retriever", items: Path, output: Path) -> VectorFi
     """Vectors of the pictures below a folder, or of the lines of a text file."""
     if output.suffix not in SUFFIXES:
         raise InputError(
-            f"--output {output}: vectors are written to {' or '.join(SUFFIXES)} files; those of a "
-            "data set, both sides, to .npz."
+            f"{output}: vectors are written to {' or '.join(SUFFIXES)} files; those of a data set, "
+            "both sides, to .npz."
         )
     _refuse_foreign(output)
     texts: list[str] | None = None

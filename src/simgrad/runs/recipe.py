@@ -27,7 +27,7 @@ from simgrad.data.resplit import read_resplit
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.models import models
 from simgrad.models.base import Usual
-from simgrad.objectives import objective
+from simgrad.objectives import objective, objectives
 from simgrad.runs.recipe_fields import RecipeFields
 
 # The first field of each group, in the order of the recipe: in --help, and in files that are saved.
@@ -184,6 +184,8 @@ def read_recipe(path: str | Path | None, **changes: Any) -> Recipe:
         >>> simgrad.training.read_recipe("mine.yaml").epochs
         3
     """
+    if path is not None and not Path(path).exists() and _names_objective(str(path)):
+        raise InputError(f'{path}: there is no such file. Did you mean `objective="{path}"`?')
     values = {} if path is None else read_yaml(path)
     fields = {**up_to_date(values), **up_to_date(changes)}
     where = "recipe" if path is None else str(path)
@@ -191,6 +193,10 @@ def read_recipe(path: str | Path | None, **changes: Any) -> Recipe:
     for text in earlier_names(values) + unsaid(fields, found):
         warnings.warn(f"{where}: {text}.", stacklevel=2)
     return found
+
+
+def _names_objective(text: str) -> bool:
+    return text.split("(")[0].strip() in {one.name for one in objectives}
 
 
 def from_dict(values: Mapping[str, Any], where: str) -> Recipe:

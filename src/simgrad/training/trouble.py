@@ -147,6 +147,6 @@ def naming_lack_of_memory(recipe: Recipe, step: Callable[[], int]) -> Iterator[N
         now = f"it is {recipe.micro_batch}" if recipe.micro_batch else "it is not set"
         raise OutOfMemory(
             f"out of memory after step {step()}, with batch {recipe.batch}. The same command with "
-            f"`--micro-batch {max(1, piece // 2)}` ({now}) takes the same gradient in smaller "
+            f"`micro_batch={max(1, piece // 2)}` ({now}) takes the same gradient in smaller "
             "pieces and resumes from the last checkpoint; a smaller `batch` starts another run."
         ) from error
