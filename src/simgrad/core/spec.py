@@ -8,19 +8,23 @@ from that declaration.
 import dataclasses
 import keyword
 import math
+import os
 import re
+import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from simgrad.core.errors import InputError
-from simgrad.core.text import did_you_mean
+from simgrad.core.text import did_you_mean, place
 
 T = TypeVar("T")
 C = TypeVar("C")  # a declared class: type checkers still see it as itself
 
 _SPEC = re.compile(r"\s*([A-Za-z0-9_+.\-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z0-9_+.\-{}]+")  # {k} of a metric
 # A spec is typed by a person or read from a file: longer than this is a mistake or an attack.
 _LONGEST = 2000
 # Above the first a product of two numbers overflows float32; below the second a quotient does.
@@ -165,6 +169,7 @@ class Registry(Generic[T]):
         self._examine = examine  # asked the first time a name is used; raises what is wrong
         self._examined: set[str] = set()
         self._declared: dict[str, Declaration[T]] = {}
+        self._places: dict[str, str] = {}  # where each was declared
 
     def __repr__(self) -> str:
         """A line for each: its name, and what it is."""
@@ -200,6 +205,11 @@ class Registry(Generic[T]):
         """
 
         def add(cls: type[C]) -> type[C]:
+            if any(isinstance(value, dataclasses.Field) for value in vars(cls).values()):
+                raise InputError(
+                    f"the {self.kind} '{name}': {cls.__name__} is no dataclass: write "
+                    "@dataclass(frozen=True) between `declare` and the class."
+                )
             parameters = _parameters(cls)
             made: Any = cls
             self.add(Declaration(name, made, paper, description, parameters, formula=formula))
@@ -217,9 +227,17 @@ class Registry(Generic[T]):
 
     def add(self, declaration: Declaration[T]) -> None:
         """Add a declaration."""
-        if declaration.name in self._declared:
-            raise InputError(f"the {self.kind} '{declaration.name}' is declared twice.")
-        self._declared[declaration.name] = declaration
+        name = declaration.name
+        if name in self._declared:
+            raise InputError(
+                f"the {self.kind} '{name}' is declared twice, first in {self._places[name]}: take "
+                "another name."
+            )
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"the {self.kind} {name!r:.80}: a name has letters, digits and + - . _ alone."
+            )
+        self._declared[name], self._places[name] = declaration, _place()
 
     def parse(self, text: str, given: Mapping[str, Any] | None = None) -> T:
         """`name(key=value, ...)` -> the thing itself. Values may also be given as Python's."""
@@ -256,6 +274,15 @@ class Registry(Generic[T]):
             self._examine(made)
             self._examined.add(name)
         return made
+
+
+def _place() -> str:
+    """The line outside this package that is declaring something; else the package."""
+    ours, frame = f"{Path(__file__).parents[1]}{os.sep}", sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    return "simgrad" if file.startswith("<frozen") else place(file, frame.f_lineno)
 
 
 def _bare(name: str) -> str:

@@ -50,9 +50,13 @@ def place_of(function: Any) -> str:
     code = getattr(function, "__code__", None)
     if code is None:
         return type(function).__name__
-    file, here = Path(code.co_filename), Path.cwd()
-    file = file.relative_to(here) if file.is_relative_to(here) else file
-    return f"{file}:{code.co_firstlineno}"
+    return place(code.co_filename, code.co_firstlineno)
+
+
+def place(file: str, line: int) -> str:
+    """`mine.py:12`, from here."""
+    path, here = Path(file), Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{line}"
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:

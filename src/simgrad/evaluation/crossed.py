@@ -69,7 +69,7 @@ def shares(ranks: Ranks, *, linear: bool = False) -> Shares:
         rows = np.flatnonzero(ranks.fold == number)
         for way, image in images_of_queries(fold).items():
             sizes = np.bincount(image, minlength=len(rows)) / len(image)
-            for name, each in per_query(fold.positions[way], chosen).items():
+            for name, each in per_query(fold.positions[way], chosen, fold, way).items():
                 part = np.bincount(image, weights=each, minlength=len(rows)) / len(each)
                 if linear:
                     part = part - each.mean() * (sizes - 1 / len(rows))
