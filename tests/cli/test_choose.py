@@ -396,7 +396,8 @@ def test_a_dry_run_computes_and_writes_nothing(
     folder = tmp_path / "planned"
     choose(DATA, minutes=600, device="cpu", output=folder, dry_run=True)
     told = capsys.readouterr().out
-    assert "an estimate from stated rates: nothing was timed" in told
+    assert "an estimate from stated rates of idle cores: nothing was timed" in told
+    assert re.search(r"takes: .* min of 600, \d+\.\d of it before training", told)
     assert all(f"  {one}:" in told for one in ("compares", "trains", "shows", "length", "takes"))
     assert "any language" in told
     choose(DATA, minutes=2, device="cpu", output=folder, dry_run=True)
@@ -447,6 +448,24 @@ def test_no_pilot_begins_where_nothing_could_be_compared_after_it(
         assert "is begun instead" in plan_text(choice, "here")
 
 
+@pytest.mark.parametrize(("timing", "given"), [(6, 36), (39, 15), (54, None), (170, None)])
+def test_timing_and_pilot_leave_most_of_the_time_for_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timing: float, given: float | None
+) -> None:
+    """Of 180 seconds 54 at most; timing begins so many processes as it must, and may take long."""
+    passed, told, clock = [0.0], [], time.monotonic()
+
+    def timed(*_: Any) -> dict[str, Pace]:
+        passed.append(float(timing))
+        return dict.fromkeys(("triplet", "nt-xent"), Pace(step=1e-4, evaluation=1e-3, start=0.1))
+
+    monkeypatch.setattr("simgrad.choosing.planning.time.monotonic", lambda: clock + sum(passed))
+    monkeypatch.setattr("simgrad.choosing.planning.measure", timed)
+    monkeypatch.setattr("simgrad.choosing.planning.full_length", lambda *a: told.append(a[3]))
+    decide(Wish(DATA, 3, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
+    assert told == ([] if given is None else [pytest.approx(given)])
+
+
 def test_where_not_one_epoch_fits_nothing_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,7 +475,9 @@ def test_where_not_one_epoch_fits_nothing_begins(
     wish = Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu")
     with pytest.raises(InputError, match="--minutes 1 is too little to train anything") as told:
         decide(wish, tmp_path, quiet=True)
-    needed = int(str(told.value).rpartition("--minutes ")[2].rstrip("."))
+    said = str(told.value)
+    assert "Less time is needed with --epochs N (no pilot) or --short (shorter trainings)" in said
+    needed = int(said.rpartition("--minutes ")[2].split(".")[0])
     choice = decide(dataclasses.replace(wish, minutes=needed + 1, epochs=30), tmp_path, quiet=True)
     assert len(choice.objectives) == 2  # what it names is enough
 

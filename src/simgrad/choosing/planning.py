@@ -21,7 +21,7 @@ from simgrad.choosing.sizing import largest, usual_length
 from simgrad.core.console import say, say_wrapped
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
-from simgrad.core.text import counted
+from simgrad.core.text import counted, listed
 from simgrad.core.threads import cores, pinned
 from simgrad.data.base import Dataset
 from simgrad.data.check import check, portrait
@@ -51,6 +51,7 @@ _GRID = 7  # cells a side, for models that look at regions
 _PROBE, _SHORTEST, _LONGEST = 0.01, 3.0, 20.0  # share of the time, seconds: timing of an objective
 _TIMING = 0.1  # share of the time, after which no more objectives are timed
 _PILOT = 0.2  # share of the time
+_PREPARE = 0.3  # share of the time for timing and pilot together
 _LOOKS = 30  # of a pilot at the validation split, as a rule
 _REPORT = 0.1  # share of the time for table and report
 # What all objectives share, and why.
@@ -127,6 +128,7 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
         took = f"{(seconds - left()) / 60:.1f} minutes"
         raise _too_little(wish, kept, f"reading the data and its features took {took}")
     recipes = {one: base.replace(objective=one) for one in wish.named}
+    before = left()
     processes = _processes(wish.device)
     each = min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
     if not quiet:
@@ -137,9 +139,10 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     steps, length, found = _steps(dataset, base), wish.epochs, "epochs"
     if length is None:
         found = "pilot"
-        if wish.short or least_seconds(paces, steps, processes) <= left():
+        given = _for_pilot(seconds, left(), before - left())
+        fits = wish.short or least_seconds(paces, steps, processes) <= left()
+        if given > 0 and fits:
             first = recipes[wish.named[0]].replace(lr=_RATES[0])
-            given = min(_PILOT * seconds, left() / 2)
             length = full_length(first, steps, folder, given, quiet)
     choice = _choice(
         wish, base, dataset, paces, length, found, seconds - left(),
@@ -147,6 +150,11 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     )  # fmt: skip
     shutil.rmtree(folder / PILOT, ignore_errors=True)
     return choice
+
+
+def _for_pilot(seconds: float, left: float, timing: float) -> float:
+    """How long a pilot may take: what is spent here is missing for what was asked for."""
+    return max(0.0, min(_PILOT * seconds, left / 2, _PREPARE * seconds - timing))
 
 
 def _all_of(timed: Mapping[str, Pace], names: Sequence[str]) -> dict[str, Pace]:
@@ -174,8 +182,10 @@ def estimate(wish: Wish) -> Choice:
         spent = pictures / stated.pictures_per_second(on_gpu, cores())
     steps = _steps(dataset, base)
     whole = pace.seconds(usual_length(steps) * steps, _LOOKS)
-    pilot = 0.0 if wish.epochs else min(whole, _PILOT * 60 * wish.minutes)
-    timing = pace.start + len(wish.named) * max(_SHORTEST, _PROBE * 60 * wish.minutes)
+    seconds = 60 * wish.minutes
+    timing = pace.start + len(wish.named) * min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
+    given = _for_pilot(seconds, seconds - spent - timing, timing)
+    pilot = 0.0 if wish.epochs else min(whole, given)
     paces = dict.fromkeys(wish.named, pace)
     found = "epochs" if wish.epochs else "usual"
     return _choice(wish, base, dataset, paces, wish.epochs, found, spent + pilot + timing, None)
@@ -207,7 +217,7 @@ def _choice(
         why = (
             f"what comes before takes {spent / 60:.1f} minutes, with an epoch of {fit.names[0]} "
             f"and the report it is {minutes(fit.seconds):.1f}; to compare two objectives, give "
-            f"about --minutes {math.ceil(minutes(fit.for_two))}"
+            f"about --minutes {math.ceil(minutes(fit.for_two))}{_less(wish)}"
         )
         raise _too_little(wish, kept, why)
     return Choice(
@@ -222,6 +232,7 @@ def _choice(
         processes=processes,
         minutes=wish.minutes,
         expected=minutes(fit.seconds),
+        before=round(spent / 60, 2),
         left_out=tuple(one for one in wish.named if one not in fit.names),
         threads=threads,
         rates=_RATES,
@@ -238,6 +249,17 @@ def _choice(
         for_all=minutes(fit.for_all),
         omitted=omitted,
     )
+
+
+def _less(wish: Wish) -> str:
+    """What takes less than all that was asked for, but for what is done already."""
+    ways = [
+        ("no pilot", "--epochs N", wish.epochs is None),
+        ("fewer to time", "--objectives with two names", len(wish.named) > 2),
+        ("shorter trainings", "--short", not wish.short),
+    ]
+    told = [f"{option} ({why})" for why, option, new in ways if new]
+    return f". Less time is needed with {listed(told, 'or')}" if told else ""
 
 
 def _too_little(wish: Wish, kept: bool, why: str) -> InputError:

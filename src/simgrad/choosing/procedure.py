@@ -103,7 +103,10 @@ def dry_run(wish: Wish, folder: Path) -> str:
     _refuse_foreign(folder)
     choice = Choice.read(folder)
     if choice is None:
-        told = "an estimate from stated rates: nothing was timed, nothing is written"
+        told = (
+            "an estimate from stated rates of idle cores: nothing was timed, nothing is written; "
+            "where others compute, less fits"
+        )
         return plan_text(estimate(wish), told)
     _same(choice, folder, wish)
     return plan_text(choice, str(folder / CHOICE))
