@@ -244,6 +244,52 @@ def test_a_short_comparison_calls_nobody_ahead(copied: Path) -> None:
     assert not any(word in line for line in told[1:] for word in ("lead", "behind", "ahead", "p <"))
 
 
+def end_of(folder: Path, label: str, *rises: float) -> None:
+    """As if validation of its runs had risen so much from the best look before to the last."""
+    for run, rise in zip(Study.open(folder).groups[label], rises, strict=True):
+        *before, last = run.history
+        best = max(entry["val"]["rsum"] for entry in before)
+        told = [*before, {**last, "val": {**last["val"], "rsum": best + rise}}]
+        path = run.path / "metrics.jsonl"
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in told))
+        write_info(run.path, run.info)
+
+
+@pytest.mark.parametrize(
+    ("rises", "length", "advice"),
+    [
+        ((20.0, 20.0), "epochs", "leave out --epochs, so that a pilot finds how long to train"),
+        ((20.0, 20.0), "pilot", "give --minutes 2 or more"),
+        ((5.0, 20.0), "pilot", ""),  # of half the runs
+        ((5.0, 5.0), "epochs", ""),
+    ],
+)
+def test_where_validation_still_rose_nobody_is_called_ahead(
+    copied: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rises: tuple[float, float],
+    length: str,
+    advice: str,
+) -> None:
+    """4 epochs of 8, as if they were as many as had been asked for."""
+    monkeypatch.setattr("simgrad.choosing.procedure.run_local", lambda *_: None)
+    for label, found in (("triplet-sh", (0.0, 0.0)), ("nt-xent", rises)):
+        end_of(copied, label, *found)
+    choice = Choice.read(copied)
+    assert choice is not None
+    dataclasses.replace(choice, length_from=length).write(copied)  # type: ignore[arg-type]
+    answer = simgrad.choose(copied, quiet=True)
+    assert answer.standing is not None
+    assert answer.standing.short is bool(advice)
+    assert Study.open(copied).plan.short is bool(advice)  # as the report and the lab see it
+    first, *_, last = answer.text.splitlines()
+    said = "Too short to compare: validation still rose after 4 epochs, so this says who starts "
+    assert (first == f"{said}quickly. Nobody is called ahead or behind.") is bool(advice)
+    if advice:
+        assert last == f"To compare: {advice}, and another --output."
+        assert not any(word in answer.text for word in ("leads", "is behind", "p <"))
+
+
 def test_every_page_says_that_it_was_looked_at_before(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

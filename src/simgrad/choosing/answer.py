@@ -172,15 +172,23 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
     never += [f"{label} diverged in every trial" for label in _without_runs(study)]
     partly = [wording.how_it_ended(one.label, one.outcomes) for one in failed if not one.failed]
     told = f"Failed, which counts: {'; '.join(partly)}." if partly else ""
-    if choice.short:
+    if found.short:
         length = f"{choice.size.epochs} of {choice.size.full_epochs} epochs"
         whole = f"Without --short, all of them need about {_whole(choice.for_all)} minutes."
+        whole = whole if choice.for_all else ""
+        if not choice.short:
+            length = f"validation still rose after {counted(choice.size.epochs, 'epoch')}, so this "
+            length += "says who starts quickly"
+            more = _longer(choice)
+            if choice.length_from == "epochs":
+                more = "leave out --epochs, so that a pilot finds how long to train"
+            whole = f"To compare: {more}, and another --output."
         return [
             f"Too short to compare: {length}. Nobody is called ahead or behind.",
             f"Failed: {'; '.join([*never, *partly])}." if never or partly else "",
             f"Test rsum: {_means(found)}.",
             _about(choice, found),
-            whole if choice.for_all else "",
+            whole,
         ]
     if never:
         others = f"Of the others: {wording.lead(found)}" if found.rivals else ""

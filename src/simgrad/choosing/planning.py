@@ -14,7 +14,7 @@ from typing import Literal
 
 from simgrad.choosing import stated
 from simgrad.choosing.choice import Choice
-from simgrad.choosing.omitting import Looked, look_through
+from simgrad.choosing.omitting import Looked, left_out_before, look_through
 from simgrad.choosing.pilot import PILOT, full_length, least_seconds
 from simgrad.choosing.probe import Pace, measure
 from simgrad.choosing.sizing import largest, usual_length
@@ -281,7 +281,8 @@ def _look_at(base: Recipe, wish: Wish, folder: Path) -> Looked:
         looked = look_through(base.data, wish.skip, folder, wish.strict)
     else:
         given = open_dataset(base.data, features=wish.features, skip=wish.skip)
-        looked = Looked(given, check(given), wish.skip)
+        omitted = left_out_before(wish.features, folder)
+        looked = Looked(given, check(given), wish.skip, omitted)
     _say_splits(looked.dataset, base.data)
     if looked.omitted:
         say_wrapped(f"left out: {looked.omitted}", stderr=True)

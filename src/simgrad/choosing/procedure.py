@@ -23,6 +23,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.objectives import objective
 from simgrad.runs.naming import slug
+from simgrad.runs.outcome import still_rising
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.engine import failures, only_diverged, run_local
 from simgrad.studies.study import PLAN, Study
@@ -95,7 +96,7 @@ def choose(
         write_tables(build_table(study), study.path)
         if not only_diverged(study):
             _refuse_unfinished(study)
-        return answer_of(choice, study)
+        return answer_of(choice, _short_if_rising(study))
 
 
 def dry_run(wish: Wish, folder: Path) -> str:
@@ -181,6 +182,19 @@ def _study(choice: Choice, folder: Path) -> Study:
             return Study.create(replace(study.plan, short=True), folder)
         return study
     return Study.create(choice.plan(_name(choice.data)), folder)
+
+
+def _short_if_rising(study: Study) -> Study:
+    """Too short, whatever the plan said, where an objective's validation still rose at the end.
+
+    The study's own plan notes it, so that table, report and lab say the same as the answer.
+    """
+    rising = any(still_rising(runs) for runs in study.groups.values())
+    if study.plan.short or not rising:
+        return study
+    study = Study.create(replace(study.plan, short=True), study.path)
+    write_tables(build_table(study), study.path)
+    return study
 
 
 def _refuse_unfinished(study: Study) -> None:
