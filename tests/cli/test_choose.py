@@ -629,6 +629,26 @@ kills_groups = pytest.mark.skipif(os.name == "nt", reason="kills a group of proc
 
 
 @kills_groups
+@pytest.mark.long
+@pytest.mark.parametrize("later", [0.5, 4.0])  # while processes import, and while they time
+def test_ctrl_c_in_timing_says_one_line(tmp_path: Path, later: float) -> None:
+    """A terminal sends it to all processes."""
+    words = ["choose", DATA, "--minutes", "60", "--device", "cpu", "--output", str(tmp_path / "c")]
+    with open(tmp_path / "told", "w+") as told:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "simgrad.cli", *words], stderr=told, start_new_session=True
+        )
+        while "timing" not in (said := (tmp_path / "told").read_text()):
+            assert running.poll() is None, said
+            time.sleep(0.05)
+        time.sleep(later)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(20) == 130
+    said = (tmp_path / "told").read_text().rpartition("timing")[2]
+    assert said.splitlines()[1:] == ["simgrad: stopped. Run the same command again to resume."]
+
+
+@kills_groups
 @pytest.mark.timeout(3600)
 @pytest.mark.slow
 def test_kills_do_not_change_the_answer(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simgrad.core.children import SAFE_PATH
+from simgrad.core.children import SAFE_PATH, deaf
 from simgrad.core.extras import import_file, imported
 from simgrad.core.threads import settle
 from simgrad.runs.recipe import Recipe
@@ -65,13 +65,23 @@ def measure(
         with shared_gpu(on_gpu and processes > 1) as service:
             os.environ.update(service | SAFE_PATH)
             with ProcessPoolExecutor(processes, mp_context=context) as crew:
-                asked = [
-                    crew.submit(
-                        _probe, recipes[name], files, seconds, math.inf if i < processes else late
-                    )
-                    for i, name in enumerate(jobs)
-                ]
-                found = [one.result() for one in asked]
+                with deaf():
+                    asked = [
+                        crew.submit(
+                            _probe,
+                            recipes[name],
+                            files,
+                            seconds,
+                            math.inf if i < processes else late,
+                        )
+                        for i, name in enumerate(jobs)
+                    ]
+                try:
+                    found = [one.result() for one in asked]
+                except KeyboardInterrupt:
+                    for process in crew._processes.values():
+                        process.terminate()  # else this one waits until they have finished
+                    raise
     finally:
         os.environ.clear()
         os.environ.update(before)
