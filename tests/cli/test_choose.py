@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import simgrad
-from simgrad.choosing.answer import Answer, answer_of
+from simgrad.choosing.answer import Answer, _elsewhere, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
 from simgrad.choosing.planning import Wish, decide
 from simgrad.choosing.probe import Pace
@@ -578,10 +578,22 @@ def test_where_two_do_not_fit_one_is_trained_by_default(
     assert ("It trained" in told) == (full == 2)
     assert read_recipe(folder / "full-run.yaml").epochs == full
     assert Run.open(folder / "model").finished
-    assert "no two objectives fit" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no two objectives fit" in said
+    assert said.endswith("writing the report ...\n")
     assert Answer.open(folder).standing is None
     choose(str(folder))  # again: the same
     assert (folder / "answer.txt").read_text() == told
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_features_that_lie_there_serve_the_next_attempt(tmp_path: Path, own: bool) -> None:
+    """Those that somebody named are in the same command already."""
+    folder = small(tmp_path, features=str((tmp_path / "features").resolve() if own else "mine"))
+    choice = Choice.read(folder)
+    assert choice is not None
+    told = f", with --features {folder / 'features'}" if own else ""
+    assert _elsewhere(choice, folder) == f"another --output{told}"
 
 
 # -- stopped

@@ -1,6 +1,7 @@
 """What `choose` answers: at most five lines, a report, a recipe and a model, in one folder."""
 
 import math
+import shlex
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +10,9 @@ from pathlib import Path
 import yaml
 
 from simgrad.choosing.choice import Choice, best_run
-from simgrad.choosing.omitting import LIST
+from simgrad.choosing.omitting import FEATURES, LIST
 from simgrad.choosing.telling import reads_vectors, texts_of
+from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.core.text import counted, listed
@@ -88,10 +90,12 @@ class Answer:
         return self.text
 
 
-def answer_of(choice: Choice, study: Study) -> Answer:
+def answer_of(choice: Choice, study: Study, quiet: bool = False) -> Answer:
     """Write what a finished study says."""
     found = _verdict(choice, study)
     told = _write(study.path, _lines(choice, study, found))
+    if not quiet:
+        say("writing the report ...", stderr=True)
     write_report((study.path,), study.path / REPORT, device=choice.device)
     patience = _PATIENCE if _early(study, found) else None
     recipe = choice.full_run(study, found.leader).replace(early_stop=patience)
@@ -133,9 +137,11 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
         f"No comparison: two objectives need about {two} minutes here; {choice.minutes:g} given.",
         f"{begun} instead: {name}, a default and no finding. It {_ended(choice, run)}.",
         _about(choice),
-        f"To compare two: the same command with --minutes {two} and another --output.",
+        f"To compare two: the same command with --minutes {two} and {_elsewhere(choice, folder)}.",
     ]
     told = _write(folder, lines)
+    if not quiet:
+        say("writing the report ...", stderr=True)
     write_report((run.path,), folder / REPORT, device=choice.device)
     full = choice.recipe(size.full_epochs).replace(objective=name, reduction=choice.reduction)
     _write_recipe(
@@ -144,6 +150,13 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
         f"{name} at full length, with usual settings: nothing was compared or tuned.",
     )
     return told
+
+
+def _elsewhere(choice: Choice, folder: Path) -> str:
+    """What another attempt is given; features that lie in this one's folder serve it, too."""
+    if choice.features is None or Path(choice.features).parent != folder.resolve():
+        return "another --output"
+    return f"another --output, with --features {shlex.quote(str(folder / FEATURES))}"
 
 
 def _ended(choice: Choice, run: Run) -> str:
@@ -182,7 +195,7 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
             more = _longer(choice)
             if choice.length_from == "epochs":
                 more = "leave out --epochs, so that a pilot finds how long to train"
-            whole = f"To compare: {more}, and another --output."
+            whole = f"To compare: {more}, and {_elsewhere(choice, study.path)}."
         return [
             f"Too short to compare: {length}. Nobody is called ahead or behind.",
             f"Failed: {'; '.join([*never, *partly])}." if never or partly else "",

@@ -19,7 +19,7 @@ from simgrad.data.feature_folder import read_header
 from simgrad.data.log import DataProblem, Log
 from simgrad.data.opening import open_dataset, open_logged
 
-LIST = "left-out.json"
+LIST, FEATURES = "left-out.json", "features"  # in the folder of a choice
 MOST = 0.02  # of the pictures
 _NAMED = 3  # in a sentence
 

@@ -8,17 +8,18 @@ import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from simgrad.choosing import stated
 from simgrad.choosing.choice import Choice
-from simgrad.choosing.omitting import Looked, left_out_before, look_through
+from simgrad.choosing.omitting import FEATURES, Looked, left_out_before, look_through
 from simgrad.choosing.pilot import PILOT, full_length, least_seconds
 from simgrad.choosing.probe import Pace, measure
 from simgrad.choosing.sizing import largest, usual_length
-from simgrad.core.console import say, say_wrapped
+from simgrad.core.console import reporting, say, say_wrapped
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.text import counted, listed
@@ -134,7 +135,10 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
     if not quiet:
         say(f"timing {len(recipes)} objectives, {each:.0f} s each ...", stderr=True)
     threads = pinned() or max(1, cores() // processes)
-    timed = measure(recipes, processes, threads, each, wish.kind != "cpu", _TIMING * seconds)
+    with nullcontext() if quiet else reporting("timing") as report:
+        timed = measure(
+            recipes, processes, threads, each, wish.kind != "cpu", _TIMING * seconds, report
+        )
     paces = _all_of(timed, wish.named)
     steps, length, found = _steps(dataset, base), wish.epochs, "epochs"
     if length is None:
@@ -335,7 +339,7 @@ def _features(wish: Wish, dataset: Dataset, base: Recipe, folder: Path, left: fl
     """Where the model's features are; computed where the data hold pictures alone."""
     if not _needs_features(dataset, base.model):
         return None
-    target, log = folder / "features", Log.read(base.skip)
+    target, log = folder / FEATURES, Log.read(base.skip)
     grid = _GRID if models.parse(base.model).reads == "regions" else None
     job = make_job(backbone(NETWORK), grid=grid, device=base.device)
     say(f"features of pictures, by {NETWORK}, into {target} ...", stderr=True)

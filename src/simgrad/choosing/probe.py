@@ -11,7 +11,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,7 @@ def measure(
     seconds: float,
     on_gpu: bool = False,
     within: float = math.inf,
+    report: Callable[[int, int | None], None] | None = None,
 ) -> dict[str, Pace]:
     """The pace of each recipe, with a number of processes side by side and `cores` for each.
 
@@ -77,7 +78,11 @@ def measure(
                         for i, name in enumerate(jobs)
                     ]
                 try:
-                    found = [one.result() for one in asked]
+                    found = []
+                    for done, one in enumerate(asked, 1):
+                        found.append(one.result())
+                        if report is not None:
+                            report(min(done, len(names)), len(names))
                 except KeyboardInterrupt:
                     for process in crew._processes.values():
                         process.terminate()  # else this one waits until they have finished

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from simgrad.choosing.answer import Answer, answer_alone, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
-from simgrad.choosing.omitting import LIST
+from simgrad.choosing.omitting import FEATURES, LIST
 from simgrad.choosing.pilot import PILOT
 from simgrad.choosing.planning import Wish, decide, estimate, spec
 from simgrad.choosing.telling import plan_text
@@ -30,7 +30,7 @@ from simgrad.studies.study import PLAN, Study
 from simgrad.studies.table import build_table, write_tables
 
 _LOCK = ".choose.lock"
-_BEFORE = (LIST, "features", PILOT)  # what lies in a folder before there is a plan
+_BEFORE = (LIST, FEATURES, PILOT)  # what lies in a folder before there is a plan
 
 
 def choose(
@@ -96,7 +96,7 @@ def choose(
         write_tables(build_table(study), study.path)
         if not only_diverged(study):
             _refuse_unfinished(study)
-        return answer_of(choice, _short_if_rising(study))
+        return answer_of(choice, _short_if_rising(study), quiet)
 
 
 def dry_run(wish: Wish, folder: Path) -> str:
