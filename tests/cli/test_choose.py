@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import simgrad
-from simgrad.choosing.answer import Answer, answer_of
+from simgrad.choosing.answer import Answer, _elsewhere, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
 from simgrad.choosing.planning import Wish, decide
 from simgrad.choosing.probe import Pace
@@ -244,6 +244,52 @@ def test_a_short_comparison_calls_nobody_ahead(copied: Path) -> None:
     assert not any(word in line for line in told[1:] for word in ("lead", "behind", "ahead", "p <"))
 
 
+def end_of(folder: Path, label: str, *rises: float) -> None:
+    """As if validation of its runs had risen so much from the best look before to the last."""
+    for run, rise in zip(Study.open(folder).groups[label], rises, strict=True):
+        *before, last = run.history
+        best = max(entry["val"]["rsum"] for entry in before)
+        told = [*before, {**last, "val": {**last["val"], "rsum": best + rise}}]
+        path = run.path / "metrics.jsonl"
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in told))
+        write_info(run.path, run.info)
+
+
+@pytest.mark.parametrize(
+    ("rises", "length", "advice"),
+    [
+        ((20.0, 20.0), "epochs", "name no epochs, so that a pilot finds how long to train"),
+        ((20.0, 20.0), "pilot", "give --minutes 2 or more"),
+        ((5.0, 20.0), "pilot", ""),  # of half the runs
+        ((5.0, 5.0), "epochs", ""),
+    ],
+)
+def test_where_validation_still_rose_nobody_is_called_ahead(
+    copied: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rises: tuple[float, float],
+    length: str,
+    advice: str,
+) -> None:
+    """4 epochs of 8, as if they were as many as had been asked for."""
+    monkeypatch.setattr("simgrad.choosing.procedure.run_local", lambda *_: None)
+    for label, found in (("triplet-sh", (0.0, 0.0)), ("nt-xent", rises)):
+        end_of(copied, label, *found)
+    choice = Choice.read(copied)
+    assert choice is not None
+    dataclasses.replace(choice, length_from=length).write(copied)  # type: ignore[arg-type]
+    answer = simgrad.choose(copied, quiet=True)
+    assert answer.standing is not None
+    assert answer.standing.short is bool(advice)
+    assert Study.open(copied).plan.short is bool(advice)  # as the report and the lab see it
+    first, *_, last = answer.text.splitlines()
+    said = "Too short to compare: validation still rose after 4 epochs, so this says who starts "
+    assert (first == f"{said}quickly. Nobody is called ahead or behind.") is bool(advice)
+    if advice:
+        assert last == f"To compare: {advice}, and another folder."
+        assert not any(word in answer.text for word in ("leads", "is behind", "p <"))
+
+
 def test_every_page_says_that_it_was_looked_at_before(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,7 +442,8 @@ def test_a_dry_run_computes_and_writes_nothing(
     folder = tmp_path / "planned"
     choose(DATA, minutes=600, device="cpu", output=folder, dry_run=True)
     told = capsys.readouterr().out
-    assert "an estimate from stated rates: nothing was timed" in told
+    assert "an estimate from stated rates of idle cores: nothing was timed" in told
+    assert re.search(r"takes: .* min of 600, \d+\.\d of it before training", told)
     assert all(f"  {one}:" in told for one in ("compares", "trains", "shows", "length", "takes"))
     assert "any language" in told
     choose(DATA, minutes=2, device="cpu", output=folder, dry_run=True)
@@ -447,6 +494,24 @@ def test_no_pilot_begins_where_nothing_could_be_compared_after_it(
         assert "is begun instead" in plan_text(choice, "here")
 
 
+@pytest.mark.parametrize(("timing", "given"), [(6, 36), (39, 15), (54, None), (170, None)])
+def test_timing_and_pilot_leave_most_of_the_time_for_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timing: float, given: float | None
+) -> None:
+    """Of 180 seconds 54 at most; timing begins so many processes as it must, and may take long."""
+    passed, told, clock = [0.0], [], time.monotonic()
+
+    def timed(*_: Any) -> dict[str, Pace]:
+        passed.append(float(timing))
+        return dict.fromkeys(("triplet", "nt-xent"), Pace(step=1e-4, evaluation=1e-3, start=0.1))
+
+    monkeypatch.setattr("simgrad.choosing.planning.time.monotonic", lambda: clock + sum(passed))
+    monkeypatch.setattr("simgrad.choosing.planning.measure", timed)
+    monkeypatch.setattr("simgrad.choosing.planning.full_length", lambda *a: told.append(a[3]))
+    decide(Wish(DATA, 3, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
+    assert told == ([] if given is None else [pytest.approx(given)])
+
+
 def test_where_not_one_epoch_fits_nothing_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,7 +521,9 @@ def test_where_not_one_epoch_fits_nothing_begins(
     wish = Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu")
     with pytest.raises(InputError, match="`minutes=1` is too little to train anything") as told:
         decide(wish, tmp_path, quiet=True)
-    needed = int(str(told.value).rpartition("`minutes=")[2].rstrip("`."))
+    said = str(told.value)
+    assert "Less time is needed with `epochs` (no pilot) or `short=True` (shorter" in said
+    needed = int(said.partition("about `minutes=")[2].split("`")[0])
     monkeypatch.setattr("simgrad.choosing.planning.measure", None)  # steps were timed already
     choice = decide(dataclasses.replace(wish, minutes=needed + 1, epochs=30), tmp_path, quiet=True)
     assert len(choice.objectives) == 2  # what it names is enough
@@ -529,10 +596,22 @@ def test_where_two_do_not_fit_one_is_trained_by_default(
     assert ("It trained" in told) == (full == 2)
     assert read_recipe(folder / "full-run.yaml").epochs == full
     assert Run.open(folder / "model").finished
-    assert "no two objectives fit" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no two objectives fit" in said
+    assert said.endswith("writing the report ...\n")
     assert Answer.open(folder).standing is None
     choose(str(folder))  # again: the same
     assert (folder / "answer.txt").read_text() == told
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_features_that_lie_there_serve_the_next_attempt(tmp_path: Path, own: bool) -> None:
+    """Those that somebody named are in the same command already."""
+    folder = small(tmp_path, features=str((tmp_path / "features").resolve() if own else "mine"))
+    choice = Choice.read(folder)
+    assert choice is not None
+    told = f", and the features in {folder / 'features'}" if own else ""
+    assert _elsewhere(choice, folder) == f"another folder{told}"
 
 
 # -- stopped
@@ -577,6 +656,26 @@ def killed_at(folder: Path, moment: float, chance: random.Random) -> bool:
 
 
 kills_groups = pytest.mark.skipif(os.name == "nt", reason="kills a group of processes")
+
+
+@kills_groups
+@pytest.mark.long
+@pytest.mark.parametrize("later", [0.5, 4.0])  # while processes import, and while they time
+def test_ctrl_c_in_timing_says_one_line(tmp_path: Path, later: float) -> None:
+    """A terminal sends it to all processes."""
+    words = ["choose", DATA, "--minutes", "60", "--device", "cpu", "--output", str(tmp_path / "c")]
+    with open(tmp_path / "told", "w+") as told:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "simgrad.cli", *words], stderr=told, start_new_session=True
+        )
+        while "timing" not in (said := (tmp_path / "told").read_text()):
+            assert running.poll() is None, said
+            time.sleep(0.05)
+        time.sleep(later)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(20) == 130
+    said = (tmp_path / "told").read_text().rpartition("timing")[2]
+    assert said.splitlines()[1:] == ["simgrad: stopped. Run the same command again to resume."]
 
 
 @kills_groups

@@ -15,10 +15,11 @@ from simgrad.core.files import write_json
 from simgrad.core.text import listed
 from simgrad.data.base import Dataset
 from simgrad.data.check import Findings, check
+from simgrad.data.feature_folder import read_header
 from simgrad.data.log import DataProblem, Log
 from simgrad.data.opening import open_dataset, open_logged
 
-LIST = "left-out.json"
+LIST, FEATURES = "left-out.json", "features"  # in the folder of a choice
 MOST = 0.02  # of the pictures
 _NAMED = 3  # in a sentence
 
@@ -54,6 +55,20 @@ def look_through(data: str, skip: str | None, folder: Path, strict: bool) -> Loo
     opened = open_dataset(data, skip=target)
     told = _told(lost, copies)
     return Looked(opened, replace(found, problems=stay), str(target), told)
+
+
+def left_out_before(features: str, folder: Path) -> str:
+    """What was left out when features were computed, which is left out again, in words."""
+    entries = read_header(Path(features))["skip"]
+    if not entries:
+        return ""
+    write_json(folder / LIST, {"skip": entries})
+    told = [
+        DataProblem(one["file"], one["place"], "", image=one.get("image"), kind=one.get("kind", ""))
+        for one in entries
+    ]
+    copies = [one for one in told if one.kind == "copy"]
+    return _told([one for one in told if one.kind != "copy"], copies)
 
 
 def _told(lost: Sequence[DataProblem], copies: Sequence[DataProblem]) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from simgrad.core.threads import settle
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.sharing import shared_gpu
 
-FOUND = ".found"  # of the file in which a process says what it timed
+FOUND = ".found"  # of the file in which a process says what it has timed
+_LOOK = 0.2  # seconds between looks at them
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,12 @@ def measure(
     seconds: float,
     on_gpu: bool = False,
     within: float = math.inf,
+    report: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> dict[str, Pace]:
     """The pace of each recipe, with a number of processes side by side and `cores` for each.
 
     Each process times one recipe at least. After `within` seconds none is begun, and those that
-    were not timed are missing.
+    were not timed are missing. `report` is told how many are timed, of how many.
     """
     names = list(recipes)
     count = processes * math.ceil(len(names) / processes)  # all processes are busy, as in a study
@@ -71,7 +73,7 @@ def measure(
         for number, file in enumerate(files):
             own = [(name, recipes[name].to_dict()) for name in turns[number::processes]]
             write_json(file, {**job, "recipes": own})
-        found = _timed(files, {**environment, **service})
+        found = _timed(files, {**environment, **service}, lambda done: report(done, count))
     paces: dict[str, Pace] = {}
     for name in names:
         several = [Pace(**one[name]) for one in found if name in one]
@@ -85,7 +87,9 @@ def measure(
     return paces
 
 
-def _timed(jobs: Sequence[Path], environment: dict[str, str]) -> list[dict[str, Any]]:
+def _timed(
+    jobs: Sequence[Path], environment: dict[str, str], report: Callable[[int], None]
+) -> list[dict[str, Any]]:
     """What processes find, one for each job. They end with this one: it holds their input open."""
     crew = []
     try:
@@ -100,8 +104,9 @@ def _timed(jobs: Sequence[Path], environment: dict[str, str]) -> list[dict[str, 
                     start_new_session=True,  # Ctrl-C is for whoever asked
                 )
             )
-        for one in crew:
-            one.wait()
+        while any(one.poll() is None for one in crew):
+            report(sum(len(_so_far(job).get("paces", ())) for job in jobs))
+            time.sleep(_LOOK)
     finally:
         for one in crew:
             one.kill()
@@ -109,14 +114,18 @@ def _timed(jobs: Sequence[Path], environment: dict[str, str]) -> list[dict[str, 
     return [_paces(job, one.returncode) for job, one in zip(jobs, crew, strict=True)]
 
 
-def _paces(job: Path, code: int) -> dict[str, Any]:
+def _so_far(job: Path) -> dict[str, Any]:
     file = job.with_suffix(FOUND)
-    if not file.is_file():
+    return read_json(file) if file.is_file() else {}
+
+
+def _paces(job: Path, code: int) -> dict[str, Any]:
+    found = _so_far(job)
+    if code or not found:
         raise InputError(
             f"a process that times training ended without an answer (status {code}): what it "
             "printed stands above; -9 means that it was killed, as a rule for lack of memory."
         )
-    found: dict[str, Any] = read_json(file)
     if "error" in found:
         raise InputError(found["error"])
     paces: dict[str, Any] = found["paces"]

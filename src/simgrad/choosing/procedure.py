@@ -15,7 +15,7 @@ from typing import Literal, overload
 
 from simgrad.choosing.answer import Answer, answer_alone, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
-from simgrad.choosing.omitting import LIST
+from simgrad.choosing.omitting import FEATURES, LIST
 from simgrad.choosing.pilot import PILOT
 from simgrad.choosing.planning import Wish, decide, estimate, spec
 from simgrad.choosing.telling import plan_text
@@ -25,13 +25,14 @@ from simgrad.core.files import lock
 from simgrad.data.base import Dataset, Origin
 from simgrad.objectives import objective
 from simgrad.runs.naming import slug
+from simgrad.runs.outcome import still_rising
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.engine import failures, only_diverged, run_local
 from simgrad.studies.study import PLAN, Study
 from simgrad.studies.table import build_table, write_tables
 
 _LOCK = ".choose.lock"
-_BEFORE = (LIST, "features", PILOT)  # what lies in a folder before there is a plan
+_BEFORE = (LIST, FEATURES, PILOT)  # what lies in a folder before there is a plan
 
 
 class PlanText(str):
@@ -151,7 +152,7 @@ def choose(
         write_tables(build_table(study), study.path)
         if not only_diverged(study):
             _refuse_unfinished(study)
-        return answer_of(choice, study)
+        return answer_of(choice, _short_if_rising(study), quiet)
 
 
 def _planned(wish: Wish, folder: Path) -> PlanText:
@@ -159,7 +160,10 @@ def _planned(wish: Wish, folder: Path) -> PlanText:
     _refuse_foreign(folder)
     choice = Choice.read(folder)
     if choice is None:
-        told = "an estimate from stated rates: nothing was timed, nothing is written"
+        told = (
+            "an estimate from stated rates of idle cores: nothing was timed, nothing is written; "
+            "where others compute, less fits"
+        )
         return PlanText(plan_text(estimate(wish), told))
     _same(choice, folder, wish)
     return PlanText(plan_text(choice, str(folder / CHOICE)))
@@ -234,7 +238,7 @@ def _refuse_foreign(folder: Path) -> None:
             more = ", ..." if len(theirs) > 3 else ""
             raise InputError(
                 f"{folder}: holds {', '.join(theirs[:3])}{more} already, and no choice: give "
-                "--output a new or an empty folder."
+                "a new or an empty folder."
             )
 
 
@@ -251,6 +255,19 @@ def _study(choice: Choice, folder: Path) -> Study:
             return Study.create(replace(study.plan, short=True), folder)
         return study
     return Study.create(choice.plan(_name(choice.data)), folder)
+
+
+def _short_if_rising(study: Study) -> Study:
+    """Too short, whatever the plan said, where an objective's validation still rose at the end.
+
+    The study's own plan notes it, so that table, report and lab say the same as the answer.
+    """
+    rising = any(still_rising(runs) for runs in study.groups.values())
+    if study.plan.short or not rising:
+        return study
+    study = Study.create(replace(study.plan, short=True), study.path)
+    write_tables(build_table(study), study.path)
+    return study
 
 
 def _refuse_unfinished(study: Study) -> None:

@@ -36,6 +36,8 @@ def plan_text(choice: Choice, where: str) -> str:
         left = ", ".join(map(label_of, choice.left_out))
         lines["left out"] = f"{left}; all need about {_minutes(choice.for_all)}"
     lines["takes"] = f"about {_minutes(choice.expected)} of {choice.minutes:g}"
+    if choice.before >= 0.1:
+        lines["takes"] += f", {choice.before:.1f} of it before training"
     if choice.expected > 1.2 * choice.minutes:
         lines["takes"] += "; fewer objectives, or a smaller model, take less"
     return "\n".join([f"plan ({where})", *(f"  {k + ':':<{_WIDTH}}{v}" for k, v in lines.items())])

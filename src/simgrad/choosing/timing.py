@@ -1,7 +1,7 @@
 """One process that times recipes: `python -m simgrad.choosing.timing JOB.json`.
 
-The job names the recipes, one after the other; their paces, or an error, stand beside it
-afterwards (`JOB.found`). A file, because what a user's own file prints must not get between.
+The job names the recipes, one after the other; the paces so far, or an error, stand beside it
+(`JOB.found`). A file, because what a user's own file prints must not get between.
 """
 
 import itertools
@@ -59,7 +59,7 @@ def _run(recipe: Recipe, folder: Path, seconds: float) -> Run:
     return train(recipe, folder, quiet=True, stop_after=seconds, shared=_shared)
 
 
-def _paces(job: dict[str, Any]) -> dict[str, Any]:
+def _time_all(job: dict[str, Any], place: Path) -> None:
     """The pace of each recipe; the first is timed in any case, others until it is too late."""
     found: dict[str, Any] = {}
     late = math.inf
@@ -68,21 +68,20 @@ def _paces(job: dict[str, Any]) -> dict[str, Any]:
             break
         pace = _times(from_dict(values, "recipe"), job["files"], job["seconds"])
         found[name] = asdict(pace)
+        write_json(place, {"paces": found})
         late = job["late"]
-    return found
 
 
 def main() -> None:
     """Entry point of a process that times."""
     attend()
     job = Path(sys.argv[1])
-    found: dict[str, Any]
+    place = job.with_suffix(FOUND)
     try:
         with politely():
-            found = {"paces": _paces(read_json(job))}
+            _time_all(read_json(job), place)
     except InputError as error:
-        found = {"error": str(error)}
-    write_json(job.with_suffix(FOUND), found)
+        write_json(place, {"error": str(error)})
 
 
 if __name__ == "__main__":

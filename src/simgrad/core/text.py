@@ -64,6 +64,16 @@ def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 
 
+def near_path(text: str | Path) -> str:
+    """A sentence that names the file or folder that was probably meant; "" if none is near."""
+    path = Path(text).expanduser()
+    try:
+        near = did_you_mean(path.name, sorted(one.name for one in path.parent.iterdir()), 0.7)
+    except (OSError, ValueError):  # no folder, or no name of a file
+        return ""
+    return f" Did you mean {path.parent / near}?" if near else ""
+
+
 def listed(words: Sequence[str], word: str) -> str:
     """`a, b or c`, with "or" as the word."""
     *first, last = words

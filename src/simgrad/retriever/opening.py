@@ -20,6 +20,7 @@ import torch
 from simgrad.core.console import say
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
+from simgrad.core.text import near_path
 from simgrad.data.array_files import SUFFIXES
 from simgrad.data.base import Dataset
 from simgrad.data.layouts.base import layouts
@@ -106,7 +107,8 @@ def open(
     if not path.is_file():
         if str(target).split("(")[0].strip() in {one.name for one in (*models, *embedders)}:
             return open_pretrained(str(target), device=device, **named)
-        raise InputError(f"{target}: there is no such run, checkpoint or file, and no such model.")
+        told = "there is no such run, checkpoint or file, and no such model"
+        raise InputError(f"{target}: {told}.{near_path(path)}")
     if path.suffix not in SUFFIXES:
         kinds = ", ".join(SUFFIXES)
         raise InputError(f"{target}: give the folder of a run or a checkpoint, or a {kinds} file.")

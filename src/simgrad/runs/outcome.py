@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.evaluation import Ranks, metrics_of
-from simgrad.evaluation.standing import Outcome
+from simgrad.evaluation.standing import MARGIN, Outcome
 from simgrad.runs.run import RANKS, Run
 
 # How much the similarities of a query differ (standard deviation). Seven objectives were trained
@@ -69,6 +69,17 @@ def collapsed(before: Sequence[float], spread: float) -> bool:
     recent = before[-2:]
     stuck = len(recent) == 2 and spread <= min(recent)
     return spread < NOTHING or (spread < SMALL and stuck)
+
+
+def still_rising(runs: Sequence[Run]) -> bool:
+    """Whether validation of most of these runs still rose clearly at their last look.
+
+    Then a longer training may turn the order round. Where there was one look, nothing shows that it
+    had stopped.
+    """
+    scores = [[entry["val"]["rsum"] for entry in run.history] for run in runs if run.finished]
+    rose = [len(one) == 1 or one[-1] > max(one[:-1]) + MARGIN for one in scores if one]
+    return 2 * len([one for one in rose if one]) > len(rose)
 
 
 def _ranks_by_folder(runs: Sequence[Run]) -> dict[Path, Ranks]:
