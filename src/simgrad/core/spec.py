@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from simgrad.core.errors import InputError
-from simgrad.core.text import did_you_mean
+from simgrad.core.text import did_you_mean, plain_formula, with_section
 
 T = TypeVar("T")
 C = TypeVar("C")  # a declared class: type checkers still see it as itself
@@ -197,6 +197,9 @@ class Registry(Generic[T]):
             made: Any = cls
             self.add(Declaration(name, made, paper, description, parameters, formula=formula))
             made.name = name
+            made.__doc__ = _documented(made, parameters, paper, formula)
+            if "__init__" in vars(made) and not made.__init__.__doc__:
+                made.__init__.__doc__ = description  # not that of torch's base
             return cls
 
         return add
@@ -382,6 +385,19 @@ def _parameters(cls: type[Any]) -> tuple[Parameter, ...]:
         )
         for f in dataclasses.fields(cls)
     )
+
+
+def _documented(cls: type[Any], parameters: tuple[Parameter, ...], paper: str, formula: str) -> str:
+    """The docstring of a declared class, for `help`, with what its declaration knows."""
+    told = {}
+    for p in parameters:
+        allowed = f"one of {', '.join(p.choices)}" if p.choices else str(p.limits)
+        told[p.name] = "; ".join(
+            filter(None, [p.description, allowed, f"{print_value(p.default)} by default"])
+        )
+    doc = with_section(cls.__doc__, "Parameters", told)
+    source = {"paper": paper, "formula": plain_formula(formula)}
+    return with_section(doc, "Source", {name: text for name, text in source.items() if text})
 
 
 def _check_type(value: Any, parameter: Parameter, owner: str) -> Any:

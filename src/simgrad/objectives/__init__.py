@@ -1,5 +1,10 @@
 """Objectives: rules from similarities to weights. One family per file; `base.py` is the frame.
 
+`objective("nt-xent(tau=0.05)")` makes one, `print(simgrad.objectives.objectives)` lists them, and
+`help(simgrad.objectives.NTXent)` explains one. Each is called with embeddings (n, d) and (m, d) or,
+`.on`, with similarities (n, m); `.within` takes one batch with labels, `.weigh` gives the weights,
+`.explain` says in a line what it attends to. `declare` makes one of a function of yours.
+
 Examples:
     >>> objective = simgrad.objectives.Goal(triplet="con", pair="sig")
     >>> objective
