@@ -10,7 +10,7 @@ import keyword
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -221,7 +221,7 @@ class Registry(Generic[T]):
         """`name(key=value, ...)` -> the thing itself. Values may also be given as Python's."""
         name, values = split_spec(text, self.kind)
         declaration = self[name]
-        known = {p.name: p for p in (*declaration.parameters, *self.common)}
+        known = {p.name: p for p in (*self.common, *declaration.parameters)}
         arguments: dict[str, Any] = dict(declaration.preset)
         named = {key.rstrip("_"): value for key, value in (given or {}).items()}  # lambda_
         twice = named.keys() & values.keys()
@@ -229,11 +229,10 @@ class Registry(Generic[T]):
             raise InputError(f"in {text!r:.200}: '{twice.pop()[:80]}' is given twice.")
         for key, value in (*values.items(), *named.items()):
             if key not in known:
-                near = did_you_mean(key, known)
-                hint = f" Did you mean '{near}'?" if near else ""
                 has = ", ".join(p.name for p in declaration.parameters) or "none"
                 raise InputError(
-                    f"{self.kind} '{name}' has no parameter '{key[:80]}' (it has: {has}).{hint}"
+                    f"{self.kind} '{name}' has no parameter '{key[:80]}' (it has: {has})."
+                    f"{meant(key, known.values())}"
                 )
             owner = f"{self.kind} '{name}'"
             check = _check_type if key in named else _convert
@@ -243,7 +242,8 @@ class Registry(Generic[T]):
                     f"{owner}: parameter '{key}' must be {known[key].limits}, "
                     f"not {print_value(value):.80}."
                 )
-        common = {p.name: arguments.pop(p.name) for p in self.common if p.name in arguments}
+        shared = [p.name for p in self.common if known[p.name] is p]
+        common = {name: arguments.pop(name) for name in shared if name in arguments}
         made = declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
         for key, value in common.items():
             setattr(made, key, value)
@@ -251,6 +251,28 @@ class Registry(Generic[T]):
             self._examine(made)
             self._examined.add(name)
         return made
+
+
+# What others call a parameter: the word by which ours is found.
+_OTHERS = {"temp": "temperature", "t": "temperature", "m": "margin", "logit_scale": "scale",
+           "bias": "offset", "logit_bias": "offset"}  # fmt: skip
+_INVERSE = {"scale": "temperature"}
+
+
+def meant(name: str, parameters: Iterable[Parameter], cutoff: float = 0.6) -> str:
+    """A sentence on the parameter that was probably meant: one called alike, or described so."""
+    known = {p.name: p for p in parameters}
+    near = did_you_mean(name, known, cutoff)
+    if near:
+        return f" Did you mean '{near}'?"
+    word = _OTHERS.get(name.lower(), name.lower())
+    for asked, how in ((word, ""), (_INVERSE.get(word, ""), f"1 / {name} is ")):
+        told = [known[asked]] if asked in known else [
+            p for p in known.values() if asked in re.findall(r"\w+", p.description)
+        ]  # fmt: skip
+        if len(asked) > 3 and told:
+            return "".join(f" {how}'{p.name}': {p.description}." for p in told)
+    return ""
 
 
 def _bare(name: str) -> str:
@@ -268,8 +290,9 @@ def print_spec(thing: Any, common: Mapping[str, Any] | None = None) -> str:
         value = getattr(thing, field.name)
         if value != field.default or field.metadata.get("shown"):
             parts.append(f"{field.name.rstrip('_')}={print_value(value)}")
+    own = {field.name for field in dataclasses.fields(thing)}
     for name, default in (common or {}).items():
-        if getattr(thing, name) != default:
+        if name not in own and getattr(thing, name) != default:
             parts.append(f"{name}={print_value(getattr(thing, name))}")
     return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
 
