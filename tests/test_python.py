@@ -66,6 +66,7 @@ def test_a_study_is_trained_and_read(tmp_path: Path) -> None:
     frame = study.to_frame()
     rsum = frame[frame.metric == "rsum"]["mean"]
     assert rsum["triplet"] == pytest.approx(table.rows[1].cells["rsum"].mean)
+    assert list(frame.columns) == ["group", "metric", "mean", "std", "low", "high", "seeds"]
     assert (tmp_path / "mine" / "table.tex").is_file()
 
 

@@ -120,7 +120,7 @@ def mine(
     found = asked.mine(
         folder,
         depth=depth,
-        split=split,
+        split=split if asked.has_data else None,
         filters=filters,
         rescore=[open(name, **files) for name in rescore],
         use_truth=truth,
