@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 
 from simgrad.core.errors import InputError
+from simgrad.evaluation import wording
 from simgrad.evaluation.comparison import check_same_queries
 from simgrad.evaluation.crossed import (
     Crossed,
@@ -131,12 +132,15 @@ class Standing:
 
     def __str__(self) -> str:
         """Who leads, what failed and what the intervals mean, a line each."""
-        from simgrad.evaluation import wording  # which reads standings
-
         lines = [wording.lead(self), *wording.failures(self), wording.basis(self)]
         return "\n".join(filter(None, lines))
 
     __repr__ = __str__  # what a prompt shows
+
+    @property
+    def is_one_point(self) -> bool:
+        """Whether the margin is one point of mean recall."""
+        return self.metric == "rsum" and self.margin == MARGIN
 
     def worded(self, word: Word) -> tuple[Rival, ...]:
         """The rivals of which a word is said."""
