@@ -2,6 +2,7 @@
 
 import pydoc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,7 @@ def test_a_study_is_trained_and_read(tmp_path: Path) -> None:
     frame = study.to_frame()
     rsum = frame[frame.metric == "rsum"]["mean"]
     assert rsum["triplet"] == pytest.approx(table.rows[1].cells["rsum"].mean)
+    assert list(frame.columns) == ["group", "metric", "mean", "std", "low", "high", "seeds"]
     assert (tmp_path / "mine" / "table.tex").is_file()
 
 
@@ -96,3 +98,32 @@ def test_help_can_be_read() -> None:
     assert "simgrad.train(" in pydoc.plain(pydoc.render_doc(simgrad.train))
     signature = pydoc.plain(pydoc.render_doc(simgrad.Recipe)).splitlines()[3]
     assert "objective='focused-deviance'" in signature
+
+
+def test_help_explains_the_parameters_of_an_objective() -> None:
+    told = pydoc.plain(pydoc.render_doc(simgrad.objective("nt-xent"))).splitlines()
+    assert any("NTXent(tau: float = 0.1, learned: bool = False)" in line for line in told[:4])
+    lines = [line.strip(" |") for line in told[:25]]
+    assert "tau: temperature of the softmax; greater than 0; 0.1 by default" in lines
+    assert "paper: Chen et al., ICML 2020" in lines
+    assert "formula: -log (e^(s+/tau) / (e^(s+/tau) + sum_n e^(s_n/tau)))" in lines
+    assert "Initialize internal Module state" not in "".join(told[:60])
+
+    @simgrad.objectives.declare("example-told", description="what it does")
+    def told_of(similarities: Any, positives: Any, pairs: Any, power: float = 2.0) -> Any: ...
+
+    assert "power: 2 by default" in (told_of.__doc__ or "")
+    for entry in simgrad.objectives.objectives:
+        text = str(entry.factory.__doc__).partition("Examples:")[0]
+        assert all(f"    {p.name}: " in text for p in entry.parameters)
+        assert "\\" not in text  # no LaTeX
+
+
+def test_help_explains_the_fields_of_a_recipe() -> None:
+    text = simgrad.Recipe.__doc__ or ""
+    told = " ".join(text.split())
+    for name, field in simgrad.Recipe.model_fields.items():
+        assert f"{name}: {' '.join(str(field.description).split())}" in told
+    assert max(map(len, text.splitlines())) < 90
+    assert ">>> recipe = " in text.partition("Examples:")[2]
+    assert simgrad.Recipe.model_json_schema()["description"].count("\n") < 9

@@ -33,6 +33,17 @@ def _check_pictures(dataset: Dataset) -> None:
             assert min(np.abs(middle - colour).max() for colour in colours) < 8
 
 
+def test_pictures_that_are_mostly_missing_are_noted(tmp_path: Path) -> None:
+    lines = [f"{row}.jpg\ta dog on grass" for row in range(40)]
+    (tmp_path / "captions.txt").write_text("\n".join(lines), encoding="utf-8")
+    write.write_pictures(tmp_path, [f"{row}.jpg" for row in range(25)])
+    assert "missing" not in repr(open_dataset(tmp_path))
+    for row in range(3, 25):
+        (tmp_path / f"{row}.jpg").unlink()
+    told = repr(open_dataset(tmp_path))
+    assert "most pictures are missing: 37 of 40 looked at are not in" in told
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_read_right_or_refused_with_the_nearest(case: Odd, tmp_path: Path) -> None:
     folder = tmp_path / "my data"

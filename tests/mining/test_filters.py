@@ -147,7 +147,7 @@ def test_statistics_say_what_a_filter_removes() -> None:
 @pytest.mark.parametrize(
     ("settings", "word"),
     [({"range_min": -1}, "range_min"), ({"range_min": 5, "range_max": 5}, "range_max"),
-     ({"relative_margin": 95.0}, "relative_margin")],
+     ({"relative_margin": 95.0}, "relative_margin is 95.0; it is a share")],
 )  # fmt: skip
 def test_filters_that_make_no_sense_are_refused(settings: Any, word: str) -> None:
     with pytest.raises(InputError, match=word):

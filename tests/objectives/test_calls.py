@@ -76,12 +76,37 @@ def test_keywords_are_those_of_the_spec() -> None:
         ({"learned": 1}, "takes true or false"),
         ({"reduction": "avg"}, "reduction is mean, sum or none"),
         ({"direction": "a2b"}, "is one of both, i2t, t2i"),
-        ({"reduction": "none", "direction": "i2t"}, "take the one you want"),
+        ({"temperature": 0.1}, r"it has: tau, learned\). 'tau': temperature of the softmax\."),
+        ({"logit_scale": 10}, r"1 / logit_scale is 'tau': temperature of the softmax\."),
+        ({"m": 10}, r"it has: tau, learned\)\.$"),
     ],
 )
 def test_keywords_that_do_not_fit_are_refused(keywords: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         simgrad.objective("nt-xent", **keywords)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "words"),
+    [
+        ("nt-xent", "temperature", "'tau': temperature of the softmax"),
+        ("triplet", "m", "'margin': how much closer"),
+        ("triplet", "margins", "Did you mean 'margin'"),
+        ("siglip", "logit_bias", r"set\. 'offset': added to them \(start value if learned\)\.$"),
+        ("nt-xent", "reductions", "Did you mean 'reduction'"),
+    ],
+)
+def test_an_attribute_that_nobody_reads_is_refused(spec: str, name: str, words: str) -> None:
+    o = objective(spec)
+    with pytest.raises(InputError, match=words):
+        setattr(o, name, 0.1)
+    assert not hasattr(o, name)
+
+
+def test_other_attributes_are_yours() -> None:
+    o = objective("nt-xent")
+    o.seen, o._temperature, o.training = 3, 2, False  # type: ignore[assignment]
+    assert o.seen == 3
 
 
 def test_what_is_given_twice_or_too_late_is_refused() -> None:
@@ -136,6 +161,33 @@ def test_reduction_is_a_sum_or_a_mean() -> None:
     mean, total = (simgrad.objective("triplet", reduction=r)(x, y) for r in ("mean", "sum"))  # type: ignore[call-overload]
     torch.testing.assert_close(total, simgrad.objective("triplet")(x, y))
     torch.testing.assert_close(mean, total / 14)
+    assert (str(mean_of := simgrad.objective("triplet", reduction="mean")), mean_of.mean) == (
+        "triplet(reduction=mean)",
+        True,
+    )
+    assert simgrad.objective(str(mean_of)).mean
+    assert str(simgrad.objective("triplet", reduction="sum")) == "triplet"  # as published
+    changed = simgrad.objective("nt-xent", tau=0.2, direction="i2t")
+    changed.reduction = "sum"
+    assert repr(changed) == "nt-xent(tau=0.2, direction=i2t, reduction=sum)"
+    changed.reduction = "published"
+    assert changed.mean
+    with pytest.raises(InputError, match="one of published, mean, sum"):
+        changed.reduction = "none"
+
+
+def test_values_of_one_direction_are_those_of_cross_entropy() -> None:
+    x, y = vectors(6, 6)
+    S, rows = normalize(x) @ normalize(y).T / 0.05, torch.arange(6)
+    for direction, T in (("i2t", S), ("t2i", S.T)):
+        each = simgrad.objective("nt-xent", tau=0.05, reduction="none", direction=direction)  # type: ignore[call-overload]
+        found, wanted = each(x, y), cross_entropy(T, rows, reduction="none")
+        torch.testing.assert_close(found, wanted)
+        weight = torch.rand(6).double()
+        ours, theirs = (
+            torch.autograd.grad(weight @ z, x, retain_graph=True) for z in (found, wanted)
+        )
+        torch.testing.assert_close(ours, theirs)
 
 
 # -- the value of each query
@@ -278,6 +330,11 @@ def test_labels_that_do_not_fit_are_refused() -> None:
     for labels, words in ((torch.arange(2), r"\(3,\)"), (torch.rand(3), "scores"), ([0], "list")):
         with pytest.raises(InputError, match=words):
             objective("nt-xent").within(x, labels)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="labels: no two of the 3 rows have an equal one"):
+        objective("nt-xent").within(x, torch.arange(3))
+    for labels in (torch.tensor([0, 1, 1]), torch.tensor([7, 7, 5])):  # of classes, in two batches
+        with pytest.raises(InputError, match=r"`positives` gives each caption's image.*`\.within"):
+            objective("nt-xent")(x, x, labels)
 
 
 # -- graded pairs

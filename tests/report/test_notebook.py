@@ -35,6 +35,13 @@ def test_it_can_be_saved(study: Path, tmp_path: Path) -> None:
     assert Page(path.read_text(encoding="utf-8")).all("svg")
 
 
+@pytest.mark.parametrize("name", ["curves.png", "curves.svg", "curves"])
+def test_a_page_is_not_written_under_another_name(study: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"written as a page, \.html or \.htm, not as"):
+        simgrad.plot(study).save(tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
 def test_what_is_no_run_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a study"):
         simgrad.plot(tmp_path)

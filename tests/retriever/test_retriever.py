@@ -96,6 +96,8 @@ def test_arrays_are_evaluated_and_mined_but_have_no_model() -> None:
     for arrays in opened:
         assert arrays.evaluate().to_dict() == expected.to_dict()
         assert np.array_equal(arrays.mine(depth=3).i2t, lists.i2t)
+        with pytest.raises(InputError, match="arrays have no splits, so there is no 'test'"):
+            arrays.mine(depth=3, split="test")
         with pytest.raises(InputError, match="have no model"):
             arrays.encode("a dog")
 

@@ -17,7 +17,7 @@ from simgrad.choosing.answer import Answer, answer_alone, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
 from simgrad.choosing.omitting import FEATURES, LIST
 from simgrad.choosing.pilot import PILOT
-from simgrad.choosing.planning import Wish, decide, estimate, spec
+from simgrad.choosing.planning import TIMING, Wish, decide, estimate, spec
 from simgrad.choosing.telling import plan_text
 from simgrad.core.console import say_wrapped
 from simgrad.core.errors import InputError
@@ -32,7 +32,7 @@ from simgrad.studies.study import PLAN, Study
 from simgrad.studies.table import build_table, write_tables
 
 _LOCK = ".choose.lock"
-_BEFORE = (LIST, FEATURES, PILOT)  # what lies in a folder before there is a plan
+_BEFORE = (LIST, FEATURES, PILOT, TIMING)  # what lies in a folder before there is a plan
 
 
 class PlanText(str):

@@ -27,7 +27,7 @@ def mine(
     captions_per_image: int | None = None,
     data: str | None = None,
     features: str | None = None,
-    split: str = "train",
+    split: str | None = None,
     output: str | None = None,
     depth: int = 300,
     absolute_margin: float | None = None,
@@ -64,7 +64,7 @@ def mine(
         data: data set for a checkpoint, or another one for a run; for files of embeddings, the data
             they were made from, which gives names and captions
         features: folder written by `simgrad features` for that data
-        split: split of the data
+        split: split of the data; by default train. Arrays alone have none
         output: folder for the lists (default: RUN/candidates or FILE-candidates)
         depth: number of negatives to keep for each image and caption
         absolute_margin: a negative must be less similar than the query's own pair by at least this;
@@ -113,7 +113,7 @@ def mine(
         asked = open(images, texts, **files)
     else:
         raise InputError("mine what? Give a run's folder, a file, or --images and --texts.")
-    known = asked.dataset.split(split) if asked.has_data else asked.similarities().split
+    known = asked.dataset.split(split or "train") if asked.has_data else asked.similarities().split
     if aoq:  # before hours of mining
         require_fives(known.image_of_caption, aoq)
     folder = Path(output) if output else _beside(asked.path or Path(images or ""))

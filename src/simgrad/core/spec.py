@@ -12,13 +12,13 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from simgrad.core.errors import InputError
-from simgrad.core.text import did_you_mean, place
+from simgrad.core.text import did_you_mean, place, plain_formula, with_section
 
 T = TypeVar("T")
 C = TypeVar("C")  # a declared class: type checkers still see it as itself
@@ -214,6 +214,9 @@ class Registry(Generic[T]):
             made: Any = cls
             self.add(Declaration(name, made, paper, description, parameters, formula=formula))
             made.name = name
+            made.__doc__ = _documented(made, parameters, paper, formula)
+            if "__init__" in vars(made) and not made.__init__.__doc__:
+                made.__init__.__doc__ = description  # not that of torch's base
             return cls
 
         return add
@@ -243,7 +246,7 @@ class Registry(Generic[T]):
         """`name(key=value, ...)` -> the thing itself. Values may also be given as Python's."""
         name, values = split_spec(text, self.kind)
         declaration = self[name]
-        known = {p.name: p for p in (*declaration.parameters, *self.common)}
+        known = {p.name: p for p in (*self.common, *declaration.parameters)}
         arguments: dict[str, Any] = dict(declaration.preset)
         named = {key.rstrip("_"): value for key, value in (given or {}).items()}  # lambda_
         twice = named.keys() & values.keys()
@@ -251,11 +254,10 @@ class Registry(Generic[T]):
             raise InputError(f"in {text!r:.200}: '{twice.pop()[:80]}' is given twice.")
         for key, value in (*values.items(), *named.items()):
             if key not in known:
-                near = did_you_mean(key, known)
-                hint = f" Did you mean '{near}'?" if near else ""
                 has = ", ".join(p.name for p in declaration.parameters) or "none"
                 raise InputError(
-                    f"{self.kind} '{name}' has no parameter '{key[:80]}' (it has: {has}).{hint}"
+                    f"{self.kind} '{name}' has no parameter '{key[:80]}' (it has: {has})."
+                    f"{meant(key, known.values())}"
                 )
             owner = f"{self.kind} '{name}'"
             check = _check_type if key in named else _convert
@@ -266,7 +268,8 @@ class Registry(Generic[T]):
                 raise InputError(
                     f"{owner}: parameter '{key}' must be {wanted}, not {print_value(value):.80}."
                 )
-        common = {p.name: arguments.pop(p.name) for p in self.common if p.name in arguments}
+        shared = [p.name for p in self.common if known[p.name] is p]
+        common = {name: arguments.pop(name) for name in shared if name in arguments}
         made = declaration.factory(**{_field_name(k): v for k, v in arguments.items()})
         for key, value in common.items():
             setattr(made, key, value)
@@ -285,6 +288,28 @@ def _place() -> str:
     return "simgrad" if file.startswith("<frozen") else place(file, frame.f_lineno)
 
 
+# What others call a parameter: the word by which ours is found.
+_OTHERS = {"temp": "temperature", "t": "temperature", "m": "margin", "logit_scale": "scale",
+           "bias": "offset", "logit_bias": "offset"}  # fmt: skip
+_INVERSE = {"scale": "temperature"}
+
+
+def meant(name: str, parameters: Iterable[Parameter], cutoff: float = 0.6) -> str:
+    """A sentence on the parameter that was probably meant: one called alike, or described so."""
+    known = {p.name: p for p in parameters}
+    near = did_you_mean(name, known, cutoff)
+    if near:
+        return f" Did you mean '{near}'?"
+    word = _OTHERS.get(name.lower(), name.lower())
+    for asked, how in ((word, ""), (_INVERSE.get(word, ""), f"1 / {name} is ")):
+        told = [known[asked]] if asked in known else [
+            p for p in known.values() if asked in re.findall(r"\w+", p.description)
+        ]  # fmt: skip
+        if len(asked) > 3 and told:
+            return "".join(f" {how}'{p.name}': {p.description}." for p in told)
+    return ""
+
+
 def _bare(name: str) -> str:
     """A name as people remember it: no case, no signs, no word "loss"."""
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("loss")
@@ -300,8 +325,9 @@ def print_spec(thing: Any, common: Mapping[str, Any] | None = None) -> str:
         value = getattr(thing, field.name)
         if value != field.default or field.metadata.get("shown"):
             parts.append(f"{field.name.rstrip('_')}={print_value(value)}")
+    own = {field.name for field in dataclasses.fields(thing)}
     for name, default in (common or {}).items():
-        if getattr(thing, name) != default:
+        if name not in own and getattr(thing, name) != default:
             parts.append(f"{name}={print_value(getattr(thing, name))}")
     return f"{thing.name}({', '.join(parts)})" if parts else str(thing.name)
 
@@ -418,6 +444,19 @@ def _parameters(cls: type[Any]) -> tuple[Parameter, ...]:
         )
         for f in dataclasses.fields(cls)
     )
+
+
+def _documented(cls: type[Any], parameters: tuple[Parameter, ...], paper: str, formula: str) -> str:
+    """The docstring of a declared class, for `help`, with what its declaration knows."""
+    told = {}
+    for p in parameters:
+        allowed = f"one of {', '.join(p.choices)}" if p.choices else str(p.limits)
+        told[p.name] = "; ".join(
+            filter(None, [p.description, allowed, f"{print_value(p.default)} by default"])
+        )
+    doc = with_section(cls.__doc__, "Parameters", told)
+    source = {"paper": paper, "formula": plain_formula(formula)}
+    return with_section(doc, "Source", {name: text for name, text in source.items() if text})
 
 
 def _check_type(value: Any, parameter: Parameter, owner: str) -> Any:

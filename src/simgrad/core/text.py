@@ -4,9 +4,12 @@ Names, labels and captions from files may hold any character.
 """
 
 import difflib
+import inspect
 import json
+import re
+import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +60,55 @@ def place(file: str, line: int) -> str:
     """`mine.py:12`, from here."""
     path, here = Path(file), Path.cwd()
     return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{line}"
+
+
+_LATEX = (
+    (r"\\text\{([^{}]*)\}", r"\1"),
+    (r"\\hat\{(\w)\}", r"\1'"),
+    (r"\\tilde\{(\w)\}", r"\1''"),
+    (r"\\left|\\right", ""),
+    (r"\\(?:[,; ]|quad)", " "),
+    (r"\\partial ", "d"),
+    (r"\\cdot", "*"),
+    (r"\\neq", "!="),
+    (r"\^\{([+-])\}", r"\1"),  # s^{+} is s+
+    (r"([_^])\{(\w+)\}", r"\1\2"),
+)
+
+
+def plain_formula(latex: str) -> str:
+    """A formula of LaTeX, a line each, as one writes it in a program: s+ / (s+ + sum_n s_n)."""
+    text, before = latex.strip(), ""
+    for pattern, written in _LATEX:
+        text = re.sub(pattern, written, text)
+    while text != before:  # from the inside out
+        before = text
+        text = re.sub(r"([_^])\{([^{}]*)\}", r"\1(\2)", text)
+        text = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", _fraction, text)
+    return "\n".join(" ".join(line.replace("\\", "").split()) for line in text.splitlines())
+
+
+def _fraction(found: re.Match[str]) -> str:
+    bare = r"[\\\w^]+|\w\^\([^()]*\)|d\w[+-]"  # what needs no parentheses
+    above, below = (x if re.fullmatch(bare, x) else f"({x})" for x in found.groups())
+    return f"({above} / {below})"
+
+
+def with_section(doc: str | None, title: str, entries: Mapping[str, str]) -> str:
+    """A docstring with a section of names and their meanings, before its examples."""
+    text = inspect.cleandoc(doc or "")
+    if not entries:
+        return text
+    lines = [
+        textwrap.fill(
+            line, 88, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False
+        )
+        for name, told in entries.items()
+        for line in f"{name}: {told}".splitlines()
+    ]
+    head, examples, rest = text.partition("Examples:")
+    section = "\n".join([f"{title}:", *lines])
+    return "\n\n".join(filter(None, [head.strip(), section, examples + rest]))
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:

@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from simgrad.core.errors import InputError
-from simgrad.core.text import did_you_mean
+from simgrad.core.text import did_you_mean, with_section
 
 # A recipe is a page of text; longer is a mistake, or an attack on the parser.
 _LARGEST, _DEEPEST = 1 << 20, 40
@@ -67,7 +67,12 @@ class Typed(BaseModel):
 
         @classmethod
         def __pydantic_init_subclass__(cls, **_: Any) -> None:
-            """In `help`, names and defaults; types and bounds are in the schema."""
+            """In `help`, names, defaults and meanings; types and bounds are in the schema."""
+            told = {n: one.description for n, one in cls.model_fields.items() if one.description}
+            if cls.__doc__ and told:
+                about = {"description": inspect.cleandoc(cls.__doc__)}  # of the schema
+                cls.model_config = {**cls.model_config, "json_schema_extra": about}
+                cls.__doc__ = with_section(cls.__doc__, "Fields", told)
             cls.__signature__ = inspect.Signature(
                 [
                     inspect.Parameter(

@@ -270,7 +270,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         splits = "".join(f"\n  {s.name}: {s.summary()}" for s in self.splits.values())
-        return f"<Dataset {self.name}, layout {self.layout}{splits}>"
+        notes = "".join(f"\n  {note}" for note in self.notes)
+        return f"<Dataset {self.name}, layout {self.layout}{splits}{notes}>"
 
     def split(self, name: str) -> Split:
         """One split; an error names those that exist."""

@@ -25,6 +25,7 @@ def evaluate(
     texts: Any,
     image_of_caption: Any = None,
     *,
+    captions_per_image: int | None = None,
     protocol: str | Protocol = "all",
     recalls: Iterable[int] = HEADLINE_RECALLS,
     normalise: bool = False,
@@ -36,7 +37,8 @@ def evaluate(
 
     The similarity is the dot product; `normalise=True` scales every vector to length 1 first.
     `image_of_caption[j]` is the row of caption j's image; any number of captions per image. Left
-    out, caption j belongs to image j.
+    out, caption j belongs to image j; or, with `captions_per_image=5`, captions 0 to 4 to image 0,
+    and so on.
     Half precision is computed in float32, float64 stays. `device` moves the work, for example
     to "cuda".
 
@@ -50,6 +52,7 @@ def evaluate(
     return evaluate_scores(
         scores,
         image_of_caption,
+        captions_per_image=captions_per_image,
         protocol=protocol,
         recalls=recalls,
         image_ids=image_ids,
@@ -61,6 +64,7 @@ def evaluate_similarities(
     similarities: Any,
     image_of_caption: Any = None,
     *,
+    captions_per_image: int | None = None,
     protocol: str | Protocol = "all",
     recalls: Iterable[int] = HEADLINE_RECALLS,
     image_ids: Sequence[str] | None = None,
@@ -68,7 +72,8 @@ def evaluate_similarities(
 ) -> Metrics:
     """Metrics of a similarity matrix (images, captions), torch or numpy, which is not changed.
 
-    `image_of_caption` as in `evaluate`: without it, the diagonal holds the true pairs.
+    `image_of_caption`, `captions_per_image` as in `evaluate`: without them, the diagonal holds
+    the true pairs.
 
     Examples:
         >>> S = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.7, 0.2], [0.1, 0.6, 0.5]])
@@ -90,6 +95,7 @@ def evaluate_similarities(
     return evaluate_scores(
         Matrix(matrix.detach()),
         image_of_caption,
+        captions_per_image=captions_per_image,
         protocol=protocol,
         recalls=recalls,
         image_ids=image_ids,
@@ -129,6 +135,7 @@ def evaluate_scores(
     scores: Scores,
     image_of_caption: Any,
     *,
+    captions_per_image: int | None = None,
     protocol: str | Protocol = "all",
     recalls: Iterable[int] = HEADLINE_RECALLS,
     image_ids: Sequence[str] | None = None,
@@ -137,7 +144,13 @@ def evaluate_scores(
     rank: "RankFold | None" = None,
 ) -> Metrics:
     """What all of the above end in; `rank` ranks one fold, by default by counting."""
-    given = own_pairing(image_of_caption, scores.num_images, scores.num_captions)
+    given = image_of_caption
+    if captions_per_image is None:
+        given = own_pairing(given, scores.num_images, scores.num_captions)
+    elif given is None:
+        given = in_order(captions_per_image, scores.num_images, scores.num_captions)
+    else:
+        raise InputError("give image_of_caption or captions_per_image, not both.")
     pairing = check_pairing(given, scores.num_images, scores.num_captions)
     image_ids = _check_ids(image_ids, scores.num_images, "image_ids")
     caption_ids = _check_ids(caption_ids, scores.num_captions, "caption_ids")
@@ -243,6 +256,16 @@ def _refuse(vectors: Tensor, lengths: Tensor, name: str) -> NoReturn:
     kind = "NaN" if bool(torch.isnan(vectors[row]).any()) else "an infinite or huge value"
     more = f" ({len(bad):,} such rows)" if len(bad) > 1 else ""
     raise NotFinite(f"{name}, row {row}: the vector has {kind}{more}; it cannot be ranked.")
+
+
+def in_order(captions_per_image: int, images: int, captions: int) -> Integers:
+    """Each caption's image, where each image has so many and they stand in its order."""
+    if captions_per_image < 1 or images * captions_per_image != captions:
+        raise InputError(
+            f"{images:,} images with {captions_per_image} captions each would be "
+            f"{images * captions_per_image:,} captions, not {captions:,}."
+        )
+    return np.repeat(np.arange(images), captions_per_image)
 
 
 def own_pairing(image_of_caption: Any, num_images: int, num_captions: int) -> Any:

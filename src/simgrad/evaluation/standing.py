@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 
 from simgrad.core.errors import InputError
+from simgrad.evaluation import wording
 from simgrad.evaluation.comparison import check_same_queries
 from simgrad.evaluation.crossed import (
     Crossed,
@@ -129,13 +130,17 @@ class Standing:
     units: str = "test images"  # what is drawn beside runs
     looked: tuple[str, ...] = ()  # with how many draws it was looked at before it got more
 
-    def __repr__(self) -> str:
-        """What a prompt shows: a line for each system."""
-        lines = [f"{self.leader}: {self.metric} {self.scores[self.leader].mean:.1f}"]
-        lines += [f"{one.label}: {one.word}, {one.gap} behind" for one in self.rivals]
-        lines += [f"{label}: failed" for label in self.failed]
-        lines += [f"{label}: one run alone, not compared" for label in self.alone]
-        return "\n".join(lines)
+    def __str__(self) -> str:
+        """Who leads, what failed and what the intervals mean, a line each."""
+        lines = [wording.lead(self), *wording.failures(self), wording.basis(self)]
+        return "\n".join(filter(None, lines))
+
+    __repr__ = __str__  # what a prompt shows
+
+    @property
+    def is_one_point(self) -> bool:
+        """Whether the margin is one point of mean recall."""
+        return self.metric == "rsum" and self.margin == MARGIN
 
     def worded(self, word: Word) -> tuple[Rival, ...]:
         """The rivals of which a word is said."""

@@ -2,16 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from simgrad.core.text import listed
-from simgrad.evaluation.decision import Decision
 from simgrad.evaluation.declared import metric_of
-from simgrad.evaluation.standing import MARGIN, Outcome, Rival, Standing
+
+if TYPE_CHECKING:  # a standing prints itself in these words
+    from simgrad.evaluation.decision import Decision
+    from simgrad.evaluation.standing import Outcome, Rival, Standing
 
 _NUMBERED = 2  # rivals of one word whose gaps a sentence names
 
 
-def lead(standing: Standing) -> str:
+def lead(standing: "Standing") -> str:
     """Who leads, and what can be said of the others."""
     if standing.short:
         ranked = sorted(standing.scores.values(), key=lambda one: -one.mean)
@@ -33,7 +36,7 @@ def lead(standing: Standing) -> str:
     return f"{standing.leader} {verb} {number}: {'; '.join(parts)}."
 
 
-def failures(standing: Standing) -> list[str]:
+def failures(standing: "Standing") -> list[str]:
     """What failed: first those of which nothing trained, because nothing is fair about them."""
     lines = []
     if standing.failed:
@@ -50,7 +53,7 @@ def failures(standing: Standing) -> list[str]:
     return lines
 
 
-def how_it_ended(label: str, outcomes: Sequence[Outcome]) -> str:
+def how_it_ended(label: str, outcomes: "Sequence[Outcome]") -> str:
     """triplet-sh collapsed in all 3 seeds; of what failed alone"""
     words, runs = {"plateau": "stayed on the plateau"}, len(outcomes)
     told = []
@@ -62,7 +65,7 @@ def how_it_ended(label: str, outcomes: Sequence[Outcome]) -> str:
     return f"{label} {listed(told, 'and')}"
 
 
-def basis(standing: Standing) -> str:
+def basis(standing: "Standing") -> str:
     """What the intervals and words mean; nothing where nothing was compared."""
     if not standing.rivals:
         return ""
@@ -94,7 +97,7 @@ def looked_before(looks: Sequence[str]) -> str:
     )
 
 
-def outlook(standing: Standing, found: Decision | None, cost: str = "") -> str:
+def outlook(standing: "Standing", found: "Decision | None", cost: str = "") -> str:
     """What would decide; `cost`: the time of what is missing, in words."""
     if found is None:
         return ""
@@ -123,19 +126,17 @@ def outlook(standing: Standing, found: Decision | None, cost: str = "") -> str:
     return f"Nothing within reach would decide {pair}: more {unit} or photos are not enough."
 
 
-def _some(rivals: Sequence[Rival], form: str) -> str:
+def _some(rivals: "Sequence[Rival]", form: str) -> str:
     """Up to two with their gaps; of more the closest with its gap, the others by name."""
     numbered = rivals if len(rivals) <= _NUMBERED else rivals[:1]
     told = [form.format(one.label, one.gap) for one in numbered]
     return _names(told + [one.label for one in rivals[len(numbered) :]])
 
 
-def _margin(standing: Standing) -> str:
-    return (
-        "one point of mean recall"
-        if standing.metric == "rsum" and standing.margin == MARGIN
-        else (f"of {metric_of(standing.metric).label}")
-    )
+def _margin(standing: "Standing") -> str:
+    if standing.is_one_point:
+        return "one point of mean recall"
+    return f"of {metric_of(standing.metric).label}"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -31,10 +31,14 @@ class Filters:
                 f"range_max is {self.range_max}; it must be greater than range_min "
                 f"({self.range_min})."
             )
-        for name in ("absolute_margin", "relative_margin"):
+        kinds = {
+            "absolute_margin": "similarities lie between -1 and 1",
+            "relative_margin": "it is a share of the own pair's similarity, e.g. 0.05 for 5%",
+        }
+        for name, why in kinds.items():
             margin = getattr(self, name)
             if margin is not None and not -2 <= margin <= 2:
-                raise InputError(f"{name} is {margin}; similarities lie between -1 and 1.")
+                raise InputError(f"{name} is {margin}; {why}.")
 
     def ceilings(self, own: Tensor) -> dict[str, Tensor]:
         """By filter: the highest score that a negative of each query may have."""

@@ -1,5 +1,10 @@
 """Objectives: rules from similarities to weights. One family per file; `base.py` is the frame.
 
+`objective("nt-xent(tau=0.05)")` makes one, `print(simgrad.objectives.objectives)` lists them, and
+`help(simgrad.objectives.NTXent)` explains one. Each is called with embeddings (n, d) and (m, d) or,
+`.on`, with similarities (n, m); `.within` takes one batch with labels, `.weigh` gives the weights,
+`.explain` says in a line what it attends to. `declare` makes one of a function of yours.
+
 Examples:
     >>> objective = simgrad.objectives.Goal(triplet="con", pair="sig")
     >>> objective
@@ -37,6 +42,7 @@ __all__ = [
     "NCA",
     "AdapOffQuin",
     "DebiasedNTXent",
+    "EachOf",
     "EachQuery",
     "Family",
     "FocusedDeviance",
@@ -100,6 +106,27 @@ class EachQuery(nn.Module):
         __call__ = forward
 
 
+class EachOf(nn.Module):
+    """The value of each query of one direction; called as an objective is.
+
+    Examples:
+        >>> each = simgrad.objective("nt-xent", reduction="none", direction="i2t")
+        >>> each(torch.randn(4, 8), torch.randn(4, 8)).shape
+        torch.Size([4])
+    """
+
+    def __init__(self, each: EachQuery, direction: Literal["i2t", "t2i"]) -> None:
+        super().__init__()
+        self.each, self.direction = each, direction
+
+    def forward(self, images: Tensor, texts: Tensor, *given: Any, **named: Any) -> Tensor:
+        found: Tensor = getattr(self.each(images, texts, *given, **named), self.direction)
+        return found
+
+    if TYPE_CHECKING:  # nn.Module says nothing of what it is called with
+        __call__ = forward
+
+
 @overload
 def objective(
     spec: "str | Objective",
@@ -115,9 +142,19 @@ def objective(
     spec: "str | Objective",
     *,
     reduction: Literal["none"],
-    direction: None = None,
+    direction: Literal["both"] | None = None,
     **parameters: Parameter,
 ) -> EachQuery: ...
+
+
+@overload
+def objective(
+    spec: "str | Objective",
+    *,
+    reduction: Literal["none"],
+    direction: Literal["i2t", "t2i"],
+    **parameters: Parameter,
+) -> EachOf: ...
 
 
 def objective(
@@ -126,13 +163,14 @@ def objective(
     reduction: Literal["mean", "sum", "none"] | None = None,
     direction: Direction | None = None,
     **parameters: Parameter,
-) -> "Objective | EachQuery":
+) -> "Objective | EachQuery | EachOf":
     """The objective that a spec names, e.g. `goal(triplet=cir, pair=sig-ms)`.
 
     `parameters`: those of the spec, as keywords: `objective("nt-xent", tau=0.05)`. `direction`:
     "both", or one alone: "i2t" (images ask) or "t2i". `reduction`: "sum" over queries and both
     directions, "mean" (half the sum of the two directions' means; of one direction, its mean), or
-    "none", the value of each query by itself (`Values`); if not given, as published.
+    "none", the value of each query by itself (`Values`; of one direction a tensor); if not given,
+    as published.
 
     Examples:
         >>> objective = simgrad.objective("triplet-sh(margin=0.3)")
@@ -146,21 +184,19 @@ def objective(
     """
     if reduction not in (None, "mean", "sum", "none"):
         raise InputError(f"reduction is mean, sum or none, not {reduction!r:.40}.")
-    if reduction == "none" and direction is not None:
-        raise InputError(
-            "reduction='none' returns both directions, .i2t and .t2i: take the one you want, and "
-            "leave `direction` out."
-        )
     if direction is not None:
         parameters["direction"] = direction
+    if reduction in ("mean", "sum"):
+        parameters["reduction"] = reduction
     if isinstance(spec, Objective):
-        if parameters or reduction in ("mean", "sum"):
+        if parameters:
             raise InputError(
                 f"{spec} is made already: give a spec with keywords, or change its attributes."
             )
         made = spec
     else:
         made = objectives.parse(spec, parameters)
-    if reduction in ("mean", "sum"):
-        made.mean = reduction == "mean"
-    return EachQuery(made) if reduction == "none" else made
+    if reduction != "none":
+        return made
+    each = EachQuery(made)
+    return each if direction is None or direction == "both" else EachOf(each, direction)

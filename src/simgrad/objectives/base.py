@@ -22,6 +22,7 @@ from simgrad.core.spec import (
     Registry,
     check_setting,
     check_settings,
+    meant,
     print_spec,
     searched,
 )
@@ -48,6 +49,7 @@ from simgrad.objectives.positives import Positives, pairs_within
 
 Direction = Literal["both", "i2t", "t2i"]
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
+REDUCTIONS = ("published", "mean", "sum")
 
 
 class Weights(NamedTuple):
@@ -158,10 +160,35 @@ class Objective(nn.Module):
                     f"{self}: {name} says where what it learns begins; it is read once. Make a new "
                     "objective."
                 )
-        if name == "direction" and value not in DIRECTIONS:
-            told = ", ".join(DIRECTIONS)
-            raise InputError(f"{self.name}: direction is one of {told}, not {value!r:.80}.")
+        if name == "direction":
+            if value not in DIRECTIONS:
+                told = ", ".join(DIRECTIONS)
+                raise InputError(f"{self.name}: direction is one of {told}, not {value!r:.80}.")
+        elif self._made and not isinstance(value, (Tensor, nn.Module)):
+            self._refuse_mistyped(name)
         super().__setattr__(name, value)
+
+    def _refuse_mistyped(self, name: str) -> None:
+        """Refuse to set what nobody reads, where a parameter is called or described so."""
+        if name.startswith("_") or hasattr(self, name):
+            return
+        declared = objectives[self.name].parameters if self.name else ()
+        told = meant(name, (*declared, *objectives.common), cutoff=0.8)
+        if told:
+            raise InputError(f"{self}: there is no '{name}' to be set.{told}")
+
+    @property
+    def reduction(self) -> str:
+        """published, or whether it was made a mean or a sum."""
+        if self.mean == type(self).mean:
+            return "published"
+        return "mean" if self.mean else "sum"
+
+    @reduction.setter
+    def reduction(self, value: str) -> None:
+        if value not in REDUCTIONS:
+            raise InputError(f"reduction is one of {', '.join(REDUCTIONS)}, not {value!r:.40}.")
+        self.mean = type(self).mean if value == "published" else value == "mean"
 
     @property
     def starting(self) -> tuple[str, ...]:
@@ -265,7 +292,7 @@ class Objective(nn.Module):
         return None
 
     def __str__(self) -> str:
-        return print_spec(self, {"direction": "both"})
+        return print_spec(self, {"direction": "both", "reduction": "published"})
 
     __repr__ = __str__
 
@@ -444,7 +471,10 @@ objectives: Registry[Objective] = Registry(
     "objective",
     "simgrad objectives",
     examine=lambda made: made.check_form(),
-    common=(Parameter("direction", "str", "both", DIRECTIONS, "both directions, or one alone"),),
+    common=(
+        Parameter("direction", "str", "both", DIRECTIONS, "both directions, or one alone"),
+        Parameter("reduction", "str", "published", REDUCTIONS, "mean or sum over queries"),
+    ),
 )
 """Every declared objective, ours and yours; `declare` adds one.
 

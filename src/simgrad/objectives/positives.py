@@ -297,6 +297,12 @@ def _read(
 _diagonal = lru_cache(maxsize=8)(Positives.diagonal)  # the same from step to step
 
 
+_LABELS = (
+    " `positives` gives each caption's image; equal labels make pairs in one batch with "
+    "`.within(embeddings, labels)`, in two with the mask `labels[:, None] == labels`."
+)
+
+
 def _check_mask(mask: Tensor, images: int, captions: int, check: bool) -> None:
     if mask.shape != (images, captions):
         raise InputError(
@@ -327,14 +333,14 @@ def _check_index(index: Tensor, images: int, captions: int, check: bool) -> bool
         row = int(outside.nonzero()[0])
         raise InputError(
             f"caption {row} belongs to image {int(index[row])}, but there are {images} images "
-            f"(0 to {images - 1}; -1 for a caption that is nobody's)."
+            f"(0 to {images - 1}; -1 for a caption that is nobody's).{_LABELS}"
         )
     orphans = index < 0
     counts = torch.bincount(index[~orphans], minlength=images)
     if (counts == 0).any():
         raise InputError(
             f"image {int((counts == 0).nonzero()[0])} has no caption among the positives: leave "
-            "it out of the batch, or give it one."
+            f"it out of the batch, or give it one.{_LABELS}"
         )
     return bool(orphans.any())
 
@@ -396,5 +402,10 @@ def pairs_within(labels: Tensor, embeddings: Tensor) -> tuple[Positives, Tensor]
         raise InputError("equal labels make a positive pair: whole numbers, not scores.")
     labels = labels.to(embeddings.device)
     every = torch.arange(count, device=labels.device)
-    same = (labels[:, None] == labels[None]).fill_diagonal_(False)
-    return Positives.of_mask(same), torch.stack([every, every], 1)
+    found = Positives.of_mask((labels[:, None] == labels[None]).fill_diagonal_(False))
+    if not torch.compiler.is_compiling() and not found.count:
+        raise InputError(
+            f"labels: no two of the {count:,} rows have an equal one, so there is no positive pair "
+            "and nothing to learn. Give each label to two rows or more of a batch."
+        )
+    return found, torch.stack([every, every], 1)

@@ -11,7 +11,7 @@ from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.data.array_files import IMAGES, ONLY, TEXTS, pick, read_arrays
 from simgrad.data.base import Split
-from simgrad.evaluation.evaluator import check_pairing, embedding_scores
+from simgrad.evaluation.evaluator import check_pairing, embedding_scores, in_order
 from simgrad.evaluation.ranks import Integers
 from simgrad.evaluation.scores import Matrix, Scores, as_floats
 from simgrad.retriever.similarities import Similarities, naming
@@ -177,9 +177,5 @@ def _pairing(
             f"({captions / images:g} here, if it is the same for all and an image's captions stand "
             "together), or `image_of_caption`, or an array 'image_of_caption' in the file."
         )
-    if captions_per_image < 1 or images * captions_per_image != captions:
-        raise InputError(
-            f"{where}: {images:,} images with {captions_per_image} captions each would be "
-            f"{images * captions_per_image:,} captions, not {captions:,}."
-        )
-    return np.repeat(np.arange(images), captions_per_image)
+    with naming(where):
+        return in_order(captions_per_image, images, captions)

@@ -318,7 +318,7 @@ class Retriever:
         folder: str | Path | None = None,
         *,
         depth: int = 300,
-        split: str = "train",
+        split: str | None = None,
         filters: Filters | None = None,
         rescore: "Sequence[Retriever]" = (),
         use_truth: bool = False,
@@ -327,10 +327,16 @@ class Retriever:
     ) -> Candidates:
         """The hardest negatives of every image and caption of a split; kept in `folder`, if any.
 
+        `split`: by default `train`; arrays have none.
         `rescore`: others, whose mean says what is kept; `without`: a file or folder of found pairs
         to leave out; `use_truth`: leave out what the data know to be true.
         """
-        left_out = None
+        if split is not None and self._given is not None and not self.has_data:
+            raise InputError(
+                f"{self.name}: arrays have no splits, so there is no '{split:.40}': leave `split` "
+                "out, or name the data set with `data=`."
+            )
+        split, left_out = split or "train", None
         if without is not None:
             if not self.has_data:
                 raise InputError("`without`: its pairs are named as in the data set: give `data`.")

@@ -85,8 +85,8 @@ class StudyTable(tables.Tabular):
         return as_dict(self)
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame, one line for each row and metric."""
-        return tables.frame(records(self), "label")
+        """A pandas DataFrame, one line for each row and metric; no columns without a number."""
+        return tables.frame(records(self), "label").dropna(axis="columns", how="all")
 
     @property
     def head(self) -> str:

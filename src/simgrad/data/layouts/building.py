@@ -4,7 +4,7 @@ by record.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,7 @@ def hashed_split(name: str) -> str:
     return "test" if place == 0 else "val" if place == 1 else "train"
 
 
+_LOOKED_AT = 50  # pictures, to see whether they are there
 HASHED_NOTE = "no splits given: 80/10/10 by a hash of the image's name"
 
 
@@ -173,6 +174,10 @@ class Growth:
         root = find_root(folder, files)
         if root is None:
             self.notes.append(f"no pictures found in {folder} or its images folder")
+        else:
+            self.notes += _mostly_missing(
+                root, [n for _, split in self.ordered() for n in split.names]
+            )
         return self.build(
             {name: FilePictures(root, split.names) for name, split in self.splits.items()}
             if root is not None
@@ -199,6 +204,20 @@ class Growth:
                 caption_places=self._places(split) if self.files else None,
             )
         return Dataset(self.name, "", splits, tuple(self.notes))  # opening it names the layout
+
+
+def _mostly_missing(root: Path, names: Sequence[str]) -> list[str]:
+    """A note where most of some pictures, evenly spread, are not there."""
+    some = [
+        names[row]
+        for row in np.linspace(0, len(names) - 1, min(len(names), _LOOKED_AT)).astype(int)
+    ]
+    found = FilePictures(root, some)
+    gone = [name for row, name in enumerate(some) if not found.path(row).is_file()]
+    if 2 * len(gone) <= len(some):
+        return []
+    told = f"{len(gone)} of {len(some)} looked at are not in {root}, e.g. {gone[0][:80]}"
+    return [f"most pictures are missing: {told}; `simgrad datasets` lists them"]
 
 
 IMAGE_COLUMNS = (
