@@ -41,7 +41,7 @@ def refused(words: str, dataset: Any = None, **fields: Any) -> None:
 
 def test_a_checkpoint_of_another_model(checkpoint: Path) -> None:
     start = {"data": FEATURES, "start_from": str(checkpoint)}
-    refused(r"holds 'vse\+\+\(dimension=8.*give --model", model="vsrn", **start)
+    refused(r"holds 'vse\+\+\(dimension=8.*give `model=", model="vsrn", **start)
     refused(r"dimension=16.*cannot follow", model="vse++(dimension=16)", **start)
     refused("brings the words", model="vse++(dimension=8)", vocabulary="words.json", **start)
     for same in ("vse++", "vse++(dimension=8)", "vse++(dimension=8, word_dimension=8)"):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from simgrad.analysis.comparison import compare
+from simgrad.cli.options import as_options
 from simgrad.cli.tables import print_counts, print_epsilons, write_rows
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
@@ -83,7 +84,7 @@ def cocos(
         except InputError as error:
             if len(counts) == 1:
                 raise
-            missing.append(f"not counted: {error}")
+            missing.append(f"not counted: {as_options(str(error), cocos)}")
     rows = [row for run in counted for row in run.rows()]
     if counted:
         first = [run for run in counted if run.epsilon == _first(epsilon)]

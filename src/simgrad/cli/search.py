@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from simgrad.cli.options import as_options
 from simgrad.core.console import console, reporting, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.retriever.opening import open_either
@@ -94,7 +95,7 @@ def _print_notes(searcher: Searcher, results: Results, sure: float | None) -> No
     if told:
         say_wrapped(told)
     for note in notes:
-        say_wrapped(f"({note})")
+        say_wrapped(f"({as_options(note, search)})")
 
 
 def _place(hit: Hit) -> str:
