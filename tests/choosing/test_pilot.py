@@ -44,7 +44,8 @@ def test_it_says_how_far_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simgrad.choosing.pilot._SECONDS", 0.0)
-    full_length(RECIPE, STEPS, tmp_path, seconds=2.0)
+    monkeypatch.setattr("simgrad.choosing.pilot._PATIENCE", 1)
+    full_length(RECIPE, STEPS, tmp_path, seconds=60.0)
     rsum = Run(tmp_path / PILOT).history[0]["val"]["rsum"]
     assert f"  epoch 17: validation rsum {rsum:.1f}\n" in capsys.readouterr().err
 

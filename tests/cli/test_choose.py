@@ -259,7 +259,7 @@ def end_of(folder: Path, label: str, *rises: float) -> None:
     ("rises", "length", "advice"),
     [
         ((20.0, 20.0), "epochs", "name no epochs, so that a pilot finds how long to train"),
-        ((20.0, 20.0), "pilot", "give --minutes 2 or more"),
+        ((20.0, 20.0), "pilot", "give 2 minutes or more"),
         ((5.0, 20.0), "pilot", ""),  # of half the runs
         ((5.0, 5.0), "epochs", ""),
     ],
@@ -396,7 +396,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, dry_run: bool)
     """In it `model`, say, would be replaced."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.txt").write_text("my notes")
-    with pytest.raises(InputError, match="holds model already, and no choice: give --output a new"):
+    with pytest.raises(InputError, match="holds model already, and no choice: give a new"):
         choose(DATA, output=tmp_path, dry_run=dry_run)
     assert [one.name for one in tmp_path.rglob("*")] == ["model", "mine.txt"]
 
