@@ -132,14 +132,23 @@ def _server(folder: Path) -> Iterator[tuple[str, int]]:
 
 def _memory(server: int) -> float:
     """MiB of the server and its decoders, from /proc."""
-    family = [str(server)]
-    for file in Path(f"/proc/{server}/task").glob("*/children"):
-        family += file.read_text().split()
+    program = Path(f"/proc/{server}/cmdline").read_bytes()
     total = 0
-    for member in family:
+    for member in _family(server):
+        # A decoder that is just being started still is the server's program, and shows its memory.
+        if member != str(server) and Path(f"/proc/{member}/cmdline").read_bytes() == program:
+            continue
         lines = Path(f"/proc/{member}/status").read_text().splitlines()
         total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
     return total / 1024
+
+
+def _family(server: int) -> list[str]:
+    """A process and its children."""
+    family = [str(server)]
+    for file in Path(f"/proc/{server}/task").glob("*/children"):
+        family += file.read_text().split()
+    return family
 
 
 async def _clients(

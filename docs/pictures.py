@@ -105,6 +105,7 @@ def main(study: Path) -> None:
             photograph(chromium, f"{address}/bench", "lab-bench.png", 1020, drawn)
     with matplotlib.rc_context(EITHER_GROUND):
         for name, figure in diagrams(study).items():
+            (IMAGES / name).unlink(missing_ok=True)  # of a version that did not sign them
             print(save_figure(figure, IMAGES / name))
     montage(str(IMAGES / "scenes.png"))
     for script, *options in ELSEWHERE:

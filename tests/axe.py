@@ -13,8 +13,8 @@ AXE = os.environ.get("SIMGRAD_AXE")
 needs_axe = pytest.mark.skipif(AXE is None, reason="needs axe-core: SIMGRAD_AXE=.../axe.min.js")
 
 
-def violations(browser: Any, address: str, dark: bool, serious: bool = False) -> list[str]:
-    """What axe finds wrong with a page, with the first place of each; `serious`: only what is."""
+def violations(browser: Any, address: str, dark: bool) -> list[str]:
+    """What axe finds wrong with a page, with the first place of each."""
     assert AXE is not None
     scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
@@ -27,6 +27,4 @@ def violations(browser: Any, address: str, dark: bool, serious: bool = False) ->
     )
     browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    if serious:
-        found = [each for each in found if each["impact"] in ("serious", "critical")]
     return [f"{each['id']}: {each['help']}: {each['nodes'][0]['html'][:200]}" for each in found]

@@ -10,7 +10,7 @@ import torch
 
 from simgrad.core import extras
 from simgrad.objectives import objectives
-from tests.processes import ForkedPopen, forking
+from tests.processes import ForkedPopen
 
 # The longest, by `pytest --durations=0`. They begin first, so that none is waited for at the end.
 FIRST = (
@@ -45,13 +45,9 @@ def forked_workers() -> Iterator[None]:
     tests/studies/test_study.py starts them as users do.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "simgrad.studies.engine.subprocess", SimpleNamespace(Popen=ForkedPopen, PIPE=None)
-        )
-        patch.setattr(
-            "simgrad.choosing.probe.multiprocessing",
-            SimpleNamespace(get_context=lambda kind: forking()),
-        )
+        forked = SimpleNamespace(Popen=ForkedPopen, PIPE=None, DEVNULL=None)
+        for module in ("studies.engine", "choosing.probe"):
+            patch.setattr(f"simgrad.{module}.subprocess", forked)
         yield
 
 

@@ -63,22 +63,27 @@ class _Command:
 
 
 class ForkedPopen:
-    """What simgrad.studies.engine asks of subprocess.Popen for its workers."""
+    """What a study's workers, and processes that time objectives, need of subprocess.Popen."""
 
-    def __init__(
-        self, command: list[str], env: Mapping[str, str], stdin: Any, stdout: Any, stderr: Any
-    ) -> None:
+    def __init__(self, command: list[str], env: Mapping[str, str], stdout: Any, **_: Any) -> None:
         _, *options, module, words = *command[:4], command[4:]
         assert options == ["-P", "-m"]
-        assert stdout is stderr
-        self._command = _Command(module, tuple(words), env=env, log=stdout.name)
+        log = getattr(stdout, "name", None)
+        self._command = _Command(module, tuple(words), env=env, log=log)
         self._process = self._command.process
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
 
     def poll(self) -> int | None:
         return self._process.exitcode  # type: ignore[no-any-return]
 
     def terminate(self) -> None:
         self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
 
     def wait(self) -> None:
         self._process.join()

@@ -3,15 +3,19 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation import METRICS, check, metric
+from simgrad.runs.recipe import Recipe
+from simgrad.runs.recipe_names import wrong_names
 from tests.processes import script
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-VALUES, WEIGHTS, _, METRIC, _ = BLOCKS
+VALUES, SETTINGS, WEIGHTS, _, METRIC, BOTH, _ = BLOCKS
 
 CHECKED = """
 import torch
@@ -48,6 +52,26 @@ def test_an_objective_is_six_lines_and_right(tmp_path: Path) -> None:
     assert "smooth-triplet: a loss: its weights are the derivative of its value" in out
 
 
+def test_its_parameters_have_limits_a_meaning_and_a_range(tmp_path: Path) -> None:
+    asked = """
+import simgrad.cli.program as program
+from simgrad.core.errors import InputError
+print(simgrad.objective("smooth-margin").searched())
+for spec in ("smooth-margin(tau=0)", "smooth-margin(margin=-1)"):
+    try:
+        simgrad.objective(spec)
+    except InputError as error:
+        print(error)
+program.main(["objectives", "smooth-margin"])
+"""
+    out = run(SETTINGS + asked, tmp_path)
+    assert "'tau': Range(low=0.02, high=0.2, log=True)" in out
+    assert "parameter 'tau' must be greater than 0, not 0" in out
+    assert "parameter 'margin' must be at least 0, not -1" in out
+    (line,) = re.findall(r"tau .*", out[out.index("meaning") :])
+    assert re.split(r"  +", line) == ["tau", "0.05", "greater than 0", "0.02 to 0.2", "how soft"]
+
+
 def test_with_weights_it_is_right_too(tmp_path: Path) -> None:
     """On a GPU batches are padded: with -inf times 0 the example was NaN there."""
     out = run("import torch\ntorch.manual_seed(0)\n" + WEIGHTS, tmp_path)
@@ -59,6 +83,21 @@ def test_with_weights_it_is_right_too(tmp_path: Path) -> None:
 def test_a_metric_in_torch_is_what_the_page_says_it_is(tmp_path: Path) -> None:
     (said,) = re.findall(r"# (log_rank: .+)", METRIC)
     assert run(METRIC, tmp_path).strip() == said
+
+
+def test_a_metric_may_see_both_directions(tmp_path: Path) -> None:
+    asked = """
+import simgrad, torch
+print(simgrad.evaluation.check("both_ways"))
+S = torch.tensor([[0.9, 0.1, 0.8, 0.0], [0.1, 0.2, 0.9, 0.3]])  # captions 0, 1 of image 0
+print(simgrad.evaluate_similarities(S, [0, 0, 1, 1]).both_ways)
+S[1, 1] = 0.0
+S[0, 2:] = 1.0  # image 0 asks for captions of image 1
+print(simgrad.evaluate_similarities(S, [0, 0, 1, 1]).both_ways)
+"""
+    out = run(BOTH + asked, tmp_path).splitlines()
+    assert out[0].startswith("both_ways: perfect 1, random 0")
+    assert out[1:] == ["1.0", "0.0"]
 
 
 # Of made lists nobody knows where there were ties.
@@ -93,6 +132,55 @@ def test_a_wrong_metric_is_told_what_is_wrong() -> None:
     assert "outside its bounds, 0 to 50" in str(found)
     with pytest.raises(InputError, match="one finite number for each of the 50 queries"):
         check("one_number")
+
+
+def given(p):  # type: ignore[no-untyped-def]
+    return torch.ones(len(p), requires_grad=True) * torch.from_numpy(p.best)
+
+
+MISTAKES = {
+    "text": (lambda p: "good", "gave 'good', which is no number: one finite number for each"),
+    "texts": (lambda p: ["a"] * len(p), "which is no number"),
+    "matrix": (lambda p: np.zeros((len(p), 2)), r"gave values of shape \(50, 2\)"),
+    "nan": (lambda p: np.full(len(p), np.nan), "gave NaN or infinity for 50 queries"),
+    "nothing": (lambda p: None, "gave nothing"),
+}
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_a_metric_that_gives_no_numbers_is_named_before_training(kind: str) -> None:
+    function, told = MISTAKES[kind]
+    metric("mine", label="x", description="x")(function)
+    with pytest.raises(InputError, match=rf"metric 'mine' \(tests.test_own.py:\d+\) .*{told}"):
+        check("mine")
+    if kind != "nothing":
+        assert re.search(told, wrong_names(Recipe(model="light"), "r.yaml")[0])
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_metric_that_cannot_choose_is_refused_where_it_chooses() -> None:
+    metric("same", label="x", description="x")(lambda p: np.ones(len(p)))
+    metric("minus", label="x", description="x")(lambda p: -p.best)
+    same = "the worst give the same: it tells no systems apart"
+    assert same in str(check("same"))
+    assert "-200 and -1 is outside its bounds, 0 to inf: declare others" in str(check("minus"))
+    assert wrong_names(Recipe(model="light"), "r.yaml") == []
+    (told,) = wrong_names(Recipe(model="light", select="i2t_same"), "r.yaml")
+    assert re.search(rf"select: metric 'same' \(tests.test_own.py:\d+\): .*{same}", told)
+    (told,) = wrong_names(Recipe(model="light", select="i2t_other"), "r.yaml")
+    assert "one of your own needs `simgrad --with FILE.py`" in told
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_tensor_with_a_gradient_is_numbers() -> None:
+    metric("graded", label="x", better="low", description="x")(given)
+    assert check("graded").ok
+
+
+def test_what_a_metric_asks_for_in_vain_is_named() -> None:
+    with pytest.raises(InputError, match=r"test_own.py:\d+\) takes 'texts': .* ranks and direc"):
+        metric("reading", label="x", description="x")(lambda p, texts: p.best)
 
 
 def test_a_number_from_elsewhere_cannot_be_tried() -> None:

@@ -75,7 +75,7 @@ def test_a_study_is_trained_and_read(tmp_path: Path) -> None:
     [
         (lambda: simgrad.train(objectve="nt-xent"), "Did you mean 'objective'?"),
         (lambda: simgrad.train(data="nowhere", quiet=True), "no such file or folder"),
-        (lambda: simgrad.compare("runs/a", "runs/b"), "compare what? Give two runs"),
+        (lambda: simgrad.compare(3, 4), "compare what? Give two runs"),
         (lambda: simgrad.plot("nowhere"), "no such folder"),
         (lambda: simgrad.Study.create({"rows": 1}, "nowhere"), "rows takes a list"),
         (lambda: simgrad.Study("nowhere").table(), "there is no such file"),

@@ -143,6 +143,10 @@ def test_the_light_core_needs_torch_and_numpy_alone(tmp_path: Path) -> None:
     for code in (LIGHT, first[0]):
         done = run(code)
         assert done.returncode == 0, done.stderr
+    done = run(
+        "import sys; sys.argv = ['simgrad', '--version']; from simgrad.cli import main; main()"
+    )
+    assert done.stdout == f"{simgrad.__version__}\n", done.stderr
     done = run("from simgrad.cli import main; main()")
     assert done.returncode == 1
     assert "the command line needs the package" in done.stderr
@@ -177,6 +181,17 @@ def test_the_licence_of_every_dependency_is_listed() -> None:
         if name == "simgrad":  # another of its extras
             continue
         assert f"\n| {name} |" in page, f"{name}: run python tools/licences.py"
+
+
+def test_extras_that_are_named_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    places = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *SOURCE.rglob("*.py")]
+    places += [*(ROOT / "examples").glob("*.*"), *(ROOT / "results").rglob("*.md")]
+    text = "\n".join(place.read_text(encoding="utf-8") for place in places)
+    found = re.findall(r"(?:pip install '?|')(?:simgrad|\.)\[([a-z,]+)\]", text)
+    named = {name for group in found for name in group.split(",")}
+    assert named <= project["optional-dependencies"].keys()
+    assert len(named) > 8
 
 
 def test_the_lowest_versions_are_those_declared() -> None:

@@ -1,4 +1,4 @@
-"""The site answers to the words that people type: their page is among the first that are found."""
+"""Pages have the words that people type; tests/test_site.py asks the search of the built site."""
 
 import re
 from pathlib import Path

@@ -52,6 +52,13 @@ def turned(markdown: str, place: Path, known: set[str], names: list[str]) -> str
     return repository.name_objectives(text, place, names)
 
 
+def found_later(text: str, place: Path) -> str:
+    """Pages that show figures or signatures come after those that explain, in the search."""
+    if place.parts[0] not in ("results", "benchmarks", "reference", "changelog.md"):
+        return text
+    return f"---\nsearch:\n  boost: 0.3\n---\n\n{text}"
+
+
 def settings() -> str:
     """mkdocs.yml for the folder that is written."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -78,7 +85,8 @@ def write(folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if place.endswith(".md"):
             text = made[place] if place in made else files[place].read_text(encoding="utf-8")
-            target.write_text(turned(text, Path(place), known, names), encoding="utf-8")
+            text = turned(text, Path(place), known, names)
+            target.write_text(found_later(text, Path(place)), encoding="utf-8")
         elif place in made:
             target.write_text(made[place], encoding="utf-8")
         else:

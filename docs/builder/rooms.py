@@ -26,7 +26,7 @@ def layers() -> list[list[str]]:
 def purpose(room: str) -> str:
     """The first sentence of what a room says of itself, without its name."""
     text = importlib.import_module(f"simgrad.{room}").__doc__ or ""
-    first = re.split(r"[.;](?:\s|$)|\n", text.strip(), maxsplit=1)[0]
+    first = re.split(r"[.;](?:\s|$)|\n", text.strip().replace("`", ""), maxsplit=1)[0]
     return re.sub(rf"^{room}s?:\s*", "", first, flags=re.IGNORECASE)
 
 
@@ -35,7 +35,7 @@ def draw() -> str:
     parts, top = [], 4.0
     for rooms in layers():
         wide = (WIDTH - 2 * LEFT - GAP * (len(rooms) - 1)) / len(rooms)
-        told = [textwrap.wrap(purpose(room), int(wide / LETTER)) for room in rooms]
+        told = [textwrap.wrap(purpose(room), int((wide - 20) / LETTER)) for room in rooms]
         height = 28 + LINE * max(map(len, told))
         for i, (room, lines) in enumerate(zip(rooms, told, strict=True)):
             x = LEFT + i * (wide + GAP)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from simgrad.analysis import cocos as cocos
     from simgrad.choosing import Answer as Answer
     from simgrad.choosing import choose as choose
-    from simgrad.evaluation import compare as compare
     from simgrad.evaluation import evaluate as evaluate
     from simgrad.evaluation import evaluate_rankings as evaluate_rankings
     from simgrad.evaluation import evaluate_similarities as evaluate_similarities
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from simgrad.report.notebook import plot as plot
     from simgrad.retriever.opening import open as open
     from simgrad.retriever.retriever import Retriever as Retriever
+    from simgrad.runs.comparing import compare as compare
     from simgrad.runs.recipe import Recipe as Recipe
     from simgrad.runs.run import Run as Run
     from simgrad.studies.study import Study as Study
@@ -56,7 +56,7 @@ else:  # imported here: editors offer what is above, and nothing else
             "evaluate": "simgrad.evaluation",
             "evaluate_similarities": "simgrad.evaluation",
             "evaluate_rankings": "simgrad.evaluation",
-            "compare": "simgrad.evaluation",
+            "compare": "simgrad.runs.comparing",
             "cocos": "simgrad.analysis",
             "choose": "simgrad.choosing",
             "Answer": "simgrad.choosing",

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from simgrad.choosing.omitting import LIST, look_through
+from simgrad.choosing.omitting import LIST, left_out_before, look_through
+from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
 from simgrad.data.layouts.building import hashed_split
 from simgrad.data.opening import open_dataset
@@ -73,7 +74,7 @@ def test_many_are_refused_with_the_commands_that_leave_them_out(
 
 def test_strict_refuses_one(photos: Path, tmp_path: Path) -> None:
     spoil(photos, missing=0, broken=1)
-    with pytest.raises(InputError, match=r"1 broken picture, 0\.6 % of 160 .--strict"):
+    with pytest.raises(InputError, match=r"1 broken picture, 0\.6 % of 160 .`strict`"):
         look_through(str(photos), None, tmp_path, strict=True)
 
 
@@ -111,3 +112,19 @@ def test_a_line_that_cannot_be_read_is_left_out_too(photos: Path, tmp_path: Path
         file.write(b"0001.jpg\t\xff\xfe bad\n")
     looked = look_through(str(photos), None, tmp_path, strict=False)
     assert looked.omitted == f"1 unreadable record (captions.txt, line {COUNT + 1})"
+
+
+def test_what_features_were_computed_without_is_said_again(photos: Path, tmp_path: Path) -> None:
+    spoil(photos, missing=2, broken=1)
+    looked = look_through(str(photos), None, tmp_path, strict=False)
+    skip = json.loads((tmp_path / LIST).read_text())["skip"]
+    features, folder = tmp_path / "features", tmp_path / "choice"
+    features.mkdir()
+    folder.mkdir()
+    write_checked(features / "features.json", {"skip": skip, "splits": {}})
+    assert left_out_before(str(features), folder) == looked.omitted
+    assert json.loads((folder / LIST).read_text())["skip"] == skip
+    write_checked(features / "features.json", {"splits": {}})
+    (folder / LIST).unlink()
+    assert left_out_before(str(features), folder) == ""
+    assert not (folder / LIST).exists()

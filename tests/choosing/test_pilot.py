@@ -40,5 +40,14 @@ def test_it_ends_where_validation_stops_improving(tmp_path: Path) -> None:
     assert full_length(other, STEPS, tmp_path, seconds=0.0, quiet=True) is None
 
 
+def test_it_says_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simgrad.choosing.pilot._SECONDS", 0.0)
+    full_length(RECIPE, STEPS, tmp_path, seconds=2.0)
+    rsum = Run(tmp_path / PILOT).history[0]["val"]["rsum"]
+    assert f"  epoch 17: validation rsum {rsum:.1f}\n" in capsys.readouterr().err
+
+
 def test_out_of_time_it_says_nothing(tmp_path: Path) -> None:
     assert full_length(RECIPE, STEPS, tmp_path, seconds=0.0, quiet=True) is None

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import simgrad
-from simgrad.choosing.answer import Answer, answer_of
+from simgrad.choosing.answer import Answer, _elsewhere, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
 from simgrad.choosing.planning import Wish, decide
 from simgrad.choosing.probe import Pace
@@ -217,7 +217,7 @@ def test_an_objective_that_failed_with_every_seed_is_not_compared(copied: Path) 
     spread_of(copied, "nt-xent", 1e-5, 1e-5)
     first, means, *_ = told = answered(copied).splitlines()
     assert first == (
-        "No fair comparison: nt-xent collapsed in all 2 seeds; give --minutes 2 or more."
+        "No fair comparison: nt-xent collapsed in all 2 seeds; give 2 minutes or more."
     )
     assert means.startswith("Test rsum: ")
     assert not any(word in line for line in told for word in ("leads", "behind", "p <"))
@@ -239,9 +239,55 @@ def test_a_short_comparison_calls_nobody_ahead(copied: Path) -> None:
     assert {rival.word for rival in answer.standing.rivals} <= {"open", "equivalent"}
     told = answer.text.splitlines()
     assert told[0] == "Too short to compare: 4 of 30 epochs. Nobody is called ahead or behind."
-    assert told[-1] == "Without --short, all of them need about 8 minutes."
+    assert told[-1] == "To compare all of them takes about 8 minutes."
     assert len(told) <= 5
     assert not any(word in line for line in told[1:] for word in ("lead", "behind", "ahead", "p <"))
+
+
+def end_of(folder: Path, label: str, *rises: float) -> None:
+    """As if validation of its runs had risen so much from the best look before to the last."""
+    for run, rise in zip(Study.open(folder).groups[label], rises, strict=True):
+        *before, last = run.history
+        best = max(entry["val"]["rsum"] for entry in before)
+        told = [*before, {**last, "val": {**last["val"], "rsum": best + rise}}]
+        path = run.path / "metrics.jsonl"
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in told))
+        write_info(run.path, run.info)
+
+
+@pytest.mark.parametrize(
+    ("rises", "length", "advice"),
+    [
+        ((20.0, 20.0), "epochs", "name no epochs, so that a pilot finds how long to train"),
+        ((20.0, 20.0), "pilot", "give --minutes 2 or more"),
+        ((5.0, 20.0), "pilot", ""),  # of half the runs
+        ((5.0, 5.0), "epochs", ""),
+    ],
+)
+def test_where_validation_still_rose_nobody_is_called_ahead(
+    copied: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rises: tuple[float, float],
+    length: str,
+    advice: str,
+) -> None:
+    """4 epochs of 8, as if they were as many as had been asked for."""
+    monkeypatch.setattr("simgrad.choosing.procedure.run_local", lambda *_: None)
+    for label, found in (("triplet-sh", (0.0, 0.0)), ("nt-xent", rises)):
+        end_of(copied, label, *found)
+    choice = Choice.read(copied)
+    assert choice is not None
+    dataclasses.replace(choice, length_from=length).write(copied)  # type: ignore[arg-type]
+    answer = simgrad.choose(copied, quiet=True)
+    assert answer.standing is not None
+    assert answer.standing.short is bool(advice)
+    assert Study.open(copied).plan.short is bool(advice)  # as the report and the lab see it
+    first, *_, last = answer.text.splitlines()
+    said = "Too short to compare: validation still rose after 4 epochs, so this says who starts "
+    assert (first == f"{said}quickly. Nobody is called ahead or behind.") is bool(advice)
+    if advice:
+        assert last == f"To compare: {advice}, and another folder."
+        assert not any(word in answer.text for word in ("leads", "is behind", "p <"))
 
 
 def test_every_page_says_that_it_was_looked_at_before(
@@ -264,7 +310,7 @@ def test_objectives_for_which_there_was_no_time_are_named(copied: Path) -> None:
     assert choice is not None
     less = dataclasses.replace(choice, left_out=("siglip", "triplet"), for_all=7.2)
     told = answer_of(less, Study.open(copied)).text
-    assert "No time for siglip and triplet (--minutes 8)." in told
+    assert "No time for siglip and triplet (all: 8 minutes)." in told
 
 
 def test_an_objective_whose_trials_all_diverged_is_named(
@@ -276,7 +322,7 @@ def test_an_objective_whose_trials_all_diverged_is_named(
     assert answered(copied).startswith("No fair comparison: third diverged in every trial; give ")
     two = {"nt-xent": ended["nt-xent"], "triplet-sh": []}
     monkeypatch.setattr(Study, "ended", property(lambda _: two))
-    with pytest.raises(InputError, match="every trial of triplet-sh diverged; give --minutes 2"):
+    with pytest.raises(InputError, match="every trial of triplet-sh diverged; give 2 minutes"):
         answered(copied)
 
 
@@ -345,6 +391,16 @@ def test_a_plan_of_an_earlier_version_keeps_what_it_meant(tmp_path: Path) -> Non
     assert plan.tune.space["lr"].high == 3e-3
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, dry_run: bool) -> None:
+    """In it `model`, say, would be replaced."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.txt").write_text("my notes")
+    with pytest.raises(InputError, match="holds model already, and no choice: give --output a new"):
+        choose(DATA, output=tmp_path, dry_run=dry_run)
+    assert [one.name for one in tmp_path.rglob("*")] == ["model", "mine.txt"]
+
+
 def test_an_edited_plan_is_refused(tmp_path: Path) -> None:
     folder = small(tmp_path / "edited")
     told = json.loads((folder / CHOICE).read_text())
@@ -386,12 +442,13 @@ def test_a_dry_run_computes_and_writes_nothing(
     folder = tmp_path / "planned"
     choose(DATA, minutes=600, device="cpu", output=folder, dry_run=True)
     told = capsys.readouterr().out
-    assert "an estimate from stated rates: nothing was timed" in told
+    assert "an estimate from stated rates of idle cores: nothing was timed" in told
+    assert re.search(r"takes: .* min of 600, \d+\.\d of it before training", told)
     assert all(f"  {one}:" in told for one in ("compares", "trains", "shows", "length", "takes"))
     assert "any language" in told
     choose(DATA, minutes=2, device="cpu", output=folder, dry_run=True)
     assert "no two objectives fit" in capsys.readouterr().out
-    with pytest.raises(InputError, match=r"too little .* of focused-deviance .* give .*--minutes"):
+    with pytest.raises(InputError, match=r"too little .* of focused-deviance .* give .*`minutes="):
         choose(DATA, minutes=0.1, device="cpu", output=folder, dry_run=True)
     with pytest.raises(InputError, match="nobody has measured"):
         choose(DATA, model="vsrn", device="cpu", output=folder, dry_run=True)
@@ -437,6 +494,24 @@ def test_no_pilot_begins_where_nothing_could_be_compared_after_it(
         assert "is begun instead" in plan_text(choice, "here")
 
 
+@pytest.mark.parametrize(("timing", "given"), [(6, 36), (39, 15), (54, None), (170, None)])
+def test_timing_and_pilot_leave_most_of_the_time_for_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timing: float, given: float | None
+) -> None:
+    """Of 180 seconds 54 at most; timing begins so many processes as it must, and may take long."""
+    passed, told, clock = [0.0], [], time.monotonic()
+
+    def timed(*_: Any) -> dict[str, Pace]:
+        passed.append(float(timing))
+        return dict.fromkeys(("triplet", "nt-xent"), Pace(step=1e-4, evaluation=1e-3, start=0.1))
+
+    monkeypatch.setattr("simgrad.choosing.planning.time.monotonic", lambda: clock + sum(passed))
+    monkeypatch.setattr("simgrad.choosing.planning.measure", timed)
+    monkeypatch.setattr("simgrad.choosing.planning.full_length", lambda *a: told.append(a[3]))
+    decide(Wish(DATA, 3, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
+    assert told == ([] if given is None else [pytest.approx(given)])
+
+
 def test_where_not_one_epoch_fits_nothing_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,11 +519,31 @@ def test_where_not_one_epoch_fits_nothing_begins(
     monkeypatch.setattr("simgrad.choosing.planning.measure", lambda *_: pace)
     monkeypatch.setattr("simgrad.choosing.planning.full_length", None)
     wish = Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu")
-    with pytest.raises(InputError, match="--minutes 1 is too little to train anything") as told:
+    with pytest.raises(InputError, match="`minutes=1` is too little to train anything") as told:
         decide(wish, tmp_path, quiet=True)
-    needed = int(str(told.value).rpartition("--minutes ")[2].rstrip("."))
+    said = str(told.value)
+    assert "Less time is needed with `epochs` (no pilot) or `short=True` (shorter" in said
+    needed = int(said.partition("about `minutes=")[2].split("`")[0])
+    monkeypatch.setattr("simgrad.choosing.planning.measure", None)  # steps were timed already
     choice = decide(dataclasses.replace(wish, minutes=needed + 1, epochs=30), tmp_path, quiet=True)
     assert len(choice.objectives) == 2  # what it names is enough
+    assert list(tmp_path.iterdir()) == []  # the next plan is timed anew
+
+
+def test_the_timing_of_other_runs_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[list[str]] = []
+
+    def measure(recipes: dict[str, Any], *_: Any) -> dict[str, Pace]:
+        timed.append(list(recipes))
+        return dict.fromkeys(recipes, Pace(step=30.0, evaluation=9.0, start=5.0))
+
+    monkeypatch.setattr("simgrad.choosing.planning.measure", measure)
+    for names in (("triplet", "nt-xent"), ("triplet", "siglip"), ("triplet", "siglip")):
+        with pytest.raises(InputError, match="too little to train"):
+            decide(Wish(DATA, 1, names, epochs=9, device="cpu"), tmp_path, quiet=True)
+    assert timed == [["triplet", "nt-xent"], ["triplet", "siglip"]]
 
 
 def test_features_that_took_all_the_time_are_kept_and_said(
@@ -462,7 +557,7 @@ def test_features_that_took_all_the_time_are_kept_and_said(
     monkeypatch.setattr("simgrad.choosing.planning._features", late)
     monkeypatch.setattr("simgrad.choosing.planning.measure", None)
     monkeypatch.setattr("simgrad.choosing.planning.time.monotonic", lambda: clock() + sum(passed))
-    with pytest.raises(InputError, match=r"took 1\.\d minutes.*same command goes on with them"):
+    with pytest.raises(InputError, match=r"took 1\.\d minutes.*same call goes on with them"):
         decide(Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
 
 
@@ -476,7 +571,7 @@ def test_features_that_cannot_end_in_time_are_said_at_once(
     monkeypatch.setattr("simgrad.choosing.planning.write_features", slow)
     monkeypatch.setattr("simgrad.choosing.planning._needs_features", lambda *_: True)
     monkeypatch.setattr("simgrad.choosing.planning.measure", None)
-    with pytest.raises(InputError, match=r"take about 5\.2 minutes.*--dry-run.* go.* on with them"):
+    with pytest.raises(InputError, match=r"take about 5\.2 minutes.*`dry_run`.* go.* on with them"):
         decide(Wish(DATA, 1, ("triplet", "nt-xent"), device="cpu"), tmp_path, quiet=True)
 
 
@@ -501,10 +596,22 @@ def test_where_two_do_not_fit_one_is_trained_by_default(
     assert ("It trained" in told) == (full == 2)
     assert read_recipe(folder / "full-run.yaml").epochs == full
     assert Run.open(folder / "model").finished
-    assert "no two objectives fit" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no two objectives fit" in said
+    assert said.endswith("writing the report ...\n")
     assert Answer.open(folder).standing is None
     choose(str(folder))  # again: the same
     assert (folder / "answer.txt").read_text() == told
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_features_that_lie_there_serve_the_next_attempt(tmp_path: Path, own: bool) -> None:
+    """Those that somebody named are in the same command already."""
+    folder = small(tmp_path, features=str((tmp_path / "features").resolve() if own else "mine"))
+    choice = Choice.read(folder)
+    assert choice is not None
+    told = f", and the features in {folder / 'features'}" if own else ""
+    assert _elsewhere(choice, folder) == f"another folder{told}"
 
 
 # -- stopped
@@ -549,6 +656,26 @@ def killed_at(folder: Path, moment: float, chance: random.Random) -> bool:
 
 
 kills_groups = pytest.mark.skipif(os.name == "nt", reason="kills a group of processes")
+
+
+@kills_groups
+@pytest.mark.long
+@pytest.mark.parametrize("later", [0.5, 4.0])  # while processes import, and while they time
+def test_ctrl_c_in_timing_says_one_line(tmp_path: Path, later: float) -> None:
+    """A terminal sends it to all processes."""
+    words = ["choose", DATA, "--minutes", "60", "--device", "cpu", "--output", str(tmp_path / "c")]
+    with open(tmp_path / "told", "w+") as told:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "simgrad.cli", *words], stderr=told, start_new_session=True
+        )
+        while "timing" not in (said := (tmp_path / "told").read_text()):
+            assert running.poll() is None, said
+            time.sleep(0.05)
+        time.sleep(later)
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(20) == 130
+    said = (tmp_path / "told").read_text().rpartition("timing")[2]
+    assert said.splitlines()[1:] == ["simgrad: stopped. Run the same command again to resume."]
 
 
 @kills_groups

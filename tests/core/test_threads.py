@@ -152,7 +152,7 @@ def test_a_run_says_how_many_threads_it_keeps_to(
     train(asked, tmp_path / "run", dataset=scenes)
     told = capsys.readouterr().err
     assert "others compute here" not in told
-    assert f"began with --threads {began}" in told
+    assert f"began with `threads={began}`" in told
     train(asked, tmp_path / "other", dataset=scenes)
     assert "threads" not in capsys.readouterr().err  # as it was asked for: nothing to say
     assert Run(tmp_path / "other").threads == torch.get_num_threads() + 2

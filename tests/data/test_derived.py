@@ -147,7 +147,7 @@ def test_a_full_run_replaces_a_try_and_is_not_repeated(
 ) -> None:
     data, folder = write.karpathy(tmp_path / "data"), tmp_path / "features"
     assert features(data, folder, "--limit", "1", "--grid", "1") == 0
-    with pytest.raises(InputError, match="--limit"):
+    with pytest.raises(InputError, match="`limit`"):
         open_dataset(data, features=folder)
     assert features(data, folder) == 0  # other settings, too: it was only a try
     assert open_dataset(data, features=folder).split("train").features is not None

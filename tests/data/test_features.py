@@ -299,7 +299,7 @@ def test_a_try_with_a_limit_says_that_it_is_one(
     options = ["--backbone", "random:efficientnet-lite0", "--device", "cpu"]
     assert run(spec, *options, "--output", str(folder), "--limit", "2") == 0
     assert "training needs the features of all images" in capsys.readouterr().out
-    with pytest.raises(InputError, match=r"for 2 of 4 images.*--limit"):
+    with pytest.raises(InputError, match=r"for 2 of 4 images.*`limit`"):
         open_dataset(spec, features=folder)
 
 

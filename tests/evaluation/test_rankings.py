@@ -347,7 +347,7 @@ def test_queries_that_nobody_judged_and_their_own_ids() -> None:
     found = simgrad.evaluate_rankings(*given).tasks["t"]
     assert found.scores["s"]["P@1"] == 0
     assert "1 query has no relevant document: 0 in every mean" in found.notes[0]
-    assert "--ignore-identical-ids" in found.notes[1]
+    assert "`ignore_identical_ids`" in found.notes[1]
     without = simgrad.evaluate_rankings(*given, ignore_identical_ids=True).tasks["t"]
     assert without.scores["s"]["P@1"] == 50  # of two queries, one of which has nothing to find
 

@@ -127,14 +127,14 @@ def test_what_a_checkpoint_needs_is_said(checkpoint, capsys, command, options, m
 def test_a_checkpoint_without_a_vocabulary(checkpoint, capsys, tmp_path):
     models.save(checkpoint, models.load(checkpoint).model, None)
     told = ask(capsys, "evaluate", checkpoint, "--data", DATA, status=2)
-    assert "import it again with --vocabulary" in told
+    assert "`simgrad import FILE --vocabulary" in told
     told = ask(capsys, "export", checkpoint, "--to", tmp_path / "out", status=2)
-    assert "import it again with --vocabulary" in told
+    assert "`simgrad import FILE --vocabulary" in told
     assert not (tmp_path / "out").exists()
     to = ("--output", tmp_path / "run", "--data", DATA, "--device", "cpu")
     began = ("--model", "vse++(dimension=16, word_dimension=8)", "--start-from", checkpoint)
     told = ask(capsys, "train", *to, *began, status=2)
-    assert "import it again with --vocabulary" in told
+    assert "`simgrad import FILE --vocabulary" in told
 
 
 FLICKR8K = Path(os.environ.get("SIMGRAD_FLICKR8K", "flickr8k"))  # a folder of yours

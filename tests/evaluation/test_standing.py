@@ -312,6 +312,7 @@ def test_what_would_decide() -> None:
     assert blurred.draws == 20
     assert blurred.images is not None
     assert "20 seeds of each and" in wording.outlook(standing(OPEN), blurred)
+    assert "(seeds: COMMAND; photos: more" in wording.outlook(standing(OPEN), blurred, "COMMAND")
     calm = decision(standing(replace(OPEN, image_error=2.0, run_variance=1.0)))
     assert calm is not None
     assert calm.draws is None

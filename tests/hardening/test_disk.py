@@ -168,7 +168,7 @@ def test_out_of_memory_names_the_setting_and_goes_on_with_it(
         return original(self, batch, *arguments, **named)
 
     monkeypatch.setattr(Step, "update", update)
-    with pytest.raises(InputError, match=r"after step 5, with batch 32.*--micro-batch 16"):
+    with pytest.raises(InputError, match=r"after step 5, with batch 32.*`micro_batch=16`"):
         go(tmp_path / "run")
     assert go(tmp_path / "run", micro_batch=16).finished
     found = outcome_of_run(tmp_path / "run")

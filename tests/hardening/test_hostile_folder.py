@@ -18,7 +18,7 @@ from simgrad.studies.plan import plan_from_dict
 from simgrad.studies.study import Study
 from tests.hardening.jobs import recipe
 
-# What children of ours and of multiprocessing import: of Python, of others, and simgrad itself.
+# What children of ours import: of Python, of others, and simgrad itself.
 NAMES = (
     "json", "struct", "mmap", "queue", "tempfile", "pickle", "signal", "threading", "subprocess",
     "numpy", "torch", "PIL", "yaml", "optuna", "simgrad", "ray",

@@ -46,6 +46,7 @@ EXTREMES = {
     "triplet": ["margin=1e30", "margin=0", "margin=1e-300"],
     "triplet-sh": ["margin=1e30", "margin=0"],
     "nt-xent": ["tau=1e-30", "tau=1e30", "tau=0.01, learned=true"],
+    "debiased-nt-xent": ["tau=1e-30", "tau=1e30"],
     "smooth-ap": ["tau=1e-30", "tau=1e30"],
     "siglip": ["scale=1e30", "offset=-1e30", "offset=1e30"],
 }
@@ -87,6 +88,15 @@ def test_extreme_parameters(spec: str) -> None:
     for batch in ("all equal", "one pair", "one caption repeated", "perfect", "denormals"):
         check(spec, BATCHES[batch]())
     check(spec, noisy())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_smallest_number_of_each_parameter(name: str) -> None:
+    for parameter in objectives[name].parameters:
+        if parameter.limits.above == 0:
+            check(f"{name}({parameter.name}=1e-30)", noisy())
+            with pytest.raises(InputError, match=f"'{parameter.name}' must be greater than 0, by"):
+                objective(f"{name}({parameter.name}=1.4e-45)")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

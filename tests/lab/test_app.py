@@ -180,6 +180,7 @@ def test_what_does_not_fit_is_told(client: TestClient, address: str, status: int
         {"objective": "none"},
         {"objective": "nt-xent", "parameters": {"tau": 0}},
         {"objective": "nt-xent", "parameters": {"tau": -1e308}},
+        {"objective": "debiased-nt-xent", "parameters": {"tau": 1.4e-45}},
         {"objective": "nt-xent", "parameters": {"none": 1}},
         {"objective": "nt-xent", "parameters": {"tau": "1, margin=2"}},
         {"objective": "goal", "parameters": {"pair": "constructor"}},

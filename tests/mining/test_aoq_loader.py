@@ -102,6 +102,6 @@ def test_data_that_its_loader_would_misread_are_refused(embeddings: Path) -> Non
         found[name][turned] for name in ("texts", "image_of_caption")
     )
     np.savez(embeddings, **found)
-    with pytest.raises(InputError, match="--aoq coco: AOQ's code takes captions 0 to 4"):
+    with pytest.raises(InputError, match="`aoq=coco`: AOQ's code takes captions 0 to 4"):
         mined(embeddings)
     assert not (embeddings.parent / "offlinecandidates").exists()

@@ -14,6 +14,7 @@ import simgrad
 from simgrad.cli.program import main
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
+from simgrad.models.embedders import sentence_transformer
 from simgrad.runs.recipe import Recipe
 from simgrad.training import train
 
@@ -75,6 +76,19 @@ def test_a_sentence_transformer_by_folder_spec_and_object(text_model: Path) -> N
         assert np.allclose(vectors.numpy(), wanted, atol=1e-6)
     with pytest.raises(InputError, match="reads no pictures"):
         simgrad.open(text_model, data=DATA, device="cpu").evaluate("test")
+
+
+@pytest.mark.parametrize("kind", ["sentence-transformers", "transformers", "onnx"])
+def test_a_source_that_is_not_there_is_said(kind: str, tmp_path: Path) -> None:
+    for given, said in (("", "which model"), (f"source={tmp_path / 'x'}", "no such folder")):
+        with pytest.raises(InputError, match=said):
+            simgrad.open(f"{kind}({given})", device="cpu").encode(TEXTS)
+
+
+def test_a_source_in_the_home_folder(text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(text_model.parent))
+    opened = simgrad.open(f"sentence-transformers(source=~/{text_model.name})", device="cpu")
+    assert opened.encode(TEXTS).vectors is not None
 
 
 def test_a_dual_encoder_of_transformers(tmp_path: Path) -> None:
@@ -224,10 +238,11 @@ def test_versions_that_run_code_of_a_folder_load_nothing(
 
     theirs = sentence_transformers.SentenceTransformer(str(text_model), device="cpu")
     monkeypatch.setattr(sentence_transformers, "__version__", version)
+    sentence_transformer._load.cache_clear()
     with pytest.raises(
         InputError, match=rf"{version} would run code .* 'sentence-transformers>=6'"
     ):
-        simgrad.open(f"sentence-transformers(source={text_model}/.)", device="cpu").encode(TEXTS)
+        simgrad.open(f"sentence-transformers(source={text_model})", device="cpu").encode(TEXTS)
     assert simgrad.open(theirs, device="cpu").encode(TEXTS).vectors is not None
 
 
@@ -263,7 +278,15 @@ def test_a_data_set_becomes_vectors_that_heads_are_trained_on(tmp_path: Path) ->
     spec, out = f"python(file={tmp_path / 'mine.py'})", tmp_path / "vectors.npz"
     with pytest.raises(InputError, match=r'`simgrad embed "python\(...\)" DATA .*vectors.npz`'):
         simgrad.choose(DATA, model=spec, output=tmp_path / "choice")
-    command(["embed", spec, DATA, "--output", str(out), "--device", "cpu"])
+    out.write_text("of somebody else")
+    words = ["embed", spec, DATA, "--output", str(out), "--device", "cpu"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert out.read_text() == "of somebody else"
+    out.unlink()
+    for _ in range(2):  # its own file is replaced
+        command(words)
     opened, made = simgrad.open(spec, data=DATA, device="cpu"), open_dataset(out)
     assert list(made.splits) == list(opened.dataset.splits)
     for name, split in made.splits.items():

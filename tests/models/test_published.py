@@ -90,7 +90,7 @@ def test_options_tell_scan_from_vsepp(tmp_path: Path) -> None:
     assert "text=gru" in str(found.model.config)
     del content["opt"]
     path = files.write(tmp_path / "b", content)
-    with pytest.raises(InputError, match=r"give --model vse\+\+ or --model scan"):
+    with pytest.raises(InputError, match=r"give `model=vse\+\+` or `model=scan`"):
         convert(read_published_checkpoint(path))
     told = convert(read_published_checkpoint(path), "vse++(measure=order)")
     assert "measure=order" in str(told.model.config)
@@ -192,7 +192,7 @@ def with_option(kind: str, name: str, **options: object) -> dict:
                 "model": files.checkpoint("scan", small("scan t-i"))["model"],
                 "opt": argparse.Namespace(),
             },
-            "give --model scan or --model bfan",
+            "give `model=scan` or `model=bfan`",
         ),
     ],
 )

@@ -321,7 +321,7 @@ def test_weighing_leaves_its_input_alone(o: Objective) -> None:
 
 
 def test_a_rule_may_return_its_values_alone() -> None:
-    """Weights by autograd, said once; the same as when they are written down."""
+    """Weights by autograd; the same as when they are written down."""
 
     def values_alone(similarities, positives, pairs, power: float = 2.0):  # type: ignore[no-untyped-def]
         push = (similarities + 1).clamp(min=0).masked_fill(positives, 0).pow(power).sum(1)
@@ -336,8 +336,6 @@ def test_a_rule_may_return_its_values_alone() -> None:
     for name, rule in (("test-values", values_alone), ("test-written", written)):
         made.append(declare(name)(rule)(power=3.0))
         del objectives._declared[name]
-    with pytest.warns(UserWarning, match="autograd"):
-        made[0].weigh(torch.rand(2, 2))
     for case in CASES.values():
         one, other = (o.weigh(case.S, case.positives) for o in made)
         torch.testing.assert_close(one.i2t, other.i2t)

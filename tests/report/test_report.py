@@ -44,6 +44,19 @@ def test_an_output_without_an_ending_is_a_folder(features_run: Run, tmp_path: Pa
         assert made.is_file()
 
 
+@pytest.mark.parametrize("format", ["html", "md"])
+def test_a_report_replaces_reports_alone(features_run: Run, tmp_path: Path, format: str) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text("my notes\n")
+    with pytest.raises(InputError, match=r"mine.txt: there is another kind of file already"):
+        write_report([features_run.path], path, format, batches=0)  # type: ignore[arg-type]
+    assert path.read_text() == "my notes\n"
+    path.unlink()
+    for _ in range(2):
+        write_report([features_run.path], path, format, batches=0, pictures=False)  # type: ignore[arg-type]
+    assert "Written by simgrad" in path.read_text()
+
+
 def test_a_short_study_calls_nobody_ahead(study: Path, tmp_path: Path) -> None:
     """What `choose --short` writes: its report knows it, too."""
     shutil.copytree(study, tmp_path / "short")
@@ -273,7 +286,11 @@ def test_command(
 
 @pytest.mark.parametrize(
     ("targets", "words"),
-    [([], "report on what"), (["nowhere"], "no such folder"), (["."], "neither a study")],
+    [
+        ([], "nothing to draw or report"),
+        (["nowhere"], "no such folder"),
+        (["."], "neither a study"),
+    ],
 )
 def test_what_is_no_run_is_named(
     targets: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

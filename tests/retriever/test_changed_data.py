@@ -34,7 +34,7 @@ def test_a_search_of_changed_data_is_refused_unless_they_are_meant(tmp_path: Pat
     run = trained(data, tmp_path / "run")
     assert Searcher(open_folder(run)).sentence("a dog", 1).images
     change(data)
-    with pytest.raises(InputError, match=r"changed since it was trained.*--data"):
+    with pytest.raises(InputError, match=r"changed since it was trained.*`data="):
         Searcher(open_folder(run))
     with pytest.warns(UserWarning, match="not what it was trained on"):
         meant = Searcher(open_folder(run, data=str(data)))

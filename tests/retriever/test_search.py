@@ -1,6 +1,7 @@
 """Search: exact, in line with evaluation, incremental over folders, clear about what it cannot."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -37,9 +38,9 @@ def test_an_index_named_by_the_user(runs: dict[str, Path], searcher: Searcher) -
     assert len(kept) == 1
     row = named.row(3, 5)
     assert any("FAISS" in note for note in row.notes)
-    with pytest.raises(InputError, match="--index nonsense: not a factory string of FAISS"):
+    with pytest.raises(InputError, match="`index=nonsense`: not a factory string of FAISS"):
         Searcher(open_folder(runs["nt"]), index="nonsense").sentence("a red heart")
-    with pytest.raises(InputError, match="--index IVF70,Flat: 70 cells for 60 vectors"):
+    with pytest.raises(InputError, match="`index=IVF70,Flat`: 70 cells for 60 vectors"):
         Searcher(open_folder(runs["nt"]), index="IVF70,Flat").sentence("a red heart")
 
 
@@ -84,8 +85,11 @@ def test_sentences_that_do_not_fit(searcher: Searcher, text: str, said: str) -> 
 
 def test_odd_sentences_are_answered(searcher: Searcher) -> None:
     for text in ("🦆", "\u202eabc", "\0", "word " * 150, "\ud800"):
-        assert len(searcher.sentence(text, 3).images) == 3
-    assert searcher.sentence("a zeppelin", 1).notes == ("not in the model's vocabulary: zeppelin",)
+        assert searcher.sentence(text, 3).searched_images == 60
+    zeppelin = searcher.sentence("a zeppelin", 1)
+    assert len(zeppelin.images) == 1
+    assert searcher.sentence("zeppelin").images == []  # nobody knows what was ranked
+    assert zeppelin.notes == ("not in the model's vocabulary: zeppelin",)
 
 
 def test_embeddings_are_kept_and_damage_is_mended(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -271,13 +275,16 @@ def test_search_a_folder(
     searcher = Searcher(open_folder(photo_run), "test", pictures)
     found = searcher.sentence("a red heart", 10)
     assert {hit.name for hit in found.images} == {"1.png", "2.png", "3.png", "deep/0.png"}
+    assert {hit.path for hit in found.images} == {str(pictures / hit.name) for hit in found.images}
     like = searcher.picture(_open(pictures / "2.png"), "2.png", 3)  # type: ignore[arg-type]
     assert like.images[0].name == "2.png"
     assert like.images[0].score == pytest.approx(1, abs=1e-4)
     with pytest.raises(SystemExit) as stopped:
         main(["search", str(photo_run), str(pictures / "2.png"), "--folder", str(pictures)])
     assert stopped.value.code == 0
-    assert "2.png" in capsys.readouterr().out
+    assert os.path.relpath(pictures / "2.png") in capsys.readouterr().out.replace(
+        str(pictures / "2.png"), os.path.relpath(pictures / "2.png")
+    )
 
 
 def test_changed_weights_of_the_network_are_noticed(photo_run: Path, tmp_path: Path) -> None:
@@ -301,7 +308,13 @@ def test_command_prints_and_errs_in_plain_words(
     for words, code, said in (
         ([str(runs["nt"]), easy[0], "--top", "2", "--split", "test"], 0, "✓"),
         ([str(runs["nt"]), easy[0]], 0, "best of 400 pictures"),
-        ([str(runs["nt"]), easy[0], "--sure", "1"], 0, "Nothing fits"),
+        ([str(runs["nt"]), easy[0], "--sure", "1", "--split", "test"], 0, "Nothing fits"),
+        (
+            [str(runs["nt"]), easy[0]],
+            0,
+            "(no probabilities: how sure a hit is was learned among 40",
+        ),
+        ([str(runs["nt"]), "ein Hund im Gras"], 0, "(no hits: the model knows none of these words"),
         ([str(runs["nt"]), "x", "--sure", "7"], 2, "--sure"),
         ([str(runs["nt"]), "scene-0-2000000003"], 0, "like it"),
         ([str(runs["nt"]), "missing.jpg"], 2, "no such picture"),
@@ -316,3 +329,10 @@ def test_command_prints_and_errs_in_plain_words(
         printed = capsys.readouterr()
         assert said in printed.out + printed.err
         assert "\x1b" not in printed.out  # no pictures in a pipe
+
+
+def test_what_can_be_no_query_is_refused(searcher: Searcher) -> None:
+    with pytest.raises(InputError, match=r"search for what.* not 3"):
+        ask(searcher, 3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"`top` is 1 to .* not '3'"):
+        ask(searcher, "a dog", "3")  # type: ignore[arg-type]

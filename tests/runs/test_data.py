@@ -104,7 +104,7 @@ def test_data_that_changed_are_refused_unless_they_are_meant(
         lambda: RunBatches(open_folder(run, device="cpu"), batches=1),
         lambda: mine_run(run, tmp_path / "lists", 3),
     ):
-        with pytest.raises(InputError, match=r"changed since it was trained.*--data"):
+        with pytest.raises(InputError, match=r"changed since it was trained.*`data="):
             use()
     with pytest.warns(UserWarning, match="differ"):
         run.dataset(data=str(precomp))

@@ -184,7 +184,7 @@ def test_mining_omits_found_pairs(
     with pytest.raises(InputError, match="names no pair"):
         mined(without=place, split="val")
     np.savez(tmp_path / "e.npz", images=np.eye(4), texts=np.eye(4))
-    with pytest.raises(InputError, match=r"--without: .* give --data"):
+    with pytest.raises(InputError, match=r"`without`: .* give `data`"):
         command(str(tmp_path / "e.npz"), captions_per_image=1, without=place)
 
 

@@ -93,8 +93,10 @@ def test_a_recipe_says_what_it_leaves_open(tmp_path: Path) -> None:
 
 
 def test_the_usual_rate_is_not_one_for_the_hardest_negative_alone(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="triplet-sh learns from the hardest negative alone"):
-        assert read_recipe(None, objective="triplet-sh").lr == 2e-3
+    assert read_recipe(None, objective="triplet-sh").lr == 2e-4
+    assert read_recipe(None, objective="goal(triplet=nca, pair=sig)").lr == 2e-4
+    assert read_recipe(None, objective="triplet-sh", first_epochs=1).lr == 2e-3
+    assert read_recipe(None, objective="triplet").lr == 2e-3
     (tmp_path / "s.yaml").write_text("grid: {objective: [nt-xent, 'goal(triplet=con, pair=sig)']}")
     with pytest.warns(UserWarning, match=r"pair=sig\) learns from the hardest"):
         read_plan(tmp_path / "s.yaml")

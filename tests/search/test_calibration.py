@@ -105,7 +105,9 @@ def hits(
 
 def test_the_verdict() -> None:
     assert "Nothing fits" in hits(0.1, 0.05).verdict()
-    assert "right with a probability of 10%" in hits(0.1, 0.05).verdict()
+    assert (
+        "is the very picture that is meant with a probability of 10%" in hits(0.1, 0.05).verdict()
+    )
     assert "cut-off is 20%" in hits(0.1).verdict()
     assert "60% of those without" in hits(0.1).verdict()
     assert "Nothing fits" not in hits(0.3, 0.1).verdict()
@@ -114,22 +116,18 @@ def test_the_verdict() -> None:
     assert "cut-off is 50%" in hits(0.3, 0.1).verdict(0.5)
     assert hits(None).verdict() == hits().verdict() == hits(0.1, cut_off=None).verdict(0.5) == ""
     unable = hits(0.1, refused=0.05)  # a model that has learned nothing
-    assert "cannot tell: on validation, 95%" in unable.verdict()
+    assert "do not tell: on validation, 95%" in unable.verdict()
     assert "Nothing fits" not in unable.verdict()
     assert "Nothing fits" in unable.verdict(0.5)  # somebody's own cut-off counts
     assert [percent(p) for p in (0, 0.001, 0.372, 0.999, 1)] == ["0%", "<1%", "37%", ">99%", "100%"]
 
 
 def test_the_verdict_in_one_line() -> None:
-    assert (
-        hits(0.3).told()
-        == "The best hit is right with a probability of 30%; below 20% nothing fits."
-    )
-    assert (
-        hits(0.1).told().startswith("Nothing fits: the best hit is right with a probability of 10%")
-    )
+    told = "The best hit is the very picture that is meant with a probability of 30%; below 20%"
+    assert hits(0.3).told() == f"{told} nothing fits."
+    assert hits(0.1).told().startswith("Nothing fits: the best hit is the very picture that")
     assert "and 50% is needed" in hits(0.3).told(0.5)
-    assert "cannot tell" in hits(0.1, refused=0.05).told()
+    assert "See for yourself" in hits(0.1, refused=0.05).told()
     assert hits(None).told() == hits().told() == hits(0.1, cut_off=None).told(0.5) == ""
 
 

@@ -9,9 +9,10 @@ import yaml
 from simgrad.cli.study import adapt
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
+from simgrad.objectives import declare as objective_rule
 from simgrad.objectives import objective, objectives
 from simgrad.studies.plan import plan_from_dict
-from simgrad.studies.space import apply, base_of, space_of, told_apart, trial_of
+from simgrad.studies.space import apply, base_of, left_out, space_of, told_apart, trial_of
 from simgrad.studies.study import Study
 from tests.studies.small_study import SMALL, plan
 
@@ -55,6 +56,27 @@ def test_what_a_spec_or_a_row_fixes_is_not_searched() -> None:
     assert list(space_of(made.tune, made.recipe(made.rows[0], 0))) == ["lr", "clip"]
     rates = plan(grid={"objective": ["nt-xent"], "lr": [1e-3, 1e-2]}, baseline=None)
     assert told_apart([rates.recipe(row, 0) for row in rates.rows]) == ["lr"]
+
+
+def test_what_a_rule_of_ones_own_does_not_search_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objectives, "_declared", dict(objectives._declared))
+
+    @objective_rule("soft-margin", search={"wide": Range(1, 2)})
+    def soft(s: Any, p: Any, pairs: Any, margin: float = 0.2, tau: float = 0.1, wide: float = 1.5):  # type: ignore[no-untyped-def]
+        own = (pairs.per_query(pairs.similarity) / p.sum(1))[:, None]
+        return (margin + s - own).clamp(min=0).masked_fill(p, 0).sum(1) * tau * wide
+
+    def told(*specs: str, **tune: Any) -> list[str]:
+        grid = {"objective": list(specs)}
+        return left_out(plan(grid=grid, baseline=None, tune={"trials": 4, **tune}))
+
+    both = "soft-margin: margin, tau are not searched (declare search=)."
+    assert told("soft-margin", "nt-xent", "goal") == [both]
+    assert told("soft-margin(margin=0.1)") == [
+        "soft-margin: tau is not searched (declare search=)."
+    ]
+    space = {"objective.tau": {"low": 0.1, "high": 1}, "objective.margin": [0.1, 0.2]}
+    assert told("soft-margin", space=space) == []
 
 
 def test_a_space_of_one_s_own() -> None:

@@ -98,7 +98,7 @@ def test_the_first_number_stays(tmp_path: Path) -> None:
     assert Study.create(adapt(plan(), threads=1), tmp_path / "study").plan.base.threads == 1
     assert work(study) == 0
     assert Study.create(plan(seeds=2), tmp_path / "study").plan.base.threads == 1
-    with pytest.raises(InputError, match="begun with --threads 1"):
+    with pytest.raises(InputError, match="begun with `threads=1`"):
         Study.create(adapt(plan(), threads=2), tmp_path / "study")
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from simgrad.analysis.diagrams import Array, TripletField, read_triplets, triplet_field
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path
+from simgrad.core.named_files import refuse_foreign
 from simgrad.objectives import Objective
 from simgrad.objectives import objective as read
 
@@ -27,6 +28,9 @@ BLUE, VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
 _PHASE_STYLE = {"early": (BLUE, ":"), "middle": (_GREEN, "--"), "late": (VERMILION, "-")}
 STYLE: dict[str, Any] = {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9}
 _PANEL = 2.6  # inches
+_MADE_BY = "simgrad"
+# Where that stands in a file: by this a picture of ours is known.
+_MARKS = {"png": "Software\0simgrad", "svg": ">simgrad<", "pdf": "/Creator (simgrad)"}
 _COLUMNS = 3
 _BINS = 120  # of a density, each way
 
@@ -110,6 +114,7 @@ def _draw_panels(groups: list[list[_Panel]], triplets: dict[str, Array] | None) 
     """Panels in rows of three; those of one objective stay in one row."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     rows: list[list[_Panel]] = [[]]
     for group in groups:
@@ -119,8 +124,9 @@ def _draw_panels(groups: list[list[_Panel]], triplets: dict[str, Array] | None) 
     columns = max(len(row) for row in rows)
     below = 0.35 if triplets else 0.0
     with rc_context(STYLE):
-        size = (columns * (_PANEL + 0.75), len(rows) * (_PANEL + 0.7) + below)
-        figure = Figure(figsize=size, layout="constrained")
+        size = (columns * (_PANEL + 0.95), len(rows) * (_PANEL + 0.7) + below)
+        # Between the numbers of a bar and the words of the next axis.
+        figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.14))
         axes = figure.subplots(len(rows), columns, squeeze=False)
         for row, panels in zip(axes, rows, strict=True):
             for i, axis in enumerate(row):
@@ -246,8 +252,10 @@ def save_figure(figure: "Figure", path: str | Path) -> Path:
     """
     path = Path(path)
     kind = path.suffix.lower().lstrip(".")
-    if kind not in ("png", "svg", "pdf"):
+    if kind not in _MARKS:
         raise InputError(f"{path}: figures are written as .png, .svg or .pdf.")
+    refuse_foreign(path, _MARKS[kind])
+    made_by = {"Software" if kind == "png" else "Creator": _MADE_BY}
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=kind, dpi=200)
+        figure.savefig(temporary, format=kind, dpi=200, metadata=made_by)
     return path

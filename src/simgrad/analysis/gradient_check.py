@@ -11,12 +11,15 @@ For somebody who writes an objective. Each check compares two computations that 
     form         what is no negative or is ignored (s = -inf) adds nothing and gets no weight
     extremes     weights stay finite with ties, duplicates and the ends of what a cosine can be
 
+Before that a rule of one's own must return what it should (`rule`: shapes, and a gradient at all),
+and numbers (`numbers`): else nothing more is compared.
+
 An objective may write weights down that are the gradient of nothing (most cells of GOAL): then
 `value` fails and all the others hold. `integrability` says more about that.
 """
 
 import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +29,9 @@ from torch.nn.functional import normalize
 from simgrad.core.errors import InputError
 from simgrad.objectives import Objective, Offline, Positives
 from simgrad.objectives import objective as read
+from simgrad.objectives.declaring import WrongRule
+from simgrad.objectives.engine.rules import weigh_both
+from simgrad.objectives.pairs import split_offline
 
 _STEP = 1e-5
 _ENTRIES = 64  # similarities that are varied one by one
@@ -72,13 +78,18 @@ class Check:
     @property
     def verdict(self) -> str:
         """Which kind of rule it is, in words."""
-        if not self.ok:
-            return "WRONG"
+        wrong = [f.where for f in self.findings if not f.ok and f.name != "value"]
+        if wrong:
+            return f"WRONG: {wrong[0]}" if wrong[0] else "WRONG"
         if self.is_loss:
             return "a loss: its weights are the derivative of its value"
+        (how,) = (f.where.partition("; ")[2] for f in self.findings if f.name == "value")
+        if how.startswith("points uphill"):
+            return f"WRONG SIGN: {how}: training would raise the value returned"
         return (
-            "written weights: consistent, but NOT the derivative of the value returned. Fine for "
-            "weights that are written down on purpose (most cells of GOAL), a mistake for a loss"
+            f"written weights: consistent, but NOT the derivative of the value returned ({how}). "
+            "Fine for weights that are written down on purpose (most cells of GOAL), a mistake "
+            "for a loss"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,12 +127,22 @@ def check(
         triplet: a loss: its weights are the derivative of its value
           value       ok       largest error ...
     """
-    rule = copy.deepcopy(read(objective)).cpu().double()  # the caller's keeps its precision
+    try:
+        made = read(objective)
+        made.check_form()
+    except WrongRule as error:
+        return Check(str(objective), (Finding("rule", float("inf"), 0.0, str(error)),))
+    except InputError:  # of a family; told below
+        made = read(objective)
+    rule = copy.deepcopy(made).cpu().double()  # the caller's keeps its precision
     x, y = (embeddings.detach().cpu().double() for embeddings in (images, texts))
     positives = None if positives is None else positives.cpu()
     offline = None if offline is None else Offline(*(s.detach().cpu().double() for s in offline))
     S = normalize(x, dim=1) @ normalize(y, dim=1).T
     random = torch.Generator().manual_seed(seed)
+    numbers = _numbers(rule, S, positives, offline)
+    if not numbers.ok:
+        return Check(str(rule), (numbers,))
     return Check(
         str(rule),
         (
@@ -147,6 +168,24 @@ def _total(rule: Objective, S: Tensor, positives: Tensor | None, offline: Offlin
     return weights.i2t + weights.t2i
 
 
+def _numbers(
+    rule: Objective, S: Tensor, positives: Tensor | None, offline: Offline | None
+) -> Finding:
+    with torch.no_grad():
+        pairs = Positives.read(positives, len(S), S.shape[1], S.device)
+        both = weigh_both(rule, S, pairs, split_offline(rule, offline, pairs, S), rule.affine())
+    for what in ("", "weights that are "):
+        of_queries = (one.weights.sum(1) if what else one.values for one in both)
+        wrong = ~torch.isfinite(torch.cat(list(of_queries)))
+        if wrong.any():
+            where = (
+                f"returns {what}NaN or infinity for {int(wrong.sum())} of {len(wrong)} queries at "
+                f"ordinary similarities ({float(S.min()):.2g} to {float(S.max()):.2g})"
+            )
+            return Finding("numbers", float("inf"), 0.0, where)
+    return Finding("numbers", 0.0, 0.0)
+
+
 def _value(
     rule: Objective,
     S: Tensor,
@@ -160,6 +199,7 @@ def _value(
     drawn = torch.randperm(W.numel(), generator=random)[: _ENTRIES // 2]
     scale = W.abs().max().clamp(min=1e-12)
     worst, where = 0.0, ""
+    compared: list[tuple[float, float]] = []  # derivative, weight
     value = float(rule.weigh(S, positives, offline).value)
     for place in sorted({*heavy.tolist(), *drawn.tolist()}):
         i, j = divmod(place, S.shape[1])
@@ -171,10 +211,23 @@ def _value(
         right, left = (ends[0] - value) / _STEP, (value - ends[1]) / _STEP
         if abs(right - left) > 1e-2 * float(scale):
             continue  # a corner: there is no derivative here
-        error = abs((right + left) / 2 - float(W[i, j])) / float(scale)
+        compared.append(((right + left) / 2, float(W[i, j])))
+        error = abs(compared[-1][0] - compared[-1][1]) / float(scale)
         if error > worst:
             worst, where = error, f"image {i}, caption {j}"
-    return Finding("value", worst, 1e-4, where)
+    found = Finding("value", worst, 1e-4, where)
+    return found if found.ok else replace(found, where=f"{where}; {_direction(compared)}")
+
+
+def _direction(compared: list[tuple[float, float]]) -> str:
+    """How weights lie to the derivative that they are not."""
+    derivative, weights = torch.tensor(compared, dtype=torch.float64).T
+    cosine = float(torch.cosine_similarity(derivative, weights, dim=0))
+    if cosine > 0.9999:
+        times = float(weights.norm() / derivative.norm())
+        return f"the derivative's direction, {times:.3g} times as long"
+    uphill = "points uphill: " if cosine < -0.9 else ""
+    return f"{uphill}cosine with the derivative {cosine:.2f}"
 
 
 def _embeddings(

@@ -1,6 +1,7 @@
 """What `choose` answers: at most five lines, a report, a recipe and a model, in one folder."""
 
 import math
+import shlex
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +10,9 @@ from pathlib import Path
 import yaml
 
 from simgrad.choosing.choice import Choice, best_run
-from simgrad.choosing.omitting import LIST
+from simgrad.choosing.omitting import FEATURES, LIST
 from simgrad.choosing.telling import reads_vectors, texts_of
+from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
 from simgrad.core.text import counted, listed
@@ -64,6 +66,15 @@ class Answer:
         return verdict(Study.open(self.folder), short=choice is not None and choice.short)
 
     @property
+    def leader(self) -> str | None:
+        """Who has the highest mean; how sure that is, `standing` and `text` say.
+
+        None: nothing was compared, or trainings were too short to call anybody ahead.
+        """
+        found = self.standing
+        return None if found is None or found.short else found.leader
+
+    @property
     def report(self) -> Path:
         """One HTML page with everything behind it."""
         return self.folder / REPORT
@@ -90,10 +101,12 @@ class Answer:
     __repr__ = __str__  # what a prompt shows
 
 
-def answer_of(choice: Choice, study: Study) -> Answer:
+def answer_of(choice: Choice, study: Study, quiet: bool = False) -> Answer:
     """Write what a finished study says."""
     found = _verdict(choice, study)
     told = _write(study.path, _lines(choice, study, found))
+    if not quiet:
+        say("writing the report ...", stderr=True)
     write_report((study.path,), study.path / REPORT, device=choice.device)
     patience = _PATIENCE if _early(study, found) else None
     recipe = choice.full_run(study, found.leader).replace(early_stop=patience)
@@ -118,7 +131,7 @@ def _verdict(choice: Choice, study: Study) -> Standing:
     if why:
         raise InputError(
             f"{study.path}: nothing can be compared, because {why}; {_longer(choice)}, and "
-            "another --output."
+            "another folder."
         )
     return verdict(study, short=choice.short)
 
@@ -135,9 +148,11 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
         f"No comparison: two objectives need about {two} minutes here; {choice.minutes:g} given.",
         f"{begun} instead: {name}, a default and no finding. It {_ended(choice, run)}.",
         _about(choice),
-        f"To compare two: the same command with --minutes {two} and another --output.",
+        f"To compare two: give {two} minutes and {_elsewhere(choice, folder)}.",
     ]
     told = _write(folder, lines)
+    if not quiet:
+        say("writing the report ...", stderr=True)
     write_report((run.path,), folder / REPORT, device=choice.device)
     full = choice.recipe(size.full_epochs).replace(objective=name, reduction=choice.reduction)
     _write_recipe(
@@ -146,6 +161,13 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
         f"{name} at full length, with usual settings: nothing was compared or tuned.",
     )
     return told
+
+
+def _elsewhere(choice: Choice, folder: Path) -> str:
+    """What another attempt is given; features that lie in this one's folder serve it, too."""
+    if choice.features is None or Path(choice.features).parent != folder.resolve():
+        return "another folder"
+    return f"another folder, and the features in {shlex.quote(str(folder / FEATURES))}"
 
 
 def _ended(choice: Choice, run: Run) -> str:
@@ -174,15 +196,23 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
     never += [f"{label} diverged in every trial" for label in _without_runs(study)]
     partly = [wording.how_it_ended(one.label, one.outcomes) for one in failed if not one.failed]
     told = f"Failed, which counts: {'; '.join(partly)}." if partly else ""
-    if choice.short:
+    if found.short:
         length = f"{choice.size.epochs} of {choice.size.full_epochs} epochs"
-        whole = f"Without --short, all of them need about {_whole(choice.for_all)} minutes."
+        whole = f"To compare all of them takes about {_whole(choice.for_all)} minutes."
+        whole = whole if choice.for_all else ""
+        if not choice.short:
+            length = f"validation still rose after {counted(choice.size.epochs, 'epoch')}, so this "
+            length += "says who starts quickly"
+            more = _longer(choice)
+            if choice.length_from == "epochs":
+                more = "name no epochs, so that a pilot finds how long to train"
+            whole = f"To compare: {more}, and {_elsewhere(choice, study.path)}."
         return [
             f"Too short to compare: {length}. Nobody is called ahead or behind.",
             f"Failed: {'; '.join([*never, *partly])}." if never or partly else "",
             f"Test rsum: {_means(found)}.",
             _about(choice, found),
-            whole if choice.for_all else "",
+            whole,
         ]
     if never:
         others = f"Of the others: {wording.lead(found)}" if found.rivals else ""
@@ -207,8 +237,8 @@ def _longer(choice: Choice) -> str:
     """What may help an objective that failed with every seed."""
     size = choice.size
     if size.epochs < size.full_epochs:
-        return f"give --minutes {_whole(choice.expected * size.full_epochs / size.epochs)} or more"
-    return f"give --epochs {2 * size.full_epochs} --minutes {_whole(2 * choice.expected)} or more"
+        return f"give {_whole(choice.expected * size.full_epochs / size.epochs)} minutes or more"
+    return f"give {2 * size.full_epochs} epochs and {_whole(2 * choice.expected)} minutes or more"
 
 
 def _means(found: Standing) -> str:
@@ -256,7 +286,7 @@ def _left_out(choice: Choice) -> str:
     """Which objectives there was no time for."""
     if not choice.left_out or choice.alone:
         return ""
-    all_of_them = f" (--minutes {_whole(choice.for_all)})" if choice.for_all else ""
+    all_of_them = f" (all: {_whole(choice.for_all)} minutes)" if choice.for_all else ""
     return f" No time for {listed([*map(label_of, choice.left_out)], 'and')}{all_of_them}."
 
 

@@ -56,6 +56,7 @@ class Choice:
     seen_by: str = ""  # what the pictures are seen by: a network's name, or words
     for_two: float = 0.0  # minutes that a comparison of two needs, where there is none
     for_all: float = 0.0  # minutes that all would need, where some are left out
+    before: float = 0.0  # minutes of `expected` for data, features, timing and pilot
     omitted: str = ""  # what of the data is left out, in words
 
     @property
@@ -150,9 +151,7 @@ class Choice:
         try:
             return TypeAdapter(Choice).validate_python(read_checked(path))
         except ValidationError:
-            raise InputError(
-                f"{path}: not a plan of this version; give another --output."
-            ) from None
+            raise InputError(f"{path}: not a plan of this version; give another folder.") from None
 
     def differs(self, **asked: str | Sequence[str] | None) -> list[str]:
         """Which of the things that somebody asks for now are other than those written."""

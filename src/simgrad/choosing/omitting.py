@@ -2,7 +2,7 @@
 
 A few missing or broken pictures must not stop a comparison, and must not be hidden: up to 2 % are
 left out, and the answer says so. What is left out lies in a list that `--skip` takes anywhere else.
-Of splits that came with the data nothing is left out because it stands there twice.
+Splits that came with the data keep their copies.
 """
 
 import shlex
@@ -15,10 +15,11 @@ from simgrad.core.files import write_json
 from simgrad.core.text import listed
 from simgrad.data.base import Dataset
 from simgrad.data.check import Findings, check
+from simgrad.data.feature_folder import read_header
 from simgrad.data.log import DataProblem, Log
 from simgrad.data.opening import open_dataset, open_logged
 
-LIST = "left-out.json"
+LIST, FEATURES = "left-out.json", "features"  # in the folder of a choice
 MOST = 0.02  # of the pictures
 _NAMED = 3  # in a sentence
 
@@ -56,6 +57,20 @@ def look_through(data: str, skip: str | None, folder: Path, strict: bool) -> Loo
     return Looked(opened, replace(found, problems=stay), str(target), told)
 
 
+def left_out_before(features: str, folder: Path) -> str:
+    """What was left out when features were computed, which is left out again, in words."""
+    entries = read_header(Path(features))["skip"]
+    if not entries:
+        return ""
+    write_json(folder / LIST, {"skip": entries})
+    told = [
+        DataProblem(one["file"], one["place"], "", image=one.get("image"), kind=one.get("kind", ""))
+        for one in entries
+    ]
+    copies = [one for one in told if one.kind == "copy"]
+    return _told([one for one in told if one.kind != "copy"], copies)
+
+
 def _told(lost: Sequence[DataProblem], copies: Sequence[DataProblem]) -> str:
     """3 missing and 2 broken pictures, 1 that stands there twice (a.jpg, b.jpg, c.jpg, ...)"""
     parts = [_kinds(lost)] if lost else []
@@ -79,7 +94,7 @@ def _refusal(
     data: str, lost: Sequence[DataProblem], pictures: int, root: Path, strict: bool
 ) -> str:
     share = 100 * len(lost) / max(1, pictures)
-    why = "--strict" if strict else f"up to {100 * MOST:g} % are left out without asking"
+    why = "`strict`" if strict else f"up to {100 * MOST:g} % are left out without asking"
     place, skip = shlex.quote(data), shlex.quote(str(root / "skip.json"))
     return (
         f"{data}: {_kinds(lost)}, {share:.1f} % of {pictures:,} ({why}). The first: "

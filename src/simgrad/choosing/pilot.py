@@ -9,6 +9,7 @@ Nothing else of the pilot is used.
 
 import math
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,6 +27,7 @@ PILOT = "pilot"  # its folder
 _PATIENCE = 5  # evaluations without improvement
 _STEPS = (50, 500)  # between evaluations: an epoch, within these bounds
 _NEVER = 1_000_000
+_SECONDS = 5.0  # between two lines, or more
 _AT_FULL_RATE = 2 / 3  # of a full training
 
 
@@ -48,7 +50,8 @@ def full_length(
     if (begun.path / RECIPE).is_file() and differing(begun.recipe, endless.settled()):
         shutil.rmtree(begun.path)  # of another model, say: nothing was decided by it
     try:
-        run = train(endless, begun.path, quiet=True, stop_after=seconds)
+        log = None if quiet else _Told(steps_per_epoch)
+        run = train(endless, begun.path, quiet=True, stop_after=seconds, log=log)
     except TrainingError:  # it diverged
         return None
     if stop_asked():
@@ -56,6 +59,19 @@ def full_length(
     if not run.finished:
         return None
     return length_of(run.info["best"]["step"], steps_per_epoch)
+
+
+class _Told:
+    """A line now and then: how far a pilot is, and what it has reached."""
+
+    def __init__(self, steps_per_epoch: int) -> None:
+        self.steps, self.last = steps_per_epoch, time.monotonic()
+
+    def __call__(self, step: int, figures: Mapping[str, float]) -> None:
+        if time.monotonic() - self.last >= _SECONDS and "val/rsum" in figures:
+            self.last = time.monotonic()
+            epoch, rsum = step / self.steps, figures["val/rsum"]
+            say(f"  epoch {epoch:.0f}: validation rsum {rsum:.1f}", stderr=True)
 
 
 def least_seconds(paces: Mapping[str, Pace], steps_per_epoch: int, crew: int) -> float:

@@ -3,25 +3,29 @@
 `decide` does that. `estimate` answers in seconds, for a dry run: it computes and times nothing.
 """
 
+import json
 import math
+import platform
 import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from simgrad.choosing import stated
 from simgrad.choosing.choice import Choice
-from simgrad.choosing.omitting import Looked, look_through
+from simgrad.choosing.omitting import FEATURES, Looked, left_out_before, look_through
 from simgrad.choosing.pilot import PILOT, full_length, least_seconds
 from simgrad.choosing.probe import Pace, measure
 from simgrad.choosing.sizing import largest, usual_length
-from simgrad.core.console import say, say_wrapped
+from simgrad.core.console import reporting, say, say_wrapped
+from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
-from simgrad.core.text import counted
+from simgrad.core.text import counted, listed
 from simgrad.core.threads import cores, pinned
 from simgrad.data.base import Dataset
 from simgrad.data.check import check, portrait
@@ -51,6 +55,7 @@ _GRID = 7  # cells a side, for models that look at regions
 _PROBE, _SHORTEST, _LONGEST = 0.01, 3.0, 20.0  # share of the time, seconds: timing of an objective
 _TIMING = 0.1  # share of the time, after which no more objectives are timed
 _PILOT = 0.2  # share of the time
+_PREPARE = 0.3  # share of the time for timing and pilot together
 _LOOKS = 30  # of a pilot at the validation split, as a rule
 _REPORT = 0.1  # share of the time for table and report
 # What all objectives share, and why.
@@ -67,6 +72,7 @@ _REPORT = 0.1  # share of the time for table and report
 _RATES, _START, _CLIP, _FIRST_EPOCHS = (2e-4, 4e-3), 2e-3, 2.0, (0, 1)
 _REDUCTION: Literal["sum"] = "sum"
 _SPLITS = ("train", "val", "test")
+TIMING = "timing.json"  # how long steps take, until there is a plan
 
 
 @dataclass(frozen=True)
@@ -127,26 +133,63 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
         took = f"{(seconds - left()) / 60:.1f} minutes"
         raise _too_little(wish, kept, f"reading the data and its features took {took}")
     recipes = {one: base.replace(objective=one) for one in wish.named}
+    before = left()
     processes = _processes(wish.device)
     each = min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
-    if not quiet:
-        say(f"timing {len(recipes)} objectives, {each:.0f} s each ...", stderr=True)
     threads = pinned() or max(1, cores() // processes)
-    timed = measure(recipes, processes, threads, each, wish.kind != "cpu", _TIMING * seconds)
+    about = {
+        "machine": platform.node(),
+        "processes": processes,
+        "threads": threads,
+        "recipes": {name: recipe.to_dict() for name, recipe in recipes.items()},
+    }
+    timed = _kept_timing(folder, about)
+    if timed is None:
+        if not quiet:
+            say(f"timing {len(recipes)} objectives, {each:.0f} s each ...", stderr=True)
+        with nullcontext(_silent) if quiet else reporting("timing") as report:
+            timed = measure(
+                recipes, processes, threads, each, wish.kind != "cpu", _TIMING * seconds, report
+            )
+        told = {name: asdict(pace) for name, pace in timed.items()}
+        write_checked(folder / TIMING, {"about": about, "paces": told})
+    elif not quiet:
+        say(f"objectives were timed before: {folder / TIMING}", stderr=True)
     paces = _all_of(timed, wish.named)
     steps, length, found = _steps(dataset, base), wish.epochs, "epochs"
     if length is None:
         found = "pilot"
-        if wish.short or least_seconds(paces, steps, processes) <= left():
+        given = _for_pilot(seconds, left(), before - left())
+        fits = wish.short or least_seconds(paces, steps, processes) <= left()
+        if given > 0 and fits:
             first = recipes[wish.named[0]].replace(lr=_RATES[0])
-            given = min(_PILOT * seconds, left() / 2)
             length = full_length(first, steps, folder, given, quiet)
     choice = _choice(
         wish, base, dataset, paces, length, found, seconds - left(),
         None if wish.kind != "cpu" else threads, looked.omitted,
     )  # fmt: skip
     shutil.rmtree(folder / PILOT, ignore_errors=True)
+    (folder / TIMING).unlink(missing_ok=True)
     return choice
+
+
+def _kept_timing(folder: Path, about: dict[str, Any]) -> dict[str, Pace] | None:
+    """What a call that had too little time has timed, of the same runs on the same machine."""
+    if not (folder / TIMING).is_file():
+        return None
+    kept = read_checked(folder / TIMING)
+    if kept["about"] != json.loads(json.dumps(about)) or len(kept["paces"]) < len(about["recipes"]):
+        return None
+    return {name: Pace(**pace) for name, pace in kept["paces"].items()}
+
+
+def _silent(done: int, total: int | None) -> None:
+    """Tells nobody how far it is."""
+
+
+def _for_pilot(seconds: float, left: float, timing: float) -> float:
+    """How long a pilot may take: what is spent here is missing for what was asked for."""
+    return max(0.0, min(_PILOT * seconds, left / 2, _PREPARE * seconds - timing))
 
 
 def _all_of(timed: Mapping[str, Pace], names: Sequence[str]) -> dict[str, Pace]:
@@ -165,8 +208,8 @@ def estimate(wish: Wish) -> Choice:
     pace = stated.pace_of(base.model, on_gpu)
     if pace is None:
         raise InputError(
-            f"--dry-run: nobody has measured how quickly '{base.model}' trains, so there is no "
-            "estimate. The command without --dry-run times it first."
+            f"`dry_run`: nobody has measured how quickly '{base.model}' trains, so there is no "
+            "estimate; without it, training is timed first."
         )
     spent = 0.0
     if wish.features is None and _needs_features(dataset, base.model):
@@ -174,8 +217,10 @@ def estimate(wish: Wish) -> Choice:
         spent = pictures / stated.pictures_per_second(on_gpu, cores())
     steps = _steps(dataset, base)
     whole = pace.seconds(usual_length(steps) * steps, _LOOKS)
-    pilot = 0.0 if wish.epochs else min(whole, _PILOT * 60 * wish.minutes)
-    timing = pace.start + len(wish.named) * max(_SHORTEST, _PROBE * 60 * wish.minutes)
+    seconds = 60 * wish.minutes
+    timing = pace.start + len(wish.named) * min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
+    given = _for_pilot(seconds, seconds - spent - timing, timing)
+    pilot = 0.0 if wish.epochs else min(whole, given)
     paces = dict.fromkeys(wish.named, pace)
     found = "epochs" if wish.epochs else "usual"
     return _choice(wish, base, dataset, paces, wish.epochs, found, spent + pilot + timing, None)
@@ -207,7 +252,7 @@ def _choice(
         why = (
             f"what comes before takes {spent / 60:.1f} minutes, with an epoch of {fit.names[0]} "
             f"and the report it is {minutes(fit.seconds):.1f}; to compare two objectives, give "
-            f"about --minutes {math.ceil(minutes(fit.for_two))}"
+            f"about `minutes={math.ceil(minutes(fit.for_two))}`{_less(wish)}"
         )
         raise _too_little(wish, kept, why)
     return Choice(
@@ -222,6 +267,7 @@ def _choice(
         processes=processes,
         minutes=wish.minutes,
         expected=minutes(fit.seconds),
+        before=round(spent / 60, 2),
         left_out=tuple(one for one in wish.named if one not in fit.names),
         threads=threads,
         rates=_RATES,
@@ -240,10 +286,21 @@ def _choice(
     )
 
 
+def _less(wish: Wish) -> str:
+    """What takes less than all that was asked for, but for what is done already."""
+    ways = [
+        ("no pilot", "`epochs`", wish.epochs is None),
+        ("fewer to time", "two `objectives`", len(wish.named) > 2),
+        ("shorter trainings", "`short=True`", not wish.short),
+    ]
+    told = [f"{option} ({why})" for why, option, new in ways if new]
+    return f". Less time is needed with {listed(told, 'or')}" if told else ""
+
+
 def _too_little(wish: Wish, kept: bool, why: str) -> InputError:
     """The error that not even one training fits; `kept`: computed features stay for a next call."""
-    again = " Features are kept: the same command goes on with them." if kept else ""
-    return InputError(f"--minutes {wish.minutes:g} is too little to train anything: {why}.{again}")
+    again = " Features are kept: the same call goes on with them." if kept else ""
+    return InputError(f"`minutes={wish.minutes:g}` is too little to train anything: {why}.{again}")
 
 
 def _steps(dataset: Dataset, base: Recipe) -> int:
@@ -259,7 +316,8 @@ def _look_at(base: Recipe, wish: Wish, folder: Path) -> Looked:
         looked = look_through(base.data, wish.skip, folder, wish.strict)
     else:
         given = open_dataset(base.data, features=wish.features, skip=wish.skip)
-        looked = Looked(given, check(given), wish.skip)
+        omitted = left_out_before(wish.features, folder)
+        looked = Looked(given, check(given), wish.skip, omitted)
     _say_splits(looked.dataset, base.data)
     if looked.omitted:
         say_wrapped(f"left out: {looked.omitted}", stderr=True)
@@ -312,7 +370,7 @@ def _features(wish: Wish, dataset: Dataset, base: Recipe, folder: Path, left: fl
     """Where the model's features are; computed where the data hold pictures alone."""
     if not _needs_features(dataset, base.model):
         return None
-    target, log = folder / "features", Log.read(base.skip)
+    target, log = folder / FEATURES, Log.read(base.skip)
     grid = _GRID if models.parse(base.model).reads == "regions" else None
     job = make_job(backbone(NETWORK), grid=grid, device=base.device)
     say(f"features of pictures, by {NETWORK}, into {target} ...", stderr=True)
@@ -321,7 +379,7 @@ def _features(wish: Wish, dataset: Dataset, base: Recipe, folder: Path, left: fl
     except TooSlow as late:
         why = (
             f"features of the pictures alone take about {_minutes(late.seconds)} here; "
-            f"`simgrad choose {shlex.quote(wish.data)} --dry-run --minutes N` shows what fits"
+            "`dry_run` with other `minutes` shows what fits"
         )
         raise _too_little(wish, True, why) from None
     return str(target.resolve())

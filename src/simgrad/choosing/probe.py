@@ -4,28 +4,28 @@ As many processes as the study will have train side by side, each with its share
 on the machine, a run would look quicker than it will be.
 """
 
-import itertools
 import math
-import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simgrad.core.children import SAFE_PATH
-from simgrad.core.extras import import_file, imported
+from simgrad.core.children import python
+from simgrad.core.errors import InputError
+from simgrad.core.extras import imported
+from simgrad.core.files import read_json, write_json
 from simgrad.core.threads import settle
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import Run
 from simgrad.studies.sharing import shared_gpu
-from simgrad.training.rounds import train
 
-_NEVER = 1_000_000_000  # epochs or steps: longer than any probe
+FOUND = ".found"  # of the file in which a process says what it has timed
+_LOOK = 0.2  # seconds between looks at them
 
 
 @dataclass(frozen=True)
@@ -48,80 +48,85 @@ def measure(
     seconds: float,
     on_gpu: bool = False,
     within: float = math.inf,
+    report: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> dict[str, Pace]:
     """The pace of each recipe, with a number of processes side by side and `cores` for each.
 
     Each process times one recipe at least. After `within` seconds none is begun, and those that
-    were not timed are missing.
+    were not timed are missing. `report` is told how many are timed, of how many.
     """
     names = list(recipes)
     count = processes * math.ceil(len(names) / processes)  # all processes are busy, as in a study
-    jobs = [names[i % len(names)] for i in range(count)]
-    files = [file["path"] for file in imported()]
-    before, late = dict(os.environ), time.time() + within
-    settle(os.environ, cores)  # read by the new processes when they load torch
-    try:
-        context = multiprocessing.get_context("spawn")
-        with shared_gpu(on_gpu and processes > 1) as service:
-            os.environ.update(service | SAFE_PATH)
-            with ProcessPoolExecutor(processes, mp_context=context) as crew:
-                asked = [
-                    crew.submit(
-                        _probe, recipes[name], files, seconds, math.inf if i < processes else late
-                    )
-                    for i, name in enumerate(jobs)
-                ]
-                found = [one.result() for one in asked]
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    turns = [names[i % len(names)] for i in range(count)]
+    job = {
+        "files": [file["path"] for file in imported()],
+        "seconds": seconds,
+        "late": min(time.time() + within, sys.float_info.max),
+    }
+    environment = dict(os.environ)
+    settle(environment, cores)  # read by the new processes when they load torch
+    with (
+        tempfile.TemporaryDirectory(prefix="simgrad-timing-") as place,
+        shared_gpu(on_gpu and processes > 1) as service,
+    ):
+        files = [Path(place) / f"{number}.json" for number in range(processes)]
+        for number, file in enumerate(files):
+            own = [(name, recipes[name].to_dict()) for name in turns[number::processes]]
+            write_json(file, {**job, "recipes": own})
+        found = _timed(files, {**environment, **service}, lambda done: report(done, count))
     paces: dict[str, Pace] = {}
     for name in names:
-        own = [pace for job, pace in zip(jobs, found, strict=True) if job == name and pace]
-        if not own:
+        several = [Pace(**one[name]) for one in found if name in one]
+        if not several:
             continue
         paces[name] = Pace(
-            statistics.mean(pace.step for pace in own),
-            statistics.mean(pace.evaluation for pace in own),
-            max(pace.start for pace in own),
+            statistics.mean(pace.step for pace in several),
+            statistics.mean(pace.evaluation for pace in several),
+            max(pace.start for pace in several),
         )
     return paces
 
 
-_shared: dict[Any, Any] = {}  # what a process has read, for its next probe
+def _timed(
+    jobs: Sequence[Path], environment: dict[str, str], report: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    """What processes find, one for each job. They end with this one: it holds their input open."""
+    crew = []
+    try:
+        for job in jobs:
+            words = python("simgrad.choosing.timing", str(job))
+            crew.append(
+                subprocess.Popen(
+                    words,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for whoever asked
+                )
+            )
+        while any(one.poll() is None for one in crew):
+            report(sum(len(_so_far(job).get("paces", ())) for job in jobs))
+            time.sleep(_LOOK)
+    finally:
+        for one in crew:
+            one.kill()
+            one.wait()
+    return [_paces(job, one.returncode) for job, one in zip(jobs, crew, strict=True)]
 
 
-def _probe(recipe: Recipe, files: list[str], seconds: float, late: float) -> Pace | None:
-    """Some steps with a look at the validation split after each, then some without.
+def _so_far(job: Path) -> dict[str, Any]:
+    file = job.with_suffix(FOUND)
+    return read_json(file) if file.is_file() else {}
 
-    None: it is too late for that (`late`, as time.time() has it).
-    """
-    if time.time() > late:
-        return None
-    begun = time.monotonic()
-    for file in files:
-        import_file(Path(file))
-    with tempfile.TemporaryDirectory() as folder:
-        quick = recipe.replace(
-            validation_only=True, first_epochs=0, checkpoint_seconds=float(_NEVER)
+
+def _paces(job: Path, code: int) -> dict[str, Any]:
+    found = _so_far(job)
+    if code or not found:
+        raise InputError(
+            f"a process that times training ended without an answer (status {code}): what it "
+            "printed stands above; -9 means that it was killed, as a rule for lack of memory."
         )
-        endless = quick.replace(epochs=_NEVER, decay_every=_NEVER, evaluate_every=_NEVER)
-        looking = endless.replace(evaluate_every=1)
-        _run(looking, Path(folder) / "first", 0.0)  # what is read and imported once
-        start = time.monotonic() - begun
-        looks = _run(looking, Path(folder) / "looks", seconds / 2).history
-        steps = _run(endless, Path(folder) / "steps", seconds / 2).info
-        both = _between([entry["seconds"] for entry in looks])
-        # The first step is slow: where there was time for a few only, it counts too much.
-        step = min(both, steps["seconds"] / max(1, steps["steps"]))
-        return Pace(step, both - step, start)
-
-
-def _between(moments: list[float]) -> float:
-    """Seconds between two of them, as a rule."""
-    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
-    return statistics.median(gaps) if gaps else moments[0]
-
-
-def _run(recipe: Recipe, folder: Path, seconds: float) -> Run:
-    return train(recipe, folder, quiet=True, stop_after=seconds, shared=_shared)
+    if "error" in found:
+        raise InputError(found["error"])
+    paces: dict[str, Any] = found["paces"]
+    return paces

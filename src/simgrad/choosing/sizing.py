@@ -2,8 +2,8 @@
 
 A comparison of trainings that are cut off says who starts quickly, and no more. So no plan trains
 for less than half of a full training. Where time is short, objectives are left out from the end of
-the list, then settings are left untried; the length stays. A time only picks from a list of sizes:
-what is done afterwards depends on the size alone, and never on a clock.
+the list, then settings are left untried; the length stays. The time only selects one of a few
+fixed sizes: what is done afterwards depends on the size alone, and never on a clock.
 """
 
 import math

@@ -20,7 +20,7 @@ def plan_text(choice: Choice, where: str) -> str:
         begun = "begun" if choice.short else "trained"
         lines = {
             "compares": "nothing: no two objectives fit. Two need about "
-            f"{_minutes(choice.for_two)}: --minutes {_whole(choice.for_two)}",
+            f"{_minutes(choice.for_two)}",
             "default": f"{names[0]} is {begun} instead. That is a default, no finding",
             **lines,
         }
@@ -28,7 +28,7 @@ def plan_text(choice: Choice, where: str) -> str:
         lines = {"compares": ", ".join(names), **lines}
         lines["search"] = _search(choice)
         if choice.short:
-            lines["shows"] = "who starts quickly. Too short to say who is ahead or behind (--short)"
+            lines["shows"] = "who starts quickly. Too short to say who is ahead or behind"
         elif choice.images:
             lines["shows"] = _gap(choice)
     lines["length"] = _length(choice)
@@ -36,6 +36,8 @@ def plan_text(choice: Choice, where: str) -> str:
         left = ", ".join(map(label_of, choice.left_out))
         lines["left out"] = f"{left}; all need about {_minutes(choice.for_all)}"
     lines["takes"] = f"about {_minutes(choice.expected)} of {choice.minutes:g}"
+    if choice.before >= 0.1:
+        lines["takes"] += f", {choice.before:.1f} of it before training"
     if choice.expected > 1.2 * choice.minutes:
         lines["takes"] += "; fewer objectives, or a smaller model, take less"
     return "\n".join([f"plan ({where})", *(f"  {k + ':':<{_WIDTH}}{v}" for k, v in lines.items())])
@@ -78,7 +80,7 @@ def _gap(choice: Choice) -> str:
 def _length(choice: Choice) -> str:
     size = choice.size
     why = {
-        "epochs": "as --epochs says",
+        "epochs": "as asked for",
         "pilot": "by a pilot: then validation stops improving",
         "usual": "an assumption: no pilot has found it",
     }[choice.length_from]

@@ -2,11 +2,15 @@
 
 import sys
 
+import simgrad
 from simgrad.core.lazy import needs
 
 
 def main() -> None:
     """The command `simgrad`; without the packages that it needs, the line to type."""
+    if sys.argv[1:] == ["--version"]:
+        print(simgrad.__version__)
+        return
     try:
         from simgrad.cli.program import main as run
     except ModuleNotFoundError as error:

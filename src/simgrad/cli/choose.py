@@ -6,9 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from simgrad.choosing.procedure import asked
 from simgrad.choosing.procedure import choose as compare
-from simgrad.choosing.procedure import dry_run as look
 from simgrad.core.console import say, say_wrapped
 
 
@@ -65,25 +63,22 @@ def choose(
         dry_run: print what would be done, estimated from stated rates, and stop; nothing is
             computed or written
     """
+    wish: dict[str, Any] = {
+        "objectives": objectives,
+        "model": model,
+        "features": features,
+        "epochs": epochs,
+        "short": short,
+        "skip": skip,
+        "output": output,
+        "device": device,
+        "strict": strict,
+    }
     if dry_run:
-        wish = asked(
-            data, minutes, objectives, model, features, epochs, short, skip, output, device
-        )
-        say_wrapped(plan := look(*wish))
+        plan = compare(data, minutes, dry_run=True, **wish)
+        say_wrapped(plan)
         return {"plan": plan.splitlines()}
-    found = compare(
-        data,
-        minutes,
-        objectives=objectives,
-        model=model,
-        features=features,
-        epochs=epochs,
-        short=short,
-        skip=skip,
-        output=output,
-        device=device,
-        strict=strict,
-    )
+    found = compare(data, minutes, **wish)
     say_wrapped(f"\n{found.text}\n")
     use = f'search:       simgrad search {found.folder} "a sentence"'
     if found.on_vectors:

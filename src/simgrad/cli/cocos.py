@@ -11,7 +11,7 @@ from simgrad.analysis.comparison import compare
 from simgrad.cli.tables import print_counts, print_epsilons, write_rows
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.core.files import write_json
+from simgrad.core.named_files import write_named_json
 from simgrad.retriever.counting import RunBatches, count_run_by_epsilon
 from simgrad.retriever.opening import open_folder, open_pretrained
 from simgrad.retriever.retriever import Retriever
@@ -134,5 +134,5 @@ def _compare(
             )
         results.append({"run": data.name, **result.to_dict()})
     if output is not None:
-        write_json(output, results)
+        write_named_json(output, results)
     return results

@@ -8,6 +8,7 @@ import numpy as np
 import tyro
 
 from simgrad.cli.listing import described
+from simgrad.cli.options import as_options
 from simgrad.cli.tree import describe_tree, print_tree
 from simgrad.core.console import console, print_table, say, say_wrapped
 from simgrad.core.errors import InputError
@@ -205,7 +206,7 @@ def _print(dataset: Dataset, found: Findings, everything: bool, path: str, fixed
         shown += f"width {low}-{high}, height {short}-{tall}"
         out.print(f"pictures    {shown} ({sizes['looked_at']:,} looked at)")
     for note in (*dataset.notes, *found.notes):
-        say_wrapped(f"note        {note}")
+        say_wrapped(f"note        {as_options(note, datasets)}")
     repeated = ", ".join(f"{n:,} in {split}" for split, n in found.repeated.items() if n)
     if repeated:
         out.print(f"note        captions that repeat another of their image: {repeated}")

@@ -13,7 +13,7 @@ from simgrad.cli.figures import GOAL_2, GOAL_3, draw_cross_ranks, draw_triplets
 from simgrad.cli.tables import print_verdicts, write_rows
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
-from simgrad.core.files import write_json
+from simgrad.core.named_files import write_named_json
 from simgrad.runs.run import Run
 from simgrad.studies.study import Study
 
@@ -95,7 +95,7 @@ def diagram(
     ask = diagrams.pair_curves if kind == "pairs" else diagrams.triplet_field
     numbers = [ask(spec, low=start, high=high).to_dict() for spec in objectives]
     if data is not None:
-        write_json(data, numbers)
+        write_named_json(data, numbers)
         say(f"wrote {data}")
     return numbers
 

@@ -15,7 +15,7 @@ from simgrad.studies.plan import Plan
 from simgrad.studies.ranges import CrossedRanges
 from simgrad.studies.row_previews import look_at, told_once
 from simgrad.studies.settings import published_settings
-from simgrad.studies.space import space_of, told_apart
+from simgrad.studies.space import left_out, space_of, told_apart
 from simgrad.studies.study_file import Row
 
 
@@ -267,4 +267,6 @@ def _show_space(plan: Plan) -> None:
     further = f", {plan.tune.further} more of finalists" if plan.tune.further else ""
     title = f"{plan.tune.trials} trials for each row ({plan.tune.search}{further}), searched:"
     print_table(("row", "what", "where"), rows, title=title)
+    for line in left_out(plan):
+        say_wrapped(line)
     print()

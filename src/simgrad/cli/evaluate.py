@@ -11,6 +11,7 @@ from simgrad.cli.printing import Evaluated, Evaluation, check_output, list_metri
 from simgrad.cli.rankings import Asked, show_rankings, write_own
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
+from simgrad.core.named_files import refuse_foreign
 from simgrad.data.found import read_found, rows_of
 from simgrad.evaluation.coco import evaluate_coco
 from simgrad.evaluation.metrics import Metrics
@@ -159,7 +160,7 @@ def evaluate(
     ]
     result = Evaluation(tuple(found), level)
     if ranks is not None:
-        found[0].runs[0].ranks.save(ranks)
+        found[0].runs[0].ranks.save(refuse_foreign(ranks, "i2t_tied"))
     if trec is not None:
         one_each = [together] if ensemble else [group[0].similarities(split) for group in opened]
         write_own(trec, dict(zip(labels, one_each, strict=True)))

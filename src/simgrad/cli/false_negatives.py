@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
+from simgrad.cli.options import as_options
 from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.data.found import FOLDER
@@ -77,7 +78,7 @@ def false_negatives(
                 f"{100 * knows:.0f}% of the captions. These probabilities are too high."
             )
     if found.caveat:
-        say_wrapped(found.caveat)
+        say_wrapped(as_options(found.caveat, false_negatives))
     say(f"{len(found.pairs):,} pairs in {folder}; calibrated on {found.probable.learned_from}")
     return {
         "folder": str(folder),

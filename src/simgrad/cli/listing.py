@@ -32,12 +32,18 @@ def print_declared(
     if entry.formula:
         print("formula (LaTeX):")
         print(*(f"  {line}" for line in entry.formula.strip().splitlines()), sep="\n", end="\n\n")
-    fixed = [(k, print_value(v), "", "fixed by the name") for k, v in entry.preset]
+    fixed = [(k, print_value(v), "", "", "fixed by the name") for k, v in entry.preset]
     rows = [
-        (p.name, print_value(p.default), "|".join(p.choices or ()) or str(p.limits), p.description)
+        (
+            p.name,
+            print_value(p.default),
+            "|".join(p.choices or ()) or str(p.limits),
+            "" if p.search is None else str(p.search),
+            p.description,
+        )
         for p in entry.parameters
     ]
-    print_table(("parameter", "default", "values", "meaning"), fixed + rows)
+    print_table(("parameter", "default", "values", "searched", "meaning"), fixed + rows)
     return told
 
 

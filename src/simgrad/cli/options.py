@@ -168,3 +168,24 @@ def options_of(command: Any) -> dict[str, Any]:
         elif name != "return" and tyro.conf.Positional not in typing.get_args(marked[name]):
             options[f"--{name.replace('_', '-')}"] = without_none(kind)
     return options
+
+
+_ARGUMENT = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
+
+
+def as_options(text: str, command: Any) -> str:
+    """What the package says of an argument, `minutes` or `minutes=30`, as the command's option.
+
+    Where the package speaks of Python's arguments, a command speaks of its own: --minutes 30.
+    """
+    options = options_of(command)
+
+    def option(found: re.Match[str]) -> str:
+        name, value = f"--{found[1].replace('_', '-')}", found[2]
+        if name not in options:
+            return found[0]
+        if value == "False":
+            return f"--no-{name[2:]}"
+        return name if value in (None, "True") else f"{name} {value}"
+
+    return _ARGUMENT.sub(option, text)

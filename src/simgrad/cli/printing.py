@@ -7,8 +7,8 @@ from typing import Any
 
 from simgrad.core.console import print_table, say
 from simgrad.core.errors import InputError
-from simgrad.core.files import write_json
-from simgrad.core.tables import TEXT_SUFFIXES, Bold, TableFile, write_csv, write_tables
+from simgrad.core.named_files import write_named_csv, write_named_json, write_named_tables
+from simgrad.core.tables import TEXT_SUFFIXES, Bold, TableFile
 from simgrad.evaluation import (
     METRICS,
     Comparison,
@@ -193,11 +193,11 @@ class Evaluation:
     def write(self, path: Path) -> None:
         """By the suffix: .json, .csv, .md, .tex or .html."""
         if path.suffix == ".json":
-            write_json(path, self.to_dict())
+            write_named_json(path, self.to_dict())
         elif path.suffix == ".csv":
-            write_csv(path, self.records())
+            write_named_csv(path, self.records())
         else:
-            write_tables(path, self.tables())
+            write_named_tables(path, self.tables())
 
 
 def check_output(path: Path) -> None:

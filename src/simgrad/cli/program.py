@@ -12,12 +12,15 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import simgrad
 from simgrad.cli.options import (
     JSON,
     answers,
+    as_options,
     complete_flags,
     details,
     readable,
@@ -87,10 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         settle()  # before torch is loaded
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = partial(_warn, rest)
             sys.exit(_run(rest))
     except InputError as error:
-        say(f"simgrad: {error}", stderr=True)
+        say(f"simgrad: {_worded(str(error), rest)}", stderr=True)
         sys.exit(2)
     except KeyboardInterrupt:
         command = next((word for word in rest if word in COMMANDS), "")  # --with may come first
@@ -106,10 +109,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
 
 
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
+def _warn(rest: Sequence[str], message: Warning | str, *_: object, **__: object) -> None:
     """What a warning says, without its line of code. Of torchrun's processes one speaks."""
     if os.environ.get("RANK", "0") == "0":
-        say(f"simgrad: {message}", stderr=True)
+        say(f"simgrad: {_worded(str(message), rest)}", stderr=True)
+
+
+def _worded(text: str, rest: Sequence[str]) -> str:
+    """With arguments named as the options of the command that is run."""
+    name = next((word for word in rest if word in COMMANDS), None)  # --with may come first
+    return text if name is None else as_options(text, _function(name))
+
+
+def _function(name: str) -> Any:
+    module, function, _ = COMMANDS[name]
+    return getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
 
 
 def _own_files(words: list[str]) -> tuple[list[Path], list[str]]:
@@ -144,10 +158,9 @@ def _run(rest: list[str]) -> int:
         near = did_you_mean(rest[0], COMMANDS)
         hint = f"; did you mean {near}?" if near else "."
         raise InputError(f"there is no command '{rest[0][:60]}'{hint} See simgrad --help.")
-    module, function, _ = COMMANDS[rest[0]]
     import tyro
 
-    command = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
+    command = _function(rest[0])
     program, words = f"simgrad {rest[0]}", rest[1:]
     as_data = JSON in words and answers(command)
     if as_data:

@@ -7,8 +7,7 @@ from typing import Any
 
 from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
-from simgrad.core.files import write_json
-from simgrad.core.tables import write_csv, write_tables
+from simgrad.core.named_files import write_named_csv, write_named_json, write_named_tables
 from simgrad.evaluation import Rankings, evaluate_rankings
 from simgrad.evaluation.rankings.files import model_name
 from simgrad.evaluation.rankings.tasks import task_name
@@ -84,11 +83,11 @@ def _by_file(path: Path) -> str:
 
 def _write(path: Path, found: Rankings) -> None:
     if path.suffix == ".json":
-        write_json(path, found.to_dict())
+        write_named_json(path, found.to_dict())
     elif path.suffix == ".csv":
-        write_csv(path, found.records())
+        write_named_csv(path, found.records())
     else:
-        write_tables(path, found.tables())
+        write_named_tables(path, found.tables())
 
 
 def write_own(folder: Path, systems: Mapping[str, Similarities]) -> None:

@@ -1,5 +1,6 @@
 """`simgrad search`: pictures by a sentence, captions by a picture."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,12 +97,22 @@ def _print_notes(searcher: Searcher, results: Results, sure: float | None) -> No
         say_wrapped(f"({note})")
 
 
+def _place(hit: Hit) -> str:
+    """The picture's file as one would type it here; its name where it has none."""
+    if hit.path is None:
+        return hit.name
+    try:
+        return min(hit.path, os.path.relpath(hit.path), key=len)
+    except ValueError:  # on another drive
+        return hit.path
+
+
 def _print_hit(hit: Hit, cut: float | None) -> None:
     mark = " ✓" if hit.right else ""
     chance = "" if hit.probability is None else f"{percent(hit.probability):>4}  "
     faint = hit.probability is not None and cut is not None and hit.probability < cut
     console().print(
-        f"{hit.rank:>3}  {chance}{hit.score:6.3f}  {hit.name}{mark}",
+        f"{hit.rank:>3}  {chance}{hit.score:6.3f}  {_place(hit)}{mark}",
         style="dim" if faint else None,
         soft_wrap=True,
     )

@@ -24,7 +24,7 @@ from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, offers_of, read_plan
 from simgrad.studies.row_previews import told_once
-from simgrad.studies.space import check_tuning
+from simgrad.studies.space import check_tuning, left_out
 from simgrad.studies.study import Study
 from simgrad.studies.study_file import StudyFile
 from simgrad.studies.table import (
@@ -142,6 +142,8 @@ def study(
         made = Study.create(chosen, folder)
         first = f"{chosen.trainings} trials, then " if chosen.tune else ""
         say(f"{chosen.title}: {first}{len(chosen.runs())} runs in {folder}", stderr=True)
+        for line in left_out(chosen):
+            say(line, stderr=True)
         if engine == "ray":
             run_ray(made, processes)
         else:
@@ -281,12 +283,16 @@ def show(table: StudyTable) -> None:
     print_table(head, rows, title=table.head)
     for note in table.notes:
         say_wrapped(f"\n{note}")
+    several = any(r.difference and r.difference.p_holm is not None for r in table.rows)
+    alone = " [95%, pair alone]" if several else ""
     tuned = printed_tuning(table)
     if tuned is not None:
         print()
-        print_table(tuned.columns, tuned.rows, title=tuned.title)
+        columns = (*tuned.columns[:-1], f"against baseline{alone}, Holm's p")
+        print_table(columns, tuned.rows, title=tuned.title)
         for line in tuned.notes:
             say_wrapped(line)
+        _say_alone(several)
         return
     versus = [
         (r.label, "baseline" if r.baseline else significance(r.difference) or "–", r.seeds)
@@ -294,4 +300,15 @@ def show(table: StudyTable) -> None:
     ]
     if any(r.difference for r in table.rows):
         print()
-        print_table(("rsum against the baseline", "difference [95%] Holm's p", "seeds"), versus)
+        told = f"difference{alone or ' [95%]'} Holm's p"
+        print_table(("rsum against the baseline", told, "seeds"), versus)
+        _say_alone(several)
+
+
+def _say_alone(several: bool) -> None:
+    """Why an interval here may leave out 0 beside a large p, and be narrower than one below."""
+    if several:
+        say_wrapped(
+            "Each interval against the baseline is of that pair alone; p is corrected for all of "
+            "them. What is said below, with its brackets, holds for all rivals together."
+        )

@@ -10,8 +10,8 @@ from simgrad.analysis.counting import DIRECTIONS, GENERAL, HEADINGS, general_cel
 from simgrad.analysis.published import PaperCounts, PublishedRow, published_rows
 from simgrad.core.console import print_table, say_wrapped
 from simgrad.core.errors import InputError
-from simgrad.core.files import atomic_path, write_json
-from simgrad.core.tables import write_csv
+from simgrad.core.files import atomic_path
+from simgrad.core.named_files import refuse_foreign, write_named_csv, write_named_json
 from simgrad.retriever.counting import RunCounts
 from simgrad.studies.settings import unlike
 
@@ -155,14 +155,15 @@ def print_verdicts(found: Sequence[Integrability]) -> None:
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Rows as .json, .csv or .parquet."""
     if path.suffix == ".json":
-        write_json(path, list(rows))
+        write_named_json(path, list(rows))
     elif path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        refuse_foreign(path, *rows[0])
         with atomic_path(path) as temporary:
             pq.write_table(pa.Table.from_pylist(list(rows)), temporary)
     elif path.suffix == ".csv":
-        write_csv(path, rows)
+        write_named_csv(path, rows)
     else:
         raise InputError(f"{path}: data are written as .json, .csv or .parquet.")

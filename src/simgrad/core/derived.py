@@ -142,9 +142,7 @@ def _known(stamp: str) -> str | None:
 
 
 def _keep(stamp: str, found: str) -> None:
-    with contextlib.suppress(
-        OSError
-    ):  # no cache: the file is read again next time
+    with contextlib.suppress(OSError):  # no cache: the file is read again next time
         with atomic_write(_place(stamp)) as file:
             file.write(f"{found} {sha256(stamp, found)}\n")
 

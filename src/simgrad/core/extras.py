@@ -8,6 +8,7 @@ file that this user has given to `--with` before, byte for byte, is imported wit
 import hashlib
 import os
 import sys
+import traceback
 from importlib.abc import SourceLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -54,18 +55,36 @@ def import_file(path: Path, expected: str | None = None) -> None:
 
     `expected`: its hash, if it may run only as it was.
     """
+    if path.is_dir():
+        raise InputError(f"--with {path}: this is a folder; name a Python file.")
     if not path.is_file():
         raise InputError(f"--with {path}: there is no such file.")
-    path = path.resolve()
+    told, path = path, path.resolve()
     if str(path) in _imported:
         return
     read = _Read(path)
     if expected not in (None, read.hashed):
         raise InputError(f"{path} was changed just now, and is not imported.")
-    read.run()
+    try:
+        read.run()
+    except Exception as error:  # its own; where it is says more than how it was imported
+        raise InputError(f"--with {told}{_where(error, path)}") from error
     _imported[str(path)] = read.hashed
     _trust(read.hashed)
     os.environ[_NAMES] = os.pathsep.join(_imported)
+
+
+def _where(error: Exception, path: Path) -> str:
+    """`, line 3: expected ':'`"""
+    if isinstance(error, SyntaxError):
+        line = error.lineno if error.filename == str(path) else None
+        text = error.msg if line else str(error)
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((f.lineno for f in reversed(frames) if f.filename == str(path)), None)
+        known = isinstance(error, (InputError, ImportError))
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+    return f", line {line}: {text}" if line else f": {text}"
 
 
 def import_extras() -> None:

@@ -8,23 +8,28 @@ from that declaration.
 import dataclasses
 import keyword
 import math
+import os
 import re
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from simgrad.core.errors import InputError
-from simgrad.core.text import did_you_mean, plain_formula, with_section
+from simgrad.core.text import did_you_mean, place, plain_formula, with_section
 
 T = TypeVar("T")
 C = TypeVar("C")  # a declared class: type checkers still see it as itself
 
 _SPEC = re.compile(r"\s*([A-Za-z0-9_+.\-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z0-9_+.\-{}]+")  # {k} of a metric
 # A spec is typed by a person or read from a file: longer than this is a mistake or an attack.
 _LONGEST = 2000
-# Beyond this, products of two numbers are none in single precision.
+# Above the first a product of two numbers overflows float32; below the second a quotient does.
 _LARGEST = 1e30
+_SMALLEST = 1e-30
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Limits:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return True
         return (
-            (self.above is None or value > self.above)
+            (self.above is None or value - self.above >= _SMALLEST)
             and (self.at_least is None or value >= self.at_least)
             and (self.below is None or value < self.below)
         )
@@ -74,6 +79,11 @@ class Limits:
     def __str__(self) -> str:
         told = {"greater than": self.above, "at least": self.at_least, "less than": self.below}
         return " and ".join(f"{word} {end:g}" for word, end in told.items() if end is not None)
+
+    def wanted(self, value: float) -> str:
+        """What a value outside should have been."""
+        near = self.above is not None and value > self.above and value - self.above < _SMALLEST
+        return f"{self}, by {_SMALLEST:g} at least" if near else str(self)
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,7 @@ class Parameter:
     choices: tuple[str, ...] | None
     description: str
     limits: Limits = Limits()
+    search: Range | None = None  # where a tuned study looks
 
     def __str__(self) -> str:
         kind = "|".join(self.choices) if self.choices else print_value(self.default)
@@ -158,6 +169,7 @@ class Registry(Generic[T]):
         self._examine = examine  # asked the first time a name is used; raises what is wrong
         self._examined: set[str] = set()
         self._declared: dict[str, Declaration[T]] = {}
+        self._places: dict[str, str] = {}  # where each was declared
 
     def __repr__(self) -> str:
         """A line for each: its name, and what it is."""
@@ -193,6 +205,11 @@ class Registry(Generic[T]):
         """
 
         def add(cls: type[C]) -> type[C]:
+            if any(isinstance(value, dataclasses.Field) for value in vars(cls).values()):
+                raise InputError(
+                    f"the {self.kind} '{name}': {cls.__name__} is no dataclass: write "
+                    "@dataclass(frozen=True) between `declare` and the class."
+                )
             parameters = _parameters(cls)
             made: Any = cls
             self.add(Declaration(name, made, paper, description, parameters, formula=formula))
@@ -213,9 +230,17 @@ class Registry(Generic[T]):
 
     def add(self, declaration: Declaration[T]) -> None:
         """Add a declaration."""
-        if declaration.name in self._declared:
-            raise InputError(f"the {self.kind} '{declaration.name}' is declared twice.")
-        self._declared[declaration.name] = declaration
+        name = declaration.name
+        if name in self._declared:
+            raise InputError(
+                f"the {self.kind} '{name}' is declared twice, first in {self._places[name]}: take "
+                "another name."
+            )
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"the {self.kind} {name!r:.80}: a name has letters, digits and + - . _ alone."
+            )
+        self._declared[name], self._places[name] = declaration, _place()
 
     def parse(self, text: str, given: Mapping[str, Any] | None = None) -> T:
         """`name(key=value, ...)` -> the thing itself. Values may also be given as Python's."""
@@ -237,10 +262,11 @@ class Registry(Generic[T]):
             owner = f"{self.kind} '{name}'"
             check = _check_type if key in named else _convert
             arguments[key] = check(value, known[key], owner)
-            if not known[key].limits.hold(arguments[key]):
+            limits = known[key].limits
+            if not limits.hold(arguments[key]):
+                wanted = limits.wanted(arguments[key])
                 raise InputError(
-                    f"{owner}: parameter '{key}' must be {known[key].limits}, "
-                    f"not {print_value(value):.80}."
+                    f"{owner}: parameter '{key}' must be {wanted}, not {print_value(value):.80}."
                 )
         shared = [p.name for p in self.common if known[p.name] is p]
         common = {name: arguments.pop(name) for name in shared if name in arguments}
@@ -251,6 +277,15 @@ class Registry(Generic[T]):
             self._examine(made)
             self._examined.add(name)
         return made
+
+
+def _place() -> str:
+    """The line outside this package that is declaring something; else the package."""
+    ours, frame = f"{Path(__file__).parents[1]}{os.sep}", sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    return "simgrad" if file.startswith("<frozen") else place(file, frame.f_lineno)
 
 
 # What others call a parameter: the word by which ours is found.
@@ -313,7 +348,7 @@ def check_setting(thing: Any, name: str, value: Any) -> None:
         if empty or isinstance(value, (str, bool)):
             raise InputError(f"{where} is a number, not {value!r:.80}.")
     if not limits.hold(value):
-        raise InputError(f"{where} must be {limits}, not {print_value(value)}.")
+        raise InputError(f"{where} must be {limits.wanted(value)}, not {print_value(value)}.")
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where} must be a finite number, not {value}.")
     if choices and value not in choices and not callable(value):
@@ -405,6 +440,7 @@ def _parameters(cls: type[Any]) -> tuple[Parameter, ...]:
             f.metadata.get("choices"),
             f.metadata.get("description", ""),
             f.metadata.get("limits", Limits()),
+            f.metadata.get("search"),
         )
         for f in dataclasses.fields(cls)
     )

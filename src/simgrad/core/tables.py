@@ -56,10 +56,16 @@ class Tabular:
 
 def write_tables(path: Path, tables: Sequence[TableFile]) -> None:
     """Write tables to a .md, .tex or .html file."""
+    text = text_of(path, tables)
+    with atomic_write(path) as file:
+        file.write(text)
+
+
+def text_of(path: Path, tables: Sequence[TableFile]) -> str:
+    """What a .md, .tex or .html file of tables holds."""
     if path.suffix not in _WRITERS:
         raise InputError(f"{path}: tables are written as {', '.join(_WRITERS)}.")
-    with atomic_write(path) as file:
-        file.write(_WRITERS[path.suffix](tables))
+    return _WRITERS[path.suffix](tables)
 
 
 def plain_text(table: TableFile) -> str:

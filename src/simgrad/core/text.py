@@ -10,6 +10,7 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and many emoji need them
@@ -45,6 +46,20 @@ def _escaped(character: str) -> str:
 def one_line(text: str) -> str:
     """Text in one line: breaks and what cannot be printed become spaces."""
     return " ".join("".join(c if _harmless(c) else " " for c in text).split())
+
+
+def place_of(function: Any) -> str:
+    """`mine.py:12`: where a function of somebody's own is written."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return type(function).__name__
+    return place(code.co_filename, code.co_firstlineno)
+
+
+def place(file: str, line: int) -> str:
+    """`mine.py:12`, from here."""
+    path, here = Path(file), Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{line}"
 
 
 _LATEX = (
@@ -99,6 +114,16 @@ def with_section(doc: str | None, title: str, entries: Mapping[str, str]) -> str
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """The name that was probably meant; "" if none is near."""
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
+
+
+def near_path(text: str | Path) -> str:
+    """A sentence that names the file or folder that was probably meant; "" if none is near."""
+    path = Path(text).expanduser()
+    try:
+        near = did_you_mean(path.name, sorted(one.name for one in path.parent.iterdir()), 0.7)
+    except (OSError, ValueError):  # no folder, or no name of a file
+        return ""
+    return f" Did you mean {path.parent / near}?" if near else ""
 
 
 def listed(words: Sequence[str], word: str) -> str:

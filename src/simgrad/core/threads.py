@@ -105,7 +105,7 @@ def fewer() -> str | None:
         return None
     return (
         f"others compute here, so this run takes {_taken} of {cores()} threads and keeps to that; "
-        "--threads sets another number."
+        "`threads` sets another number."
     )
 
 

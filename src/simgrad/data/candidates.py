@@ -183,8 +183,8 @@ def require_fives(own: Rows, tag: str) -> None:
     """Refuse data of which AOQ's code would take wrong captions for an image's."""
     if not np.array_equal(own, np.arange(len(own)) // 5):
         raise InputError(
-            f"--aoq {tag}: AOQ's code takes captions 0 to 4 for those of image 0, 5 to 9 for those "
-            "of image 1 and so on, and in these data they are not. Leave --aoq out: recipes of "
+            f"`aoq={tag}`: AOQ's code takes captions 0 to 4 for those of image 0, 5 to 9 for those "
+            "of image 1 and so on, and in these data they are not. Leave `aoq` out: recipes of "
             "simgrad read our own lists."
         )
 

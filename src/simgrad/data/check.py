@@ -159,7 +159,7 @@ def _check_pictures(split: Split, found: Findings, thorough: bool, sample: int) 
         if len(rows) < split.num_images:
             found.notes.append(
                 f"{split.name}: {len(rows):,} of {split.num_images:,} pictures looked at "
-                "(--thorough: all)"
+                "(`thorough`: all)"
             )
     for row in track(rows, f"pictures of {split.name}"):
         try:
@@ -205,7 +205,7 @@ def _check_features(split: Split, found: Findings, thorough: bool) -> None:
         rows = np.unique(np.linspace(0, split.num_images - 1, _SAMPLE).astype(np.int64))
         found.notes.append(
             f"{split.name}: {len(rows):,} of {split.num_images:,} rows of features looked at "
-            "(--thorough: all)"
+            "(`thorough`: all)"
         )
     for start in range(0, len(rows), 256):
         block = rows[start : start + 256]

@@ -84,7 +84,7 @@ def find_copies(
         return Copies()
     count = sum(split.num_images for split in splits)
     if not every and (count > _MANY or not _files(dataset)):
-        return Copies(note="not looked for pictures that stand here twice (--thorough does)")
+        return Copies(note="not looked for pictures that stand here twice (`thorough` does)")
     whole = joined(splits)
     signs = signs_of(whole)
     sides = np.repeat([s.name for s in splits], [s.num_images for s in splits]).tolist()

@@ -88,7 +88,7 @@ def _made_from(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _why_missing(entry: dict[str, Any]) -> str:
     if _made_from(entry).get("limit") is not None:
-        return "they were a try with --limit: run `simgrad features` again without it."
+        return "they were a try with a `limit`: run `simgrad features` again without it."
     return _AGAIN
 
 

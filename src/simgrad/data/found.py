@@ -149,7 +149,7 @@ def rows_of(
 ) -> FoundRows:
     """Where the pairs stand in a split; those of other splits, and own pairs, are left out.
 
-    `sure`: from which probability on a pair that nobody has answered counts as right. `place`:
+    `sure`: a pair that nobody has answered counts as right from this probability on. `place`:
     where they were read, for messages.
     """
     images = {name: row for row, name in enumerate(split.image_names)}

@@ -13,13 +13,14 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.core.files import read_json, write_json
+from simgrad.core.files import read_json
+from simgrad.core.named_files import write_named_json
 from simgrad.data.base import Dataset, Split, with_splits
 from simgrad.data.subset import take
 
 HOW_TO_SKIP = (
-    "`simgrad datasets DATA` lists every problem; its --fix writes a list of what to leave out, to "
-    "give as --skip."
+    "`simgrad datasets DATA` lists every problem; `simgrad datasets DATA --fix` writes a list of "
+    "what to leave out, to give as `skip`."
 )
 
 
@@ -123,7 +124,7 @@ class Log:
     def write(self, path: Path, problems: list[DataProblem]) -> int:
         """Write the skip list for these problems; how many it leaves out."""
         entries = self.entries(problems)
-        write_json(path, {"skip": entries})
+        write_named_json(path, {"skip": entries})
         return len(entries)
 
     def entries(self, problems: list[DataProblem]) -> list[dict[str, Any]]:

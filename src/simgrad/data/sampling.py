@@ -40,7 +40,7 @@ class OfflineIndex(IndexBatch):
 
     own_images: int = 0
     own_captions: int = 0
-    for_each: int = 2  # images, and captions, drawn for a pair; with 1 it is its own partner
+    for_each: int = 2  # images, and captions, for a pair; with 1 the negative is also the partner
     mined_caption: Rows | None = None  # (own_captions,) T̂
     mined_image: Rows | None = None  # Î
     partner_image: Rows | None = None  # Ĩ

@@ -63,7 +63,7 @@ def _ranks(runs: Runs) -> list[Ranks]:
     found = [_ranks_of(run) for run in _listed(runs)]
     if not found or not all(isinstance(run, Ranks) for run in found):
         raise InputError(
-            "compare what? Give two runs (`simgrad.Run.open(FOLDER)`) or results of "
+            "compare what? Give two runs (or their folders, `simgrad.compare`) or results of "
             "simgrad.evaluate, or two lists of them, one for each seed."
         )
     return found
@@ -133,7 +133,8 @@ def compare_many(
 ) -> dict[str, Difference]:
     """`compare_with` in one metric, of runs or replicates.
 
-    `new_images`: each draw has test images of its own, and draws of one place are pairs.
+    `new_images`: each draw has test images of its own, and the first draw of one system is paired
+    with the first of the other, and so on.
 
     Examples:
         >>> names = "abc"
@@ -184,8 +185,8 @@ def _paired(first: Draws, second: Draws) -> dict[str, Difference]:
 def with_spread(systems: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
     """The systems that can be compared with each other: where any has several runs, those that do.
 
-    How much seeds differ cannot be told from one run, and what cannot be told of one system must
-    not lower what is known of the others.
+    How much seeds differ cannot be told from one run. So systems with one run are left out where
+    others have several.
     """
     done = {label: runs for label, runs in systems.items() if runs}
     several = {label: runs for label, runs in done.items() if len(runs) > 1}

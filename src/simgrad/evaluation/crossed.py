@@ -16,10 +16,10 @@ images' part. In a difference of two systems both see the same images, and each 
 All of it is in closed form for metrics that are means over queries. The unit is the image with all
 its captions: they stand or fall together. The runs' part is an estimate from few runs, with
 Satterthwaite's degrees of freedom where two systems have one each; the images' part is known about
-as well as there are many images. So a number errs by a Student's t of the runs plus a normal
-variable of the images, which is Behrens and Fisher's distribution. (Satterthwaite's degrees of
-freedom of the sum are themselves estimated: where three seeds agree by luck they are many, and
-intervals too short.) Of one run each, the images' part is all that can be known.
+as well as there are many images. So the error of a number is a sum, of a Student's t (the
+runs) and a normal variable (the images): Behrens and Fisher's distribution. (Satterthwaite's
+degrees of freedom of the sum are themselves estimated: where three seeds agree by luck they are
+many, and intervals too short.) Of one run each, the images' part is all that can be known.
 """
 
 import math
@@ -69,7 +69,7 @@ def shares(ranks: Ranks, *, linear: bool = False) -> Shares:
         rows = np.flatnonzero(ranks.fold == number)
         for way, image in images_of_queries(fold).items():
             sizes = np.bincount(image, minlength=len(rows)) / len(image)
-            for name, each in per_query(fold.positions[way], chosen).items():
+            for name, each in per_query(fold.positions[way], chosen, fold, way).items():
                 part = np.bincount(image, weights=each, minlength=len(rows)) / len(each)
                 if linear:
                     part = part - each.mean() * (sizes - 1 / len(rows))

@@ -6,6 +6,7 @@ docs/own.md shows one, `precision{k}`. Everything else follows: `i2t_precision5`
 and are printed with the declared digits under the declared label.
 """
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -18,17 +19,20 @@ import numpy.typing as npt
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Declaration, Parameter, Registry
-from simgrad.core.text import did_you_mean
-from simgrad.evaluation.ranks import Positions
+from simgrad.core.text import did_you_mean, listed, place_of
+from simgrad.evaluation.ranks import Positions, Ranks
 
 Floats = npt.NDArray[np.float64]
 # Of one direction: a value for each query; None: these positions do not tell.
-Each = Callable[[Positions], npt.NDArray[Any] | None]
+Each = Callable[..., npt.NDArray[Any] | None]
+# What a metric may ask for by name, beside the positions: all ranks of the system (both directions,
+# whose caption is whose, ids of images and captions), and which direction this is.
+_BY_NAME = ("ranks", "direction")
 
 Function = TypeVar("Function", bound=Callable[..., Any] | None)
 
-# Where a metric is shown: in every table; also where systems are compared; in evaluate's table of
-# one system; in files alone.
+# Where a metric is shown. headline: in every table; compared: also where systems are compared;
+# table: in evaluate's table of one system; file: in files alone.
 Prominence = Literal["headline", "compared", "table", "file"]
 
 DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
@@ -57,6 +61,8 @@ class Metric:
     shown: Prominence = "headline"
     direction: str = ""  # of a name in results: i2t, t2i or neither
     truth: str = ""  # by which truth, where it is not the pairing: crowd, cxc, ...
+    asks: tuple[str, ...] = ()  # for `ranks`, for `direction`
+    own: str = ""  # where a metric of somebody's own is written
 
     @property
     def heading(self) -> str:
@@ -111,7 +117,9 @@ def metric(
     `{k}` in name, label and description is a whole number that the function takes as `k`; `at` are
     those that are always computed. `both` makes one number of both directions too, under the name
     alone, and `directions=False` that number only. `shown` says how prominently, see `Prominence`.
-    Called with None, it declares a number that does not come from ranks.
+    A function that takes `ranks` is given the system's `Ranks` too, with both directions and the
+    ids of images and captions; one that takes `direction`, "i2t" or "t2i". Called with None, it
+    declares a number that does not come from ranks.
 
     Examples:
         >>> @simgrad.evaluation.metric(
@@ -135,11 +143,18 @@ def metric(
         )
 
     def add(function: Function) -> Function:
+        own = ""
+        asks: tuple[str, ...] = ()
+        if function is not None:
+            asks = _asked(name, function)
+            ours = str(function.__module__).startswith("simgrad.")
+            own = "" if ours else place_of(function)
+
         def make(k: int | None = None) -> Metric:
             each = function if function is None or k is None else partial(function, k=k)
             return Metric(
                 name.format(k=k), label.format(k=k), description.replace("{k}", str(k)), each,
-                combine, both, directions, digits, better, bounds, shown,
+                combine, both, directions, digits, better, bounds, shown, asks=asks, own=own,
             )  # fmt: skip
 
         parameters = (Parameter("k", "int", tuple(at), None, "how far down"),) if at else ()
@@ -147,6 +162,20 @@ def metric(
         return function
 
     return add
+
+
+def _asked(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
+    """What a metric's function takes by name; refuses one that asks for what nobody gives."""
+    taken = list(inspect.signature(function).parameters.values())
+    given = (*_BY_NAME, *(("k",) if "{k}" in name else ()))
+    unknown = [p.name for p in taken[1:] if p.name not in given and p.default is p.empty]
+    if not taken or unknown:
+        what = f"takes '{unknown[0]}'" if unknown else "takes nothing"
+        raise InputError(
+            f"metric '{name}' ({place_of(function)}) {what}: it is given the positions, and by "
+            f"name, if it takes them, {listed(given, 'and')}."
+        )
+    return tuple(p.name for p in taken[1:] if p.name in _BY_NAME)
 
 
 def always(recalls: Iterable[int] = ()) -> list[Metric]:
@@ -254,18 +283,41 @@ def _declared(name: str) -> Metric | None:
     return None
 
 
-def per_query(positions: Positions, chosen: Iterable[Metric]) -> dict[str, Floats]:
-    """For each metric the value of each query; left out where these positions do not tell."""
+def per_query(
+    positions: Positions, chosen: Iterable[Metric], ranks: Ranks | None = None, way: str = ""
+) -> dict[str, Floats]:
+    """For each metric the value of each query; left out where these positions do not tell.
+
+    `ranks`, `way`: of which system and direction they are, for metrics that ask.
+    """
     found = {}
     for one in chosen:
-        values = one.each(positions) if one.each is not None else None
-        if values is None:
+        if one.each is None or (one.asks and ranks is None):
             continue
-        values = np.asarray(values, dtype=np.float64)
-        if values.shape != (len(positions),) or not np.isfinite(values).all():
-            raise InputError(
-                f"metric '{one.name}' gave {values.dtype} of shape {values.shape}, or no number: "
-                f"one finite number for each of the {len(positions):,} queries is needed."
-            )
-        found[one.name] = values
+        given = {"ranks": ranks, "direction": way}
+        values = one.each(positions, **{name: given[name] for name in one.asks})
+        if values is not None:
+            found[one.name] = _numbers(values, len(positions), one)
     return found
+
+
+def _numbers(values: Any, queries: int, one: Metric) -> Floats:
+    """What a metric gave, as numbers; a tensor's gradient is left behind."""
+    numbers, told = np.empty(0), ""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError):
+        told = f"{values!r:.60}, which is no number"
+    if not told and numbers.shape != (queries,):
+        told = f"values of shape {numbers.shape}"
+    if not told and not np.isfinite(numbers).all():
+        told = f"NaN or infinity for {(~np.isfinite(numbers)).sum()} queries"
+    if told:
+        where = f" ({one.own})" if one.own else ""
+        raise InputError(
+            f"metric '{one.name}'{where} gave {told}: one finite number for each of the "
+            f"{queries:,} queries is needed."
+        )
+    return numbers

@@ -197,7 +197,7 @@ def embedding_scores(
     if not quiet and any(longest - shortest > 0.01 * longest for shortest, longest in ends):
         warnings.warn(
             f"{file and f'{file}: '}these vectors differ in length and are compared by dot "
-            "product; normalise=True (--normalise) makes that cosine, as simgrad's objectives do.",
+            "product; `normalise=True` makes that cosine, as simgrad's objectives do.",
             stacklevel=3,
         )
     first, second = (x.clamp_min(torch.finfo(x.dtype).tiny) for x in lengths)

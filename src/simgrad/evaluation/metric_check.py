@@ -7,7 +7,8 @@ import numpy as np
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation.declared import METRICS, Metric, per_query
-from simgrad.evaluation.ranks import Positions
+from simgrad.evaluation.evaluator import evaluate_similarities
+from simgrad.evaluation.ranks import Positions, Ranks
 
 _QUERIES, _CANDIDATES, _TRUE = 50, 200, 5
 
@@ -39,8 +40,9 @@ def check(name: str) -> MetricCheck:
     """Try a declared metric on lists of 200 in which one true item or five stand first, anywhere or
     last.
 
-    It must give one finite number for each query, within its bounds, and never prefer a random
-    order to a perfect one. A name with {k} is tried with the `k` that it declares.
+    It must give one finite number for each query, within its bounds, tell a perfect order from the
+    worst, and never prefer a random one. A metric that asks for `ranks` is tried on those of
+    images with one caption, or five. A name with {k} is tried with the `k` that it declares.
 
     Examples:
         >>> print(simgrad.evaluation.check("r{k}"))
@@ -53,9 +55,11 @@ def check(name: str) -> MetricCheck:
         raise InputError(f"metric '{name}' does not come from ranks: there is nothing to try.")
     values: dict[str, float] = {}
     problems: list[str] = []
+    blind = True
     for count in (1, _TRUE):
-        found = {order: _values(one, lists) for order, lists in _orders(count)}
-        problems += [text for order in found.values() for text in _outside(one, order)]
+        orders = _ranked(count) if one.asks else _orders(count)
+        found = {order: _values(one, *lists) for order, *lists in orders}
+        problems += _outside(one, np.concatenate(list(found.values())))
         means = {order: float(each.mean()) for order, each in found.items()}
         values = values or means
         if one.improves(means["random"], means["perfect"]):
@@ -63,6 +67,9 @@ def check(name: str) -> MetricCheck:
                 f"with {count} true, a random order ({means['random']:.4g}) is better than a "
                 f"perfect one ({means['perfect']:.4g}), and better={one.better!r}"
             )
+        blind = blind and found["perfect"].tolist() == found["worst"].tolist()
+    if blind:
+        problems.append("a perfect order and the worst give the same: it tells no systems apart")
     return MetricCheck(one.name, values, tuple(dict.fromkeys(problems)))
 
 
@@ -76,14 +83,30 @@ def _orders(count: int) -> Iterator[tuple[str, Positions]]:
     yield "worst", Positions.of(query, np.tile(first + _CANDIDATES - count, _QUERIES))
 
 
-def _values(one: Metric, lists: Positions) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    found = per_query(lists, [one])
+def _ranked(count: int) -> Iterator[tuple[str, Positions, Ranks, str]]:
+    """The same of ranks, those of images with so many captions; images ask."""
+    owner = np.repeat(np.arange(_CANDIDATES // count), count)
+    own = (owner[None] == np.arange(_CANDIDATES // count)[:, None]).astype(float)
+    drawn = np.random.default_rng(0).random(own.shape)
+    for order, scores in (("perfect", own), ("random", drawn), ("worst", -own)):
+        ranks = evaluate_similarities(scores, owner).ranks
+        yield order, ranks.positions["i2t"], ranks, "i2t"
+
+
+def _values(
+    one: Metric, lists: Positions, ranks: Ranks | None = None, way: str = ""
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    found = per_query(lists, [one], ranks, way)
     if one.name not in found:
-        raise InputError(f"metric '{one.name}' gave nothing for lists with their true items.")
+        where = f" ({one.own})" if one.own else ""
+        raise InputError(
+            f"metric '{one.name}'{where} gave nothing for lists with their true items."
+        )
     return found[one.name]
 
 
 def _outside(one: Metric, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[str]:
     low, high = one.bounds
-    out = values[(values < low) | (values > high)]
-    return [f"{out[0]:.4g} is outside its bounds, {low:g} to {high:g}"] if len(out) else []
+    ends = [end for end in (values.min(), values.max()) if not low <= end <= high]
+    told = f"outside its bounds, {low:g} to {high:g}: declare others (bounds=)"
+    return [f"{' and '.join(f'{end:.4g}' for end in ends)} is {told}"] if ends else []

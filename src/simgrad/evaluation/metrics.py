@@ -90,7 +90,7 @@ def metrics_of(ranks: Ranks, recalls: Iterable[int] = HEADLINE_RECALLS, used: st
     """
     chosen = always(check_recalls(recalls))
     folds = [
-        {way: _summary(fold.positions[way], chosen) for way in DIRECTIONS}
+        {way: _summary(fold.positions[way], chosen, fold, way) for way in DIRECTIONS}
         for fold in split_folds(ranks)
     ]
     # (direction, metric) -> over folds: counts add up, everything else is a mean.
@@ -126,8 +126,10 @@ def summary(positions: Positions, recalls: Iterable[int] = HEADLINE_RECALLS) -> 
     return _summary(positions, [m for m in always(check_recalls(recalls)) if m.directions])
 
 
-def _summary(positions: Positions, chosen: Sequence[Metric]) -> dict[str, float]:
-    each = per_query(positions, chosen)
+def _summary(
+    positions: Positions, chosen: Sequence[Metric], ranks: Ranks | None = None, way: str = ""
+) -> dict[str, float]:
+    each = per_query(positions, chosen, ranks, way)
     return {one.name: _combined(one, each[one.name]) for one in chosen if one.name in each}
 
 
@@ -140,6 +142,10 @@ def _combined(one: Metric, values: Floats) -> float:
 
 def check_recalls(recalls: Iterable[int]) -> tuple[int, ...]:
     """The K of R@K that are asked for, with 1, 5 and 10."""
+    if not isinstance(recalls, Iterable):
+        raise InputError(
+            f"`recalls` are several numbers, as in recalls=(1, 5), not {recalls!r:.60}."
+        )
     ks = {int(k) for k in recalls}
     if any(k < 1 for k in ks):
         raise InputError(f"R@K needs K of 1 or more, not {min(ks)}.")

@@ -61,7 +61,7 @@ class Protocol:
         if self.images is not None and num_images != self.images:
             raise InputError(
                 f"the protocol {self.name} is defined for {self}{self.hint}; there are "
-                f"{num_images:,} images. Use --protocol all, or give that split."
+                f"{num_images:,} images. Use `protocol=all`, or give that split."
             )
         if num_images < self.folds:
             raise InputError(f"{self.folds} folds of {num_images} images cannot be made.")
@@ -72,7 +72,7 @@ class Protocol:
                 more = f" (and {len(few) - 1:,} more)" if len(few) > 1 else ""
                 raise InputError(
                     f"the protocol {self.name} needs {self.captions} captions of every image; "
-                    f"image {few[0]}{more} has {counts[few[0]]}. Use --protocol all."
+                    f"image {few[0]}{more} has {counts[few[0]]}. Use `protocol=all`."
                 )
 
     def fold(self, num_images: int, image_of_caption: Integers) -> list[Fold]:

@@ -10,6 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,11 @@ def as_floats(values: Any, name: str, device: str | torch.device | None = None) 
             raise InputError(f"{name} lies on the device 'meta', which holds no numbers.")
         tensor = values.detach()
     else:
+        if isinstance(values, str | Path):
+            raise InputError(
+                f"{name}: '{values}' is a name; numbers are needed. `simgrad.open` reads files, "
+                "and what it gives has `.evaluate()`."
+            )
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":
             raise InputError(f"{name} has the type {array.dtype}; numbers are needed.")

@@ -1,7 +1,7 @@
 """Who leads, by how much, how sure that is, what is equivalent and what failed.
 
-Every table, answer and page takes it from here, and its words too. Of each rival of the leader one
-of four words is said:
+Every table, answer and page takes it from here, and its words too. One word is said of each
+system: the leader is ahead where a rival is behind, and of each rival it is said that it is
 
 - behind: told apart from the leader, at 5 %.
 - equivalent: the difference is below a margin that matters, at 5 % (two one-sided tests, corrected

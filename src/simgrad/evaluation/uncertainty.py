@@ -200,7 +200,7 @@ def _folds_of_medians(ranks: Ranks, way: str, one: Metric) -> Sequence[tuple[Int
     made = []
     for number, fold in zip(np.unique(ranks.fold), split_folds(ranks), strict=True):
         rows = np.flatnonzero(ranks.fold == number)
-        each = per_query(fold.positions[way], [one])[one.name]
+        each = per_query(fold.positions[way], [one], fold, way)[one.name]
         made.append((rows, _Medians(each, images_of_queries(fold)[way], len(rows))))
     return made
 

@@ -110,7 +110,9 @@ def outlook(standing: "Standing", found: "Decision | None", cost: str = "") -> s
     photos = "" if found.images is None else f"{found.images:,} test photos"
     if found.draws is not None:
         needed = f"{found.draws} {unit} of each{f' and {photos}' if photos else ''}"
-        took = f" ({cost})" if cost and not photos else ""
+        took = f" ({cost})" if cost else ""
+        if took and photos:  # more draws alone are not enough
+            took = f" ({unit}: {cost}; photos: more of them in the data, and another folder)"
         return f"About {needed} would show {shown}{took}, {chance}."
     if photos:
         return (

@@ -47,20 +47,20 @@ HEADERS = {
 class Access:
     """Which names the server answers to, and what a visitor must know."""
 
-    hosts: frozenset[str] | None  # None: any, for it takes the token to get further
+    hosts: frozenset[str] | None  # None: any name, because the token protects the server
     token: str | None
 
     @staticmethod
     def for_host(host: str, token: str | None = None) -> "Access":
-        """A token, made up if not given. Loopback: own names only, and NO_TOKEN is possible."""
+        """A token, made up if not given. On loopback: local names only, and NO_TOKEN is allowed."""
         if token not in (None, NO_TOKEN) and len(token or "") < _SHORTEST:
-            raise InputError(f"--token has {len(token or '')} characters; {_SHORTEST} at least.")
+            raise InputError(f"`token` has {len(token or '')} characters; {_SHORTEST} at least.")
         try:
             local = host == "localhost" or ipaddress.ip_address(host).is_loopback
         except ValueError:
             local = False
         if token == NO_TOKEN and not local:
-            raise InputError(f"--token {NO_TOKEN} is for this machine alone, and {host} is not.")
+            raise InputError(f"`token={NO_TOKEN}` is for this machine alone, and {host} is not.")
         if token is None:
             token = secrets.token_urlsafe(24)
         return Access(_LOCAL | {host} if local else None, None if token == NO_TOKEN else token)

@@ -1,7 +1,7 @@
 """Which of a query's candidates may be its negatives: sentence-transformers' filters, same meaning.
 
 A query with several positives is measured by its weakest one, which is the careful choice.
-Filters come first, the window of ranks counts what they leave.
+`range_max` cuts the list before the filters, `range_min` skips the hardest that pass them.
 """
 
 from dataclasses import dataclass

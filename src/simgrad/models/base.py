@@ -10,6 +10,7 @@ nobody outside asks which model it is.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, check_settings, print_spec
+from simgrad.core.text import listed
 from simgrad.data.vocabulary import Tokenizer
 from simgrad.models.inputs import (
     Encoded,
@@ -80,6 +82,15 @@ class Usual(NamedTuple):
     lr: float
 
 
+_told: set[str] = set()  # whose vectors have another length than 1
+# What a model may be fed: one vector an image, a set of them, or pictures.
+READS = ("global", "regions", "pixels")
+
+
+def _missing(thing: object, method: str) -> InputError:
+    return InputError(f"{type(thing).__name__} needs a method `{method}`: see docs/own.md.")
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Settings of a declared model; `str()` is the spec that parses back.
@@ -104,7 +115,7 @@ class ModelConfig:
         return print_spec(self)
 
     def build(self, inputs: Inputs) -> "RetrievalModel":
-        raise NotImplementedError
+        raise _missing(self, "build(self, inputs)")
 
     @property
     def reads(self) -> str:
@@ -154,7 +165,11 @@ class _Models(Registry[ModelConfig]):
     """Declared models; two specs of the same model give the same settings."""
 
     def parse(self, text: str, given: Mapping[str, Any] | None = None) -> ModelConfig:
-        return super().parse(text, given).simplest()
+        found = super().parse(text, given).simplest()
+        if found.reads not in READS:
+            told = listed(READS, "or")
+            raise InputError(f"model '{found.name}': `reads` is {told}, not {found.reads!r:.80}.")
+        return found
 
 
 models: Registry[ModelConfig] = _Models("model", "simgrad models")
@@ -208,10 +223,10 @@ class RetrievalModel(nn.Module):
     # -- from a batch to similarities
 
     def encode_images(self, images: Tensor) -> Encoded:
-        raise NotImplementedError
+        raise _missing(self, "encode_images(self, images)")
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        raise NotImplementedError
+        raise _missing(self, "encode_captions(self, tokens, lengths)")
 
     def similarities(self, images: Encoded, captions: Encoded) -> Tensor:
         """(images, captions), in float32 whatever the encoders run in."""
@@ -373,10 +388,67 @@ def build(spec: str | ModelConfig, inputs: Inputs) -> RetrievalModel:
     """
     config = models.parse(spec) if isinstance(spec, str) else spec.simplest()
     try:
-        return config.build(inputs)
+        made = config.build(inputs)
     except InputError:
         raise
     except (ValueError, RuntimeError, MemoryError, ZeroDivisionError, OverflowError) as error:
         # Sizes that no layer can have, or no memory can hold.
-        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else "no memory"
+        silent = "no memory" if isinstance(error, MemoryError) else type(error).__name__
+        reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else silent
         raise InputError(f"model '{config}' cannot be built: {reason}.") from None
+    if not type(made).__module__.startswith("simgrad."):
+        _try(made, config, inputs)
+    return made
+
+
+def _try(made: RetrievalModel, config: ModelConfig, inputs: Inputs) -> None:
+    """Ask a model of somebody's own for two images and two captions, and look at what it gives."""
+    if not isinstance(made, RetrievalModel):
+        raise InputError(f"model '{config}': build gave {made!r:.80}, not a RetrievalModel.")
+    if inputs.images == "pixels" or made.reads_vectors:  # the model says which sizes it takes
+        return
+    training = made.training
+    device = next(made.parameters(), torch.zeros(0)).device
+    try:
+        with torch.no_grad(), torch.random.fork_rng([]):
+            made.eval()
+            images = torch.randn(2, *inputs.image_shape).to(device)
+            tokens = torch.randint(1, max(2, inputs.vocabulary_size), (2, 5)).to(device)
+            lengths = torch.tensor([5, 5], device=device)
+            found: dict[str, Any] = {
+                "encode_images": made.encode_images(images),
+                "encode_captions": made.encode_captions(tokens, lengths),
+            }
+    except InputError:
+        raise
+    except Exception:  # it may need more than this: then its use shows what is wrong
+        return
+    finally:
+        made.train(training)
+    dimensions = {}
+    for method, encoded in found.items():
+        who = f"model '{config}': {type(made).__name__}.{method}"
+        if not isinstance(encoded, Encoded):
+            given = type(encoded).__name__
+            raise InputError(
+                f"{who} returned a {given}; simgrad.models.Encoded(vectors) is needed."
+            )
+        if len(encoded) != 2:
+            raise InputError(f"{who} returned {len(encoded)} items for 2.")
+        if encoded.vectors is None or not made.embeds:
+            continue
+        dimensions[method] = encoded.vectors.shape[1]
+        long = encoded.vectors.float().norm(dim=1)
+        if not bool(torch.isfinite(long).all()):
+            raise InputError(f"{who} returned NaN or infinity.")
+        if float((long - 1).abs().max()) > 0.01 and who not in _told:
+            _told.add(who)
+            warnings.warn(
+                f"{who} returned vectors of length {float(long.max()):.3g}, not 1: evaluation "
+                "takes their product for a cosine. nn.functional.normalize(vectors, dim=1) makes "
+                "it one.",
+                stacklevel=3,
+            )
+    if len(set(dimensions.values())) > 1:
+        told = " and ".join(f"{method} {size}" for method, size in dimensions.items())
+        raise InputError(f"model '{config}': {type(made).__name__}: dimensions differ: {told}.")

@@ -99,8 +99,8 @@ class Checkpoint:
         """What reads captions for it; refused where there is none. `where` it was loaded from."""
         if self.tokenizer is None:
             raise InputError(
-                f"{where}: the checkpoint has no vocabulary, so it cannot read captions; import it "
-                "again with --vocabulary."
+                f"{where}: the checkpoint has no vocabulary, so it cannot read captions; make it "
+                "again by `simgrad import FILE --vocabulary WORDS`."
             )
         return self.tokenizer
 

@@ -105,6 +105,7 @@ class Objective(nn.Module):
     """
 
     name: ClassVar[str] = ""
+    own: ClassVar[str] = ""  # of a rule of somebody's own: what an error calls it, with its place
     # The loss is half the sum of both directions' means; or, if False, the sum over queries. Each
     # class has what was published; it can be set on an object, to put several on one scale.
     mean: bool = False
@@ -278,7 +279,9 @@ class Objective(nn.Module):
             others, with_gap = self.rule(gap, there, pairs)[:2]
         except (RuntimeError, IndexError, ValueError):  # it may want more than four candidates
             return False
-        same = torch.allclose(others, values) and torch.allclose(with_gap[:, :4], weights)
+        # NaN with a gap or without it: another fault than not coping.
+        same = torch.allclose(others, values, equal_nan=True)
+        same = same and torch.allclose(with_gap[:, :4], weights, equal_nan=True)
         return same and not bool(with_gap[:, 4].any())
 
     def check_form(self) -> None:

@@ -10,26 +10,35 @@ weight and no share in its values; -inf times 0 is NaN, so sum positives with `p
 `values` (queries,) are summed over queries and both directions, or, declared with `mean=True`, half
 the sum of the two directions' means. `weights` (queries, candidates) are their derivative. A rule
 may return its values alone: then the weights come from autograd, which takes longer. Further
-parameters with defaults become parameters of the spec: `mine(power=3)`. The objective is then
-trained, counted, drawn, blocked and tested like any other.
+parameters with defaults become parameters of the spec: `mine(power=3)`; a default may be a
+`setting(...)` with limits, a meaning and where a study searches. The objective is then trained,
+counted, drawn, blocked and tested like any other. What a rule returns is looked at whenever it is
+asked; when its name is first used, on a small batch that is not square, where the sum over the
+wrong axis and a value without a gradient show.
 """
 
 import dataclasses
 import inspect
-import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, setting
+from simgrad.core.text import place_of
 from simgrad.objectives.base import Objective, objectives
 from simgrad.objectives.engine.forms import RuleResult
+from simgrad.objectives.engine.rules import weigh_direction
 from simgrad.objectives.pairs import Pairs
+from simgrad.objectives.positives import Positives
 
 OwnRule = Callable[..., "RuleResult | Tensor"]
+
+
+class WrongRule(InputError):
+    """What a rule of one's own returns cannot be worked with."""
 
 
 def declare(
@@ -68,38 +77,44 @@ def declare(
             )
         fields: list[Any] = []
         for parameter in parameters[3:]:
-            if parameter.default is parameter.empty:
+            default, where = parameter.default, ranges.pop(parameter.name, None)
+            if default is parameter.empty:
                 raise InputError(
                     f"the rule '{name}': parameter '{parameter.name}' needs a default."
                 )
-            where = ranges.pop(parameter.name, None)
-            made = setting(parameter.default, "", search=where)
-            fields.append((parameter.name, type(parameter.default), made))
+            written = isinstance(default, dataclasses.Field)  # tau: float = setting(0.1, above=0)
+            if written and where is not None:
+                raise InputError(
+                    f"the rule '{name}': '{parameter.name}' has a `setting`: give search= there."
+                )
+            made = default if written else setting(default, "", search=where)
+            fields.append((parameter.name, type(made.default), made))
         if ranges:
             raise InputError(
                 f"the rule '{name}' has no parameter '{next(iter(ranges))}' to search."
             )
         names = [f[0] for f in fields]
+        who = f"the rule '{name}' ({place_of(rule)})"
         alone: list[bool] = []  # whether it returns its values alone, once that is known
 
         def apply(self: Any, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
             chosen = {n: getattr(self, n) for n in names}
+            shape = tuple(similarities.shape)
             if not alone:
                 found = rule(similarities.clone(), positives, pairs, **chosen)
+                _checked(found, shape, who)
                 alone.append(isinstance(found, Tensor))
-                if alone[0]:
-                    warnings.warn(
-                        f"{name} returns only values: its weights come from autograd.",
-                        stacklevel=2,
-                    )
             if alone[0]:
-                return _derived(rule, similarities, positives, pairs, chosen)
-            found = rule(similarities, positives, pairs, **chosen)
-            if isinstance(found, Tensor) or len(found) not in (2, 3):
-                raise InputError(f"the rule '{name}' must return (values, weights), or values.")
-            return found
+                return _derived(rule, similarities, positives, pairs, chosen, who)
+            return _checked(rule(similarities, positives, pairs, **chosen), shape, who)
 
-        namespace = {"rule": apply, "mean": mean, "__doc__": rule.__doc__ or description}
+        namespace = {
+            "rule": apply,
+            "mean": mean,
+            "own": who,
+            "check_form": lambda self: _try(self, who, alone),
+            "__doc__": rule.__doc__ or description,
+        }
         cls = dataclasses.make_dataclass(
             rule.__name__, fields, bases=(Objective,), namespace=namespace, eq=False, repr=False
         )
@@ -110,7 +125,12 @@ def declare(
 
 
 def _derived(
-    rule: OwnRule, similarities: Tensor, positives: Tensor, pairs: Pairs, chosen: dict[str, Any]
+    rule: OwnRule,
+    similarities: Tensor,
+    positives: Tensor,
+    pairs: Pairs,
+    chosen: dict[str, Any],
+    who: str,
 ) -> RuleResult:
     """Values, and their derivative by autograd."""
     absent = similarities == -torch.inf  # has no derivative
@@ -118,8 +138,65 @@ def _derived(
         S = similarities.detach().requires_grad_()
         own = dataclasses.replace(pairs, similarity=S[pairs.query, pairs.candidate])
         # The rule may overwrite what it is given, but not what it is derived by.
-        values = rule(S.clone(), positives, own, **chosen)
-        assert isinstance(values, Tensor)
+        values, *_ = _checked(rule(S.clone(), positives, own, **chosen), tuple(S.shape), who)
+        assert values is not None
         reached = values.requires_grad
         weights = torch.autograd.grad(values.sum(), S)[0] if reached else torch.zeros_like(S)
     return values.detach(), weights.masked_fill(absent, 0)
+
+
+def _checked(found: Any, shape: tuple[int, ...], who: str) -> RuleResult:
+    """What a rule returned: values, and weights where it gave them, of the right shapes."""
+
+    def refuse(what: Any, wanted: str) -> NoReturn:
+        told: object = type(what).__name__
+        if isinstance(what, Tensor):
+            told = tuple(what.shape)
+        elif what is None or isinstance(what, (int, float)):
+            told = what
+        raise WrongRule(f"{who} returned {told}; {wanted} is needed.")
+
+    given = found if isinstance(found, tuple) else (found,)
+    values, weights = (*given, None)[:2]
+    one_each = f"one value for each of {shape[0]} queries"
+    if len(given) > 3:
+        refuse(found, "(values, weights), or values,")
+    if len(given) > 1 and [getattr(x, "shape", None) for x in given[:2]] == [shape, shape[:1]]:
+        raise WrongRule(f"{who} returned weights first; (values, weights) is needed.")
+    if not isinstance(values, Tensor) or values.shape != shape[:1]:
+        refuse(values, one_each)
+    if len(given) > 1 and (not isinstance(weights, Tensor) or weights.shape != shape):
+        refuse(weights, f"as its weights, {shape}, queries x candidates,")
+    return values, *given[1:]  # type: ignore[return-value]
+
+
+def _try(made: Objective, who: str, alone: list[bool]) -> None:
+    """Ask a rule for what it makes of a batch that is not square; does it pull or push at all?"""
+    pairs = Positives.of_captions(torch.arange(24, device="cpu") // 2, 12)
+    moved = False
+    for S in _similarities():
+        for rows, side in ((S, pairs.i2t), (S.t(), pairs.t2i)):
+            try:
+                # The caller's random numbers stay what they are, also where the rule draws some.
+                with torch.inference_mode(False), torch.random.fork_rng([]):
+                    found = weigh_direction(made, rows, side)
+            except WrongRule:
+                raise
+            except Exception:  # it may need more than this: then its use shows what is wrong
+                return
+            moved = moved or bool((found.weights != 0).any())  # NaN is not 0
+    if not moved:
+        why = (
+            "the value does not depend on the similarities (comparison, detach, numpy?)"
+            if alone[0]
+            else "all its weights are 0"
+        )
+        raise WrongRule(f"no query has a gradient: {why}. See {who}.")
+
+
+def _similarities() -> Iterator[Tensor]:
+    """12 images with two captions each: as after some training, and with all positives last."""
+    noise = torch.rand(12, 24, generator=torch.Generator().manual_seed(0), device="cpu")
+    own = torch.eye(12, device="cpu").repeat_interleave(2, 1)
+    yield 0.6 * noise - 0.2 + 0.4 * own
+    yield 0.6 * noise - 0.8 * own

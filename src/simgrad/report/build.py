@@ -8,6 +8,7 @@ from typing import Literal
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
+from simgrad.core.named_files import refuse_foreign
 from simgrad.data.opening import open_dataset
 from simgrad.pages.blocks import Section
 from simgrad.report.cocos import cocos
@@ -30,6 +31,7 @@ from simgrad.report.tuning import tuning
 
 Format = Literal["html", "md", "pdf-ready"]
 NAMES: dict[str, str] = {"html": "report.html", "md": "report.md", "pdf-ready": "report-print.html"}
+_FOOT = "Written by simgrad"  # by this a report is known
 
 
 def build_report(
@@ -70,7 +72,7 @@ def build_report(
         _subtitle(material),
         headline(material, found),
         [section for section in sections if section is not None],
-        f"Written by simgrad {simgrad.__version__} on {time.strftime('%d %B %Y, %H:%M')}.",
+        f"{_FOOT} {simgrad.__version__} on {time.strftime('%d %B %Y, %H:%M')}.",
         album.album,
     )
 
@@ -105,6 +107,7 @@ def write_report(
     path = Path(output).expanduser() if output is not None else Path(NAMES[format])
     if path.is_dir() or not path.suffix:  # a folder, there or to be made
         path = path / NAMES[format]
+    refuse_foreign(path, _FOOT)
     report = build_report(
         targets, batches=batches, pictures=pictures, examples=examples, photos=photos, device=device
     )

@@ -108,6 +108,8 @@ def _words(material: Material, found: list[GroupStanding], compared: bool) -> st
         words += " Beneath each number stands its {95% interval}."
     if compared:
         words += " The last column compares with the {baseline} and gives {p}."
+    if any(len(standing.against_baseline) > 1 for standing in found):
+        words += " Its intervals are each of one pair alone; p is corrected for all pairs."
     return words
 
 

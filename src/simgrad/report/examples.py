@@ -87,14 +87,14 @@ def _choose(standings: list[GroupStanding]) -> list[tuple[System, Run]]:
 def _named(material: Material, only: Sequence[str]) -> list[tuple[System, Run]]:
     """The settings of these labels, each with a run that has a checkpoint."""
     if len(only) > 2:
-        raise InputError(f"--examples: {len(only)} settings are named; give one or two.")
+        raise InputError(f"`examples`: {len(only)} settings are named; give one or two.")
     trained = {s.label: s for s in material.systems if s.with_checkpoint is not None}
     found = []
     for label in only:
         if label not in trained:
             near = did_you_mean(label, list(trained))
             hint = f"Did you mean '{near}'?" if near else f"There are: {', '.join(trained)}."
-            raise InputError(f"--examples {label[:80]}: no such setting has a checkpoint. {hint}")
+            raise InputError(f"`examples`: {label[:80]}: no such setting has a checkpoint. {hint}")
         run = trained[label].with_checkpoint
         assert run is not None
         found.append((trained[label], run))

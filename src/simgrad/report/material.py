@@ -178,7 +178,7 @@ def _state(run: Run) -> str:
 def collect(targets: Sequence[str | Path]) -> Material:
     """Open studies and runs; an error names what is neither."""
     if not targets:
-        raise InputError("report on what? Give a study's folder, or some runs; see --help.")
+        raise InputError("there is nothing to draw or report: give a study's folder, or some runs.")
     paths = tuple(Path(target).expanduser() for target in targets)
     studies = [Study.open(path) for path in paths if (path / PLAN).is_file()]
     runs = [run for path in paths if not (path / PLAN).is_file() for run in _runs_in(path)]

@@ -173,9 +173,9 @@ def _pairing(
         captions_per_image = 1
     if captions_per_image is None:
         raise InputError(
-            f"{where}: which image does a caption belong to? Give --captions-per-image "
+            f"{where}: which image does a caption belong to? Give `captions_per_image` "
             f"({captions / images:g} here, if it is the same for all and an image's captions stand "
-            "together), or --image-of-caption FILE, or an array 'image_of_caption' in the file."
+            "together), or `image_of_caption`, or an array 'image_of_caption' in the file."
         )
     with naming(where):
         return in_order(captions_per_image, images, captions)

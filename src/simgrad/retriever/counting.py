@@ -62,7 +62,7 @@ class RunBatches:
         if retriever.run is None and objective is None:
             raise InputError(
                 f"{retriever.name} is a checkpoint without a recipe: name an objective to count, "
-                "with --objective."
+                "with `objective`."
             )
         self.name, self.device, self.model = retriever.name, retriever.device, retriever.model
         self.where = str(retriever.path or retriever.name)

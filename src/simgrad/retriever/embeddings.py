@@ -1,5 +1,5 @@
-"""Embeddings kept on disk, and searched: made once for a model and a set of pictures, added to when
-it grows.
+"""Embeddings of a model and its data: computed once, kept on disk, searched; of a folder that has
+grown only the new pictures are embedded.
 
 RUN/search/KEY/ (or the cache folder, where the run's is not writable) holds what the weights with
 hash KEY made. Arrays are never changed; a JSON file, written last, says which belong together, what

@@ -112,7 +112,7 @@ def caption_vectors(
 def _seen(
     split: Split, model: RetrievalModel, device: torch.device, workers: int, room: int
 ) -> tuple[Split, int]:
-    """Pictures that look the same each time, as what can be made of them once; its size."""
+    """Pictures that are not augmented, as features or decoded pixels; and the size of these."""
     fixed = model.fixed_network()
     if fixed is not None:
         network, grid = fixed

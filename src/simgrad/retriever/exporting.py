@@ -66,7 +66,7 @@ def _growing(folder: Path) -> Iterator[Path]:
     with lock(busy, wait=False, what=f"the export {folder}"):
         try:
             if folder.exists() and any(folder.iterdir()):
-                raise InputError(f"{folder}: is there already, and not empty; give another --to.")
+                raise InputError(f"{folder}: is there already, and not empty; give another folder.")
             shutil.rmtree(place, ignore_errors=True)
             with writing(place):
                 place.mkdir()

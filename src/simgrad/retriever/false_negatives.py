@@ -69,7 +69,7 @@ class Finds:
         return (
             f"These probabilities were learned on {self.probable.learned_from}, in English{other}. "
             "Take them as an order, not as shares: answer some (`simgrad serve RUN`), then give "
-            "--calibrate."
+            "`calibrate`."
         )
 
     def save(self, folder: str | Path, systems: Sequence[str] = ()) -> None:
@@ -120,7 +120,7 @@ def split_of(retrievers: "Sequence[Retriever]", name: str) -> Split:
     """The split of the first that knows its data."""
     known = next((each for each in retrievers if each.has_data), None)
     if known is None:
-        raise InputError("files of embeddings do not name their captions: give --data.")
+        raise InputError("files of embeddings do not name their captions: give `data`.")
     return known.dataset.split(name)
 
 

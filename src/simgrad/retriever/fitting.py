@@ -45,13 +45,13 @@ def require_same_model(recipe: Recipe, has: ModelConfig) -> None:
     wants = models.parse(recipe.model)
     where = f"start_from: {recipe.start_from} holds '{has}'"
     if type(wants) is not type(has):
-        raise InputError(f"{where}, but the recipe's model is '{wants}': give --model '{has}'.")
+        raise InputError(f"{where}, but the recipe's model is '{wants}': give `model='{has}'`.")
     for field in dataclasses.fields(wants):
         value, kept = getattr(wants, field.name), getattr(has, field.name)
         if value not in (kept, field.default):
             raise InputError(
                 f"{where}, but the recipe's model has {field.name}={print_value(value)}, which "
-                f"weights that are there cannot follow: leave it out, or give --model '{has}'."
+                f"weights that are there cannot follow: leave it out, or give `model='{has}'`."
             )
     if recipe.vocabulary is not None:
         raise InputError(
@@ -90,7 +90,7 @@ def require_fitting(split: Split, model: RetrievalModel, where: str) -> None:
             raise InputError(
                 f"{where}: the model reads {wanted.images} of shape {wanted.image_shape}, "
                 f"but {split.dataset} {given}. Give the data it was made for, or its features "
-                "with --features."
+                "with `features`."
             )
     elif split.pictures is None and split.features is None:
         raise InputError(f"{where}: the model reads pictures; {split.dataset} has none.")

@@ -17,6 +17,7 @@ import torch
 from simgrad.core.derived import read_kept, write_kept
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock, sha256, sweep
+from simgrad.core.text import near_path
 from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
 from simgrad.models import Encoded
@@ -66,7 +67,7 @@ def folder_embeddings(
     """Every picture below a folder; only what is new or has changed is encoded."""
     root = root.expanduser()
     if not root.is_dir():
-        raise InputError(f"--folder {root}: there is no such folder.")
+        raise InputError(f"{root}: there is no such folder.{near_path(root)}")
     retriever.reader()  # says at once why pictures cannot be read
     folder = place_of(retriever) / f"folder-{sha256(str(root.resolve()))[:16]}"
     with lock(folder.with_suffix(".lock"), what=f"the embeddings of {root}"):

@@ -20,8 +20,10 @@ import torch
 from simgrad.core.console import say
 from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
+from simgrad.core.text import near_path
 from simgrad.data.array_files import SUFFIXES
 from simgrad.data.base import Dataset
+from simgrad.data.layouts.base import layouts
 from simgrad.data.layouts.embeddings import EmbeddingFiles
 from simgrad.evaluation.ranks import Ranks
 from simgrad.models import Checkpoint, Inputs, build, load, models
@@ -98,17 +100,31 @@ def open(
         spec = embedder_of(path)
         if spec is not None:
             return open_embedder(embedders.parse(spec), device=device, **named)
-        return open_folder(path, device=device, **named)
+        try:
+            return open_folder(path, device=device, **named)
+        except InputError as error:
+            raise InputError(f"{error}{_if_data(path)}") from None
     if not path.is_file():
         if str(target).split("(")[0].strip() in {one.name for one in (*models, *embedders)}:
             return open_pretrained(str(target), device=device, **named)
-        raise InputError(f"{target}: there is no such run, checkpoint or file, and no such model.")
+        told = "there is no such run, checkpoint or file, and no such model"
+        raise InputError(f"{target}: {told}.{near_path(path)}")
     if path.suffix not in SUFFIXES:
         kinds = ", ".join(SUFFIXES)
         raise InputError(f"{target}: give the folder of a run or a checkpoint, or a {kinds} file.")
     if path.suffix == ".parquet" and Ranks.recognises(path):
         return Retriever(str(target), pick_device(device), ranks=partial(Ranks.load, path))
     return _of_arrays(read_similarities(target, **pairing), path, device, named)
+
+
+def _if_data(path: Path) -> str:
+    """What to do with a folder of data that was taken for a model's."""
+    if any(layouts.parse(one.name).recognises(path) for one in layouts):
+        return (
+            f" It holds data: train a model on them, `simgrad.train(data='{path}')`, or ask one "
+            f"about them, `simgrad.open(MODEL, data='{path}')`."
+        )
+    return ""
 
 
 def open_folder(
@@ -210,7 +226,7 @@ def open_embedder(
 ) -> OutsideRetriever:
     """An encoder of somebody else, with data or without."""
     if features is not None:
-        raise InputError(f"{embedder}: reads pictures itself: leave --features out.")
+        raise InputError(f"{embedder}: reads pictures itself: leave `features` out.")
     recipe = Recipe() if data is None else Recipe(data=data, skip=skip)
     opened = None if data is None else recipe.dataset
     return OutsideRetriever(embedder, pick_device(device), recipe, opened)
@@ -219,7 +235,7 @@ def open_embedder(
 def open_either(folder: "str | Path | Run | None", model: str | None, **options: Any) -> Retriever:
     """What a command was given: a folder, or a pretrained model with --model."""
     if (folder is None) == (model is None):
-        raise InputError("give a run's or checkpoint's folder, or a pretrained one with --model.")
+        raise InputError("give a run's or checkpoint's folder, or a pretrained one with `model`.")
     if model is not None:
         return open_pretrained(model, **options)
     assert folder is not None

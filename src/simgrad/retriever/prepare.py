@@ -29,7 +29,7 @@ def _check_candidates(recipe: Recipe) -> None:
         if objective(spec).needs_offline and recipe.candidates is None:
             raise InputError(
                 f"{spec} weighs negatives mined from the whole training set: train another "
-                "objective first, run `simgrad mine RUN`, and give its folder as --candidates. Or "
+                "objective first, run `simgrad mine RUN`, and give its folder as `candidates`. Or "
                 "let a recipe do both: `second_round`."
             )
 

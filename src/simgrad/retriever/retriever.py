@@ -142,7 +142,7 @@ class Retriever:
         if self._open_data is None:
             raise InputError(
                 f"{self.path or self.name} is a checkpoint without data of its own: name a data "
-                "set with --data (`data=`)."
+                "set with `data`."
             )
         return self._open_data()
 
@@ -339,8 +339,8 @@ class Retriever:
         split, left_out = split or "train", None
         if without is not None:
             if not self.has_data:
-                raise InputError("--without: its pairs are named as in the data set: give --data.")
-            left_out = pairs_of(without, self.dataset.split(split), sure, "--without ")
+                raise InputError("`without`: its pairs are named as in the data set: give `data`.")
+            left_out = pairs_of(without, self.dataset.split(split), sure, "without ")
         return mining.mine_with(
             self,
             None if folder is None else Path(folder),

@@ -20,6 +20,7 @@ from simgrad.data.base import Dataset, Split
 from simgrad.data.cutting import open_picture
 from simgrad.data.pictures import SUFFIXES
 from simgrad.data.resplit import joined
+from simgrad.data.words import tokenize
 from simgrad.models import Encoded
 from simgrad.retriever.embeddings import Gallery, place_of, split_embeddings
 from simgrad.retriever.encoding import Report
@@ -151,6 +152,9 @@ class Searcher:
         seconds = perf_counter() - start
         unknown = self.retriever.unknown_words(text)
         notes = [f"not in the model's vocabulary: {', '.join(unknown)[:200]}"] if unknown else []
+        if unknown and set(unknown) >= set(tokenize(text)):
+            ranked = []
+            notes = [f"no hits: the model knows none of these words: {', '.join(unknown)[:200]}"]
         notes += [gallery.note] if gallery is not None and gallery.note else []
         known = self._known("sentence", ranked, gallery, notes)
         own = self._captions_like(text)
@@ -161,6 +165,11 @@ class Searcher:
 
     def picture(self, picture: "Image", name: str, top: int = 10) -> Results:
         """Captions that fit a picture, and pictures like it."""
+        if not hasattr(picture, "convert"):
+            raise InputError(
+                f"search for what? Give a sentence, a picture's file or a picture of Pillow, not "
+                f"{picture!r:.60}."
+            )
         row = self.recognise(picture)
         if row is not None:
             return self.row(row, top, name)
@@ -198,7 +207,8 @@ class Searcher:
         seconds = perf_counter() - start
         notes = []
         if row is not None and self.split is not None and name != self.split.image_names[row]:
-            notes.append(f"this is {self.split.image_names[row]} of the {self.split.name} split")
+            where = "data" if self.split.name == ALL else f"{self.split.name} split"
+            notes.append(f"this is {self.split.image_names[row]} of the {where}")
         notes += [self.captions.note] if self.captions is not None and self.captions.note else []
         known = self._known("picture", captions, self.captions, notes)
         return Results(
@@ -225,16 +235,17 @@ class Searcher:
             return []
         if calibration.far_from(len(gallery)):
             notes.append(
-                f"a guess: how sure these are was learned among {calibration.candidates:,}, not "
-                f"{len(gallery):,}"
+                f"no probabilities: how sure a hit is was learned among "
+                f"{calibration.candidates:,}, and {len(gallery):,} are searched"
             )
+            return []
         return calibration.probabilities([score for _, score in ranked], len(gallery))
 
     def _cut(self, kind: str, gallery: Gallery | None) -> tuple[float | None, float | None]:
         """The probability below which a best hit counts as nothing; and the share of queries that
         have no answer and are refused by it."""
         calibration = self.sureness.of(kind)
-        if calibration is None or gallery is None:
+        if calibration is None or gallery is None or calibration.far_from(len(gallery)):
             return None, None
         return calibration.cut_off(len(gallery)), calibration.refused
 
@@ -242,19 +253,28 @@ class Searcher:
         self, rank: int, row: int, score: float, p: float | None, own: Sequence[int] = ()
     ) -> Hit:
         if self.folder is not None:
-            return Hit(rank, row, score, self.folder.names[row], (), probability=p)
+            path = str(self.folder.root / self.folder.names[row])
+            return Hit(rank, row, score, self.folder.names[row], (), probability=p, path=path)
         assert self.split is not None
         captions = tuple(self.split.captions[int(c)] for c in self.split.captions_of(row))
         right = self._fits(row, own[0]) if own else None
-        return Hit(rank, row, score, self.split.image_names[row], captions, right, p)
+        return Hit(
+            rank, row, score, self.split.image_names[row], captions, right, p, self._path(row)
+        )
 
     def _caption(
         self, rank: int, row: int, score: float, p: float | None, image: int | None
     ) -> Hit:
         assert self.split is not None
-        name = self.split.image_names[int(self.split.image_of_caption[row])]
+        owner = int(self.split.image_of_caption[row])
+        name = self.split.image_names[owner]
         right = None if image is None else self._fits(image, row)
-        return Hit(rank, row, score, name, (self.split.captions[row],), right, p)
+        return Hit(rank, row, score, name, (self.split.captions[row],), right, p, self._path(owner))
+
+    def _path(self, row: int) -> str | None:
+        assert self.split is not None
+        path = None if self.split.pictures is None else self.split.pictures.path(row)
+        return None if path is None else str(path)
 
     def thumbnail(self, row: int, side: int) -> "Image | None":
         """The picture of a row of what is searched, small; None where it cannot be read."""
@@ -298,8 +318,8 @@ def _numbered(
 
 
 def _checked(top: int) -> int:
-    if not 1 <= top <= MOST:
-        raise InputError(f"--top is 1 to {MOST:,}, not {top}.")
+    if not isinstance(top, int) or not 1 <= top <= MOST:
+        raise InputError(f"`top` is 1 to {MOST:,}, not {top!r:.60}.")
     return top
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from simgrad.core.derived import contents_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_path, write_json
+from simgrad.core.named_files import refuse_foreign
 from simgrad.data.cutting import open_picture
 from simgrad.retriever.folder import find_pictures
 from simgrad.retriever.retriever import LONGEST
@@ -44,9 +45,10 @@ def write_vectors(retriever: "Retriever", items: Path, output: Path) -> VectorFi
     """Vectors of the pictures below a folder, or of the lines of a text file."""
     if output.suffix not in SUFFIXES:
         raise InputError(
-            f"--output {output}: vectors are written to {' or '.join(SUFFIXES)} files; those of a "
-            "data set, both sides, to .npz."
+            f"{output}: vectors are written to {' or '.join(SUFFIXES)} files; those of a data set, "
+            "both sides, to .npz."
         )
+    _refuse_foreign(output)
     texts: list[str] | None = None
     if items.is_dir():
         ids = list(find_pictures(items))
@@ -74,8 +76,17 @@ def write_vectors(retriever: "Retriever", items: Path, output: Path) -> VectorFi
     return VectorFile(output, ids, vectors, told)
 
 
+def _refuse_foreign(output: Path) -> None:
+    """Vectors of ours name the model: in the file itself, or beside an array of numbers."""
+    if output.suffix != ".npy":
+        refuse_foreign(output, "model_key")
+    elif not refuse_foreign(output.with_suffix(".json"), '"model_key"').is_file():
+        refuse_foreign(output)
+
+
 def write_pairs(retriever: "Retriever", output: Path) -> dict[str, Any]:
     """Vectors of the pictures and captions of all splits of the retriever's data."""
+    refuse_foreign(output, "simgrad.npy")
     parts = [retriever.fitting(split) for split in retriever.dataset.splits.values()]
     made = [retriever.encode_split(part) for part in parts]
     images, texts = (

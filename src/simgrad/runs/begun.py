@@ -68,7 +68,7 @@ def begun(target: Path, work: FeatureWork, rows: int) -> Begun:
     told = _told(target)
     if told is None:
         if target.exists():
-            raise InputError(f"{target}: is there already; give another --output or delete it.")
+            raise InputError(f"{target}: is there already; give another folder or delete it.")
         return Begun(0)
     if work.same_as(told):
         if target.exists():
@@ -78,8 +78,8 @@ def begun(target: Path, work: FeatureWork, rows: int) -> Begun:
             return Begun(int(told.get("rows") or 0), told.get("rows_sha256"))
     elif not work.replaces(told):
         raise InputError(
-            f"{target}: was begun with other settings (network, weights, --grid, --half, --batch, "
-            f"--device) or for other data; give those, another --output, or delete {target.parent}."
+            f"{target}: was begun with other settings (network, weights, `grid`, `half`, `batch`, "
+            f"`device`) or for other data; give those, another folder, or delete {target.parent}."
         )
     for path in (_marker(target), partial(target), target):
         path.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from simgrad.core.errors import InputError
+from simgrad.core.text import near_path
 from simgrad.evaluation import metric_of
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.runs.run import BEST, RECIPE, Run
@@ -17,13 +18,15 @@ def best_run(folder: Path) -> Path:
     different data, or selected by different metrics, have no best.
     """
     if not folder.exists():
-        raise InputError(f"{folder}: there is no such folder.")
+        raise InputError(f"{folder}: there is no such folder.{near_path(folder)}")
     kept = folder / MODEL
     if (kept / RECIPE).is_file() or (kept / DESCRIPTION).is_file():
         return kept
     found = [Run.open(place.parent) for place in sorted(folder.glob(f"runs/*/{RECIPE}"))]
     if not found:
-        raise InputError(f"{folder}: neither a run nor a checkpoint, nor a study of runs.")
+        inside = sorted(folder.glob(f"*/{MODEL}/{RECIPE}")) + sorted(folder.glob(f"*/{RECIPE}"))
+        near = f" Did you mean {folder / inside[0].relative_to(folder).parts[0]}?" if inside else ""
+        raise InputError(f"{folder}: neither a run nor a checkpoint, nor a study of runs.{near}")
     usable = [r for r in found if r.finished and (r.path / BEST / DESCRIPTION).is_file()]
     if not usable:
         raise InputError(f"{folder}: none of its {len(found)} runs is finished and has weights.")

@@ -58,7 +58,7 @@ def differences(info: dict[str, Any], dataset: Dataset) -> list[str]:
 
 
 def same_data(
-    info: dict[str, Any], dataset: Dataset, where: Path, cure: str = "give another --output"
+    info: dict[str, Any], dataset: Dataset, where: Path, cure: str = "give another folder"
 ) -> None:
     """Refuse to go on with other data than something began with."""
     found = differences(info, dataset)
@@ -85,7 +85,7 @@ def open_data(
             _say(f"{where}: {data} is not what it was trained on: {', '.join(found)} differ.")
         return dataset
     if features is not None or skip is not None:
-        raise InputError("--features and --skip belong to --data: give that, too.")
+        raise InputError("`features` and `skip` belong to `data`: give that, too.")
     dataset = _again(recipe, info, where)
     found = differences(info, dataset)
     if found and "dataset" not in info:
@@ -97,7 +97,7 @@ def open_data(
         raise InputError(
             f"{where}: its data have changed since it was trained ({', '.join(found)} of "
             f"{dataset.name}), so results would be of something else. Put them back, or give "
-            f"`--data {recipe.data}` to use them as they are now."
+            f"`data={recipe.data}` to use them as they are now."
         )
     return dataset
 
@@ -108,7 +108,7 @@ def _again(recipe: Recipe, info: dict[str, Any], where: Path) -> Dataset:
         name = recipe.data.removeprefix(_GIVEN)
         raise InputError(
             f"{where}: it was trained on data that were put together in Python ('{name[:80]}'), "
-            "which nobody can open again. Give data of the same kind with --data."
+            "which nobody can open again. Give data of the same kind with `data`."
         )
     origin = record.get("origin") if isinstance(record, dict) else None
     if not isinstance(origin, dict) or origin.get("data") != recipe.data:

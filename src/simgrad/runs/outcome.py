@@ -1,7 +1,7 @@
 """How a run ended: trained, collapsed, diverged, or still on the plateau.
 
-A run that failed is a result too. An objective that fails with one seed in five is worse than its
-other four seeds say, so a failed run counts with what it scored. A diverged run scores nothing: a
+A run that failed is a result too. If one seed in five fails, the mean of the other four is too
+good, so a failed run counts with what it scored. A diverged run scores nothing: a
 score of 0 (`score_at_end`), the worst ranks (`_ranks_by_folder`) and their metrics
 (`tested_metrics`).
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.evaluation import Ranks, metrics_of
-from simgrad.evaluation.standing import Outcome
+from simgrad.evaluation.standing import MARGIN, Outcome
 from simgrad.runs.run import RANKS, Run
 
 # How much the similarities of a query differ (standard deviation). Seven objectives were trained
@@ -32,7 +32,7 @@ def outcome_of(run: Run) -> Outcome | None:
 
 
 def outcomes_of(runs: Sequence[Run]) -> tuple[Outcome, ...]:
-    """Of runs that have ended. Averages of several models have no training: they count as such."""
+    """Of runs that have ended. An average of several models counts as trained."""
     return tuple(outcome_of(run) or "trained" for run in runs)
 
 
@@ -65,10 +65,21 @@ def judged(history: Sequence[Mapping[str, Any]], best_step: int | None) -> Outco
 
 
 def collapsed(before: Sequence[float], spread: float) -> bool:
-    """Whether similarities do not differ; or differ little, and not more than at the last looks."""
+    """Spread below NOTHING, or below SMALL and not above that of the last two evaluations."""
     recent = before[-2:]
     stuck = len(recent) == 2 and spread <= min(recent)
     return spread < NOTHING or (spread < SMALL and stuck)
+
+
+def still_rising(runs: Sequence[Run]) -> bool:
+    """Whether validation of most of these runs still rose clearly at their last look.
+
+    Then a longer training may turn the order round. Where there was one look, nothing shows that it
+    had stopped.
+    """
+    scores = [[entry["val"]["rsum"] for entry in run.history] for run in runs if run.finished]
+    rose = [len(one) == 1 or one[-1] > max(one[:-1]) + MARGIN for one in scores if one]
+    return 2 * len([one for one in rose if one]) > len(rose)
 
 
 def _ranks_by_folder(runs: Sequence[Run]) -> dict[Path, Ranks]:

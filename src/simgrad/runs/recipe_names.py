@@ -9,19 +9,30 @@ import torch
 from simgrad.core.errors import InputError
 from simgrad.core.text import did_you_mean
 from simgrad.data.transforms import named
-from simgrad.evaluation import evaluate_similarities
+from simgrad.evaluation import METRICS, check, evaluate_similarities, metric_of
 from simgrad.models import models
 from simgrad.objectives import objective
 from simgrad.runs.recipe import Recipe
 
 
 def _check_select(name: str) -> None:
-    """Only what every validation computes can choose a checkpoint."""
+    """Only what every validation computes can choose a checkpoint; whoever wrote a metric is told
+    now what is wrong with it, and not at the first validation."""
+    chosen = metric_of(name)
+    for one in METRICS:
+        made = one.factory(*(p.default[0] for p in one.parameters))
+        if made.own and made.each is not None:
+            found = check(one.name)
+            if not found.ok and made.own == chosen.own:
+                raise InputError(f"metric '{made.name}' ({made.own}): {'; '.join(found.problems)}.")
     known = evaluate_similarities(torch.eye(2), torch.arange(2)).to_dict()
     if name not in known:
         near = did_you_mean(name, known)
         hint = f" Did you mean '{near}'?" if near else ""
-        raise InputError(f"there is no metric '{name[:80]}'.{hint}")
+        raise InputError(
+            f"there is no metric '{name[:80]}'.{hint} `{METRICS.command}` lists them all; one of "
+            "your own needs `simgrad --with FILE.py`."
+        )
 
 
 # Fields that name what is declared somewhere, and who knows the names.

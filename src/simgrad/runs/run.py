@@ -12,6 +12,7 @@ from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back
 from simgrad.core.files import read_json, sha256, write_json
+from simgrad.core.text import near_path
 from simgrad.core.typed import read_yaml
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
@@ -74,8 +75,9 @@ class Run:
             return path
         path = Path(path)
         if not (path / RECIPE).is_file():
-            what = "no such folder" if not path.exists() else f"not a run: it has no {RECIPE}"
-            raise InputError(f"{path}: {what}.")
+            if not path.exists():
+                raise InputError(f"{path}: no such folder.{near_path(path)}")
+            raise InputError(f"{path}: not a run: it has no {RECIPE}.")
         return Run(path)
 
     @property

@@ -95,7 +95,7 @@ class Approximate:
         `queries`: vectors of the kind that will be asked; without them, its own are asked.
         """
         if not available():
-            raise InputError(f"--index {factory}: needs `pip install 'simgrad[faiss]'`.")
+            raise InputError(f"`index={factory}`: needs `pip install 'simgrad[faiss]'`.")
         made_from = {"vectors": _some(vectors), "factory": factory}
         built = _whole(path, made_from)
         if built is None:
@@ -139,13 +139,13 @@ def build(vectors: Tensor, factory: str) -> Any:
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1][-120:]
         raise InputError(
-            f"--index {factory}: not a factory string of FAISS for vectors of {dimension} numbers "
+            f"`index={factory}`: not a factory string of FAISS for vectors of {dimension} numbers "
             f"({reason}). Try IVF4096,Flat, IVF4096,SQ8 or HNSW32; or auto, or exact."
         ) from None
     cells = _cells(index)
     if count < cells:
         raise InputError(
-            f"--index {factory}: {cells:,} cells for {count:,} vectors; take at most "
+            f"`index={factory}`: {cells:,} cells for {count:,} vectors; take at most "
             f"{max(1, count // 40):,}."
         )
     index.verbose = False
@@ -156,7 +156,7 @@ def build(vectors: Tensor, factory: str) -> Any:
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1][-120:]
             raise InputError(
-                f"--index {factory}: cannot learn from {count:,} vectors ({reason})."
+                f"`index={factory}`: cannot learn from {count:,} vectors ({reason})."
             ) from None
     for start in range(0, count, _PIECE):
         index.add(vectors[start : start + _PIECE].float().numpy())

@@ -11,7 +11,7 @@ not there. A logistic regression then learns how often a hit is right from three
               thousand pictures also holds among a few thousand
 
 Nothing fits where the best hit is less sure than that of 19 in 20 queries that have an answer.
-How many queries without an answer that turns away is counted too: so much the cut-off is worth.
+The share of queries without an answer that this turns away is reported too.
 
 Right is what belongs together in the data. Where other pictures fit as well and nobody has said so,
 they count as wrong, and probabilities are lower than a person would say.

@@ -20,6 +20,7 @@ class Hit:
     captions: tuple[str, ...]  # of the picture; the caption itself
     right: bool | None = None  # known to belong to the query; None: not known
     probability: float | None = None  # of being right; None: not known
+    path: str | None = None  # of the picture's file, where it has one of its own
 
     @property
     def told(self) -> str:
@@ -57,15 +58,22 @@ class Results:
         """What was asked for: pictures of a sentence, captions of a picture."""
         return self.images if self.kind == "sentence" else self.captions
 
+    @property
+    def _right(self) -> str:
+        """What belongs together in the data; others that fit as well do not count."""
+        if self.kind == "sentence":
+            return "the very picture that is meant"
+        return "a caption of this very picture"
+
     def told(self, sure: float | None = None) -> str:
         """The verdict in one short line."""
         known = [hit.probability for hit in self.asked if hit.probability is not None]
         if not known or self.cut_off is None or self.refused is None:
             return ""
         best, cut = max(known), self.cut_off if sure is None else sure
-        told = f"he best hit is right with a probability of {percent(best)}"
+        told = f"he best hit is {self._right} with a probability of {percent(best)}"
         if sure is None and self.refused <= _WORTHLESS:
-            return f"T{told}; if anything fits, this model cannot tell."
+            return f"T{told}; others may fit as well. See for yourself: numbers do not tell here."
         if best < cut:
             return f"Nothing fits: t{told}, and {percent(cut)} is needed."
         return f"T{told}; below {percent(cut)} nothing fits."
@@ -78,9 +86,10 @@ class Results:
         best, cut = percent(max(known)), self.cut_off if sure is None else sure
         if sure is None and self.refused <= _WORTHLESS:
             return (
-                f"The best hit is right with a probability of {best}. Whether anything fits, this "
-                f"model cannot tell: on validation, {percent(1 - self.refused)} of the questions "
-                "without an answer look as good as those with one."
+                f"The best hit is {self._right} with a probability of {best}. Whether anything "
+                f"fits, see for yourself, because numbers do not tell: on validation, "
+                f"{percent(1 - self.refused)} of the questions without an answer look as good as "
+                "those with one."
             )
         told = f"The cut-off is {percent(cut)}"
         if sure is None:
@@ -89,7 +98,7 @@ class Results:
                 f"{percent(1 - self.refused)} of those without"
             )
         what = "Nothing fits: the best hit is" if max(known) < cut else "The best hit is"
-        return f"{what} right with a probability of {best}. {told}."
+        return f"{what} {self._right} with a probability of {best}. {told}."
 
 
 def percent(probability: float) -> str:

@@ -52,7 +52,7 @@ def _keep_search(study: "Study", old: Plan, new: Plan) -> None:
     if begun or (not only_longer and (study.path / TRIALS).is_dir()):
         raise InputError(
             f"{study.path} holds a study whose search settings differ from these and whose "
-            f"{'runs' if begun else 'trials'} have begun: choose another --output."
+            f"{'runs' if begun else 'trials'} have begun: choose another folder."
         )
     for tuning in study.tunings:
         tuning.path.unlink(missing_ok=True)  # to be chosen anew, with the trials to come
@@ -74,8 +74,8 @@ def _with_old_threads(study: "Study", plan: Plan, old: Plan) -> Plan:
     used = bool(study.runs) or (study.path / TRIALS).is_dir()
     if before not in (None, asked) and used:
         raise InputError(
-            f"{study.path} holds a study that has begun with --threads {before}, and sums depend "
-            "on it: leave the number as it was, or choose another --output."
+            f"{study.path} holds a study that has begun with `threads={before}`, and sums depend "
+            "on it: leave the number as it was, or choose another folder."
         )
     return plan
 
@@ -112,13 +112,13 @@ def _make_way(study: "Study", old: Plan, new: Plan) -> None:
         fields = ", ".join(sorted({field for changed in kept.values() for field in changed}))
         raise InputError(
             f"{study.path} holds a study in which {', '.join(kept)} were trained with another "
-            f"recipe ({fields} differ): give another --output, or remove their folders."
+            f"recipe ({fields} differ): give another folder, or remove their folders."
         )
     for folder in stale:
         if folder.is_symlink():
             raise InputError(
                 f"{folder}: a link to another folder, from which nothing is removed. Its run has "
-                "other settings now: remove the link, or choose another --output."
+                "other settings now: remove the link, or choose another folder."
             )
         with lock(folder / LOCK, wait=False, what=f"the run {folder}"):
             for part in folder.iterdir():

@@ -25,7 +25,7 @@ from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import Tuning
 from simgrad.studies.watching import watch
 
-# Runs on one GPU, where they can be trained together: processes, and runs of each at a time. On an
+# On one GPU, if runs can be trained together: processes, and runs that each trains at once. On an
 # H200, with captions as long as Flickr8k's, a step of one model takes 0.34 ms where all have one
 # objective, 0.36 with six (benchmarks/grouped.py); 4 x 12, with more memory, 0.32. With sixteen
 # processes of one run each it takes 0.77.
@@ -63,10 +63,10 @@ def crew_for(
         left = study.plan.trainings
     each = study.plan.base.threads or pinned()
     if gpus and processes is None and _grouped(study):
-        # As many at a time as make all turns alike: nobody waits for a last one.
+        # So many at a time that all turns are equally full.
         turns = -(-left // (_GROUPS * _TOGETHER * gpus))
         processes = max(1, min(left, cores, _GROUPS * gpus))
-        together = min(3 * _TOGETHER, -(-left // (turns * processes)))  # each has a stream
+        together = min(3 * _TOGETHER, -(-left // (turns * processes)))  # each run has a CUDA stream
         return Crew(processes, max(1, cores // processes), gpus, together)
     if gpus:
         # At batch 128 one run leaves a GPU idle most of the time; it needs about one core.

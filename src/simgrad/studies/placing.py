@@ -45,15 +45,15 @@ def places(
     `offers` are the data sets that the study is about, `only` the one that is wanted.
     """
     if only is not None and only not in BENCHMARKS:
-        raise InputError(f"--only: there is no data set '{only[:40]}'; {', '.join(BENCHMARKS)}.")
+        raise InputError(f"`only`: there is no data set '{only[:40]}'; {', '.join(BENCHMARKS)}.")
     tree = find_tree(data) if Path(data).expanduser().is_dir() else Tree(Path(data))
     if offers and tree.several:
         return _in_tree(tree, offers, features, regions, only)
     known = benchmark_of(open_dataset(data)) if offers and not is_spec(data) else None
     if only is not None and known is not None and known.name != only:
-        raise InputError(f"--only {only}: {data} is {known.title}.")
+        raise InputError(f"`only={only}`: {data} is {known.title}.")
     if only is not None and offers and only not in offers:
-        raise InputError(f"--only {only}: the study is about {', '.join(offers)}.")
+        raise InputError(f"`only={only}`: the study is about {', '.join(offers)}.")
     path = Path(data).expanduser()
     settings = known.name if known is not None else only
     roots = (path, path.parent, path.parent.parent)
@@ -74,7 +74,7 @@ def _in_tree(
         needs = ", ".join(BENCHMARKS[name].title for name in offers) or "a known data set"
         raise InputError(f"{tree.root}: the study is about {needs}; the folder holds {has}.")
     if features is not None and len(wanted) > 1:
-        raise InputError("--features are of one data set: name it with --only.")
+        raise InputError("`features` are of one data set: name it with `only`.")
     return [
         Place(
             str(tree.expected(name, "pictures")),

@@ -68,6 +68,26 @@ def space_of(tune: Tune, recipe: Recipe, fixed: Sequence[str] = ()) -> Space:
     return found
 
 
+def left_out(plan: "Plan") -> list[str]:
+    """Of each rule of one's own, the numbers that a tuned study leaves at their defaults."""
+    found: dict[str, list[str]] = {}
+    for row in plan.rows:
+        if plan.tune is None or row.ensemble:
+            continue
+        recipe = _tuned_round(plan.recipe(row, 0))
+        name, given = split_spec(recipe.objective, "objective")
+        numbers = [p.name for p in objectives[name].parameters if type(p.default) in (int, float)]
+        searched = space_of(plan.tune.of_row(row.space), recipe)
+        rest = [n for n in numbers if n not in given and f"objective.{n}" not in searched]
+        if objective(recipe.objective).own and rest:
+            found[name] = rest
+    return [
+        f"{name}: {', '.join(rest)} {'is' if len(rest) == 1 else 'are'} not searched (declare "
+        "search=)."
+        for name, rest in found.items()
+    ]
+
+
 def known_to(recipe: Recipe, key: str) -> bool:
     """Whether a recipe, its objective or its model has such a field."""
     kind, dot, name = key.partition(".")

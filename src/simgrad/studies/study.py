@@ -13,6 +13,7 @@ from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
+from simgrad.core.text import near_path
 from simgrad.core.typed import read_yaml
 from simgrad.pages.drawers import ask, draw
 from simgrad.pages.notebook import Shown
@@ -59,8 +60,9 @@ class Study:
             return path
         path = Path(path)
         if not (path / PLAN).is_file():
-            what = "no such folder" if not path.exists() else f"not a study: it has no {PLAN}"
-            raise InputError(f"{path}: {what}.")
+            if not path.exists():
+                raise InputError(f"{path}: no such folder.{near_path(path)}")
+            raise InputError(f"{path}: not a study: it has no {PLAN}.")
         return Study(path)
 
     @staticmethod

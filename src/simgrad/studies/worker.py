@@ -11,6 +11,7 @@ the command that started the worker is gone, however it ended.
 """
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -233,7 +234,9 @@ def _note_failure(folder: Path, text: str, diverged: bool = False) -> None:
 
 
 def _until_alone() -> None:
-    sys.stdin.buffer.read()  # nothing is ever written: it returns when the other end is closed
+    # Nothing is ever written: it returns when the other end is closed. Not by `sys.stdin`, whose
+    # lock, held while it waits, would end this process with a fatal error.
+    os.read(0, 1)
     ask_to_stop()
 
 

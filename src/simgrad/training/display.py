@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from simgrad.core.console import progress, say
+from simgrad.evaluation import metric_of
 from simgrad.runs.recipe import Recipe
 
 # Below this share of one core, for at least so many seconds, a run is slow for reasons not its own.
@@ -73,11 +74,12 @@ class Display:
         if on_cpu:
             self._look_at_share()
         value = entry["val"].get(self.recipe.select, float("nan"))
-        self.validation = f"  {self.recipe.select} {value:.1f}"
+        told = f"{self.recipe.select} {metric_of(self.recipe.select).format(value)}"
+        self.validation = f"  {told}"
         if self.bar is None:
             self.say(
                 f"epoch {entry['epoch']:g}/{self.epochs}  step {entry['step']}  "
-                f"loss {entry['loss']:.4g}  {self.recipe.select} {value:.1f}  "
+                f"loss {entry['loss']:.4g}  {told}  "
                 f"{entry['samples_per_second']:,.0f} captions/s"
             )
         self.samples, self.since, self.worked = 0, time.monotonic(), time.process_time()

@@ -24,7 +24,7 @@ from simgrad.training.checkpoints import Checkpoints
 from simgrad.training.display import Display
 from simgrad.training.optimizing import moment, part_of_run
 from simgrad.training.records import Records
-from simgrad.training.trouble import cures_of_collapse, damaged_weights, not_finite
+from simgrad.training.trouble import TrainingError, cures_of_collapse, damaged_weights, not_finite
 
 _MOST = 2000  # triplets that are kept
 
@@ -134,14 +134,14 @@ class Observer:
         except NotFinite as error:
             self.describe("failed")
             what = str(error).partition(". ")[0]
-            raise not_finite(self.kept.progress.step, self.kept.progress.epoch, what) from error
+            raise self._not_finite(what) from error
 
     def refuse(self, loss: float, index: IndexBatch) -> None:
         """For a loss that is no number; `index`: the batch that gave it, or the first that did."""
         self.describe("failed")
         begun = ", ".join(map(str, index.captions[:8].tolist()))
         what = f"the loss is {loss}; first training captions (rows) of the batch: {begun}"
-        raise not_finite(self.kept.progress.step, self.kept.progress.epoch, what)
+        raise self._not_finite(what)
 
     def require_finite_weights(self) -> None:
         """No checkpoint holds a NaN: the one before stays instead."""
@@ -149,7 +149,11 @@ class Observer:
         if name is not None:
             self.describe("failed")
             what = f"weight {name} contains NaN or infinity"
-            raise not_finite(self.kept.progress.step, self.kept.progress.epoch, what)
+            raise self._not_finite(what)
+
+    def _not_finite(self, what: str) -> TrainingError:
+        at = self.kept.progress
+        return not_finite(at.step, at.epoch, what, self.objectives.values())
 
     def describe(self, status: str) -> None:
         """Write how the run stands into run.json."""

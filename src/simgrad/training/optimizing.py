@@ -101,8 +101,8 @@ class Optimizer:
         # The sum first: all processes must find the same overflow, or some would step alone.
         distributed.add_gradients(self.model, self.learned)
         self.scaler.unscale_(self.inner)
-        # What the objective learns (a temperature, a bias) is not clipped, nor does it count: it
-        # would change how far the model may go.
+        # What the objective learns (a temperature, a bias) is not clipped, and is left out of the
+        # norm: it would shorten the model's step.
         if self.recipe.clip > 0:
             trained = [p for p in self.model.parameters() if p.grad is not None]
             nn.utils.clip_grad_norm_(trained, self.recipe.clip)

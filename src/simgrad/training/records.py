@@ -50,7 +50,7 @@ def claim(recipe: Recipe, folder: Path, dataset: Dataset | None = None) -> None:
         if any(k not in _PLACE for k in changed):
             raise InputError(
                 f"{folder} holds a run with another recipe ({', '.join(changed)} differ). "
-                "Give another --output, or remove the folder."
+                "Give another folder, or remove the folder."
             )
         if not changed:
             return

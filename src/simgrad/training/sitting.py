@@ -175,4 +175,4 @@ def _about_threads(recipe: Recipe, begun: Run) -> str | None:
         return fewer() if recipe.threads is None else None
     if recipe.threads in (None, before):
         return None
-    return f"this run began with --threads {before} and keeps to that: sums depend on it."
+    return f"this run began with `threads={before}` and keeps to that: sums depend on it."

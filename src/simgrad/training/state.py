@@ -96,7 +96,7 @@ def _other_version(path: Path, format: str) -> None:
     raise OtherVersion(
         f"{path}: this run was stopped under another version of simgrad (format {format}, this one "
         f"writes {FORMAT}) and cannot be resumed by this one. Finish it with the version that "
-        "run.json names, or train it again with another --output. What it has reached so far can "
+        "run.json names, or train it again with another folder. What it has reached so far can "
         "be evaluated, reported and searched."
     )
 

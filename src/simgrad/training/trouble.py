@@ -1,6 +1,6 @@
 """Trouble, named while it happens, with what is known to cure it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,10 +99,17 @@ def cures_of_collapse(
     return f"What may help: {'; '.join(found)}."
 
 
-def not_finite(step: int, epoch: int, what: str) -> TrainingError:
-    """Error for NaN or infinity."""
+def not_finite(step: int, epoch: int, what: str, objectives: Iterable[Objective]) -> TrainingError:
+    """Error for NaN or infinity; a rule of one's own is to be looked at first."""
+    own = next((one for one in objectives if one.own), None)
+    first = "Lower"
+    if own is not None:
+        first = (
+            f"Look at {own.own} first: simgrad.analysis.check('{own.name}', images, texts) tries "
+            "it. If it is right, lower"
+        )
     return TrainingError(
-        f"step {step} (epoch {epoch}): {what}. Lower the learning rate, clip gradients "
+        f"step {step} (epoch {epoch}): {what}. {first} the learning rate, clip gradients "
         "(clip: 2.0), use bf16 instead of fp16, or look for damaged features with "
         "`simgrad datasets`."
     )
@@ -140,6 +147,6 @@ def naming_lack_of_memory(recipe: Recipe, step: Callable[[], int]) -> Iterator[N
         now = f"it is {recipe.micro_batch}" if recipe.micro_batch else "it is not set"
         raise OutOfMemory(
             f"out of memory after step {step()}, with batch {recipe.batch}. The same command with "
-            f"`--micro-batch {max(1, piece // 2)}` ({now}) takes the same gradient in smaller "
+            f"`micro_batch={max(1, piece // 2)}` ({now}) takes the same gradient in smaller "
             "pieces and resumes from the last checkpoint; a smaller `batch` starts another run."
         ) from error

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Registry, split_spec
-from simgrad.core.text import did_you_mean
+from simgrad.core.text import did_you_mean, near_path
 from simgrad.data.base import Dataset
 from simgrad.data.log import DataProblem, Log
 from simgrad.data.pictures import SUFFIXES
@@ -64,7 +64,7 @@ def open_place(text: str, log: Log, layout: str | None, published: bool) -> Data
         layout, inside = _without_path(text)
         path = existing(inside) if inside is not None else None
         if inside is not None and path is None:
-            raise InputError(f"{inside:.200}: there is no such file or folder.")
+            raise InputError(f"{inside:.200}: there is no such file or folder.{near_path(inside)}")
     elif path is None:
         raise InputError(_nothing_there(text))
     if path is None:
@@ -124,8 +124,8 @@ def absolute(text: str) -> str:
 
 
 def _nothing_there(text: str) -> str:
-    told = f"{text:.200}: there is no such file or folder. `simgrad datasets --layouts` lists what "
-    told += "can be read; 'scenes' needs no files."
+    told = f"{text:.200}: there is no such file or folder.{near_path(text)} `simgrad datasets "
+    told += "--layouts` lists what can be read; 'scenes' needs no files."
     near = did_you_mean(text.split("(")[0], (one.name for one in layouts))
     told += f" Did you mean the layout '{near}'?" if near else ""
     owner, slash, name = text.partition("/")

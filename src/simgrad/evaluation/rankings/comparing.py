@@ -119,7 +119,7 @@ def _measured(system: str, given: Given, task: Task, settings: _Settings) -> _Me
             raise InputError(
                 f"{where}: no ranking of query {one_line(lost[0])}, which has judgments{source}; "
                 f"{len(lost):,} of {len(judgments):,} are missing. If nothing was found for them, "
-                "--missing zero counts them with 0."
+                "`missing=zero` counts them with 0."
             )
         table = np.zeros((len(judgments), len(settings.measures)))
         for row, (query, judged) in enumerate(judgments.items()):
@@ -180,7 +180,7 @@ def _ranked_task(
     if own:
         notes.append(
             f"{own:,} queries rank a document of their own id; where documents are the queries, "
-            "MTEB leaves these out: --ignore-identical-ids"
+            "MTEB leaves these out: `ignore_identical_ids`"
         )
     return RankedTask(task.name, crossed, queries, bool(task.groups), margin, level, tuple(notes))
 

@@ -62,6 +62,16 @@ def folder_content(source: str) -> str | None:
     return contents_hash(sorted(file for file in folder.rglob("*") if file.is_file()))
 
 
+def place_of(source: str) -> str:
+    """A folder, or a name on a hub, as other libraries take it."""
+    if not source:
+        raise InputError("which model? Give source=FOLDER, or a name: NAME(source=FOLDER).")
+    folder = Path(source).expanduser()
+    if not folder.exists() and (folder.is_absolute() or source.startswith(".")):
+        raise InputError(f"{source}: there is no such folder.")
+    return str(folder) if folder.is_dir() else source
+
+
 def as_rows(made: Any, count: int, what: str) -> Tensor:
     """What an encoder gave as float32 rows, or an error that says what is wrong with it."""
     try:

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
-from simgrad.models.embedders.base import Embedder, as_rows, embedders, folder_content, refused
+from simgrad.models.embedders.base import (
+    Embedder,
+    as_rows,
+    embedders,
+    folder_content,
+    place_of,
+    refused,
+)
 from simgrad.models.networks.parts import quiet
 
 
@@ -31,7 +38,7 @@ class DualEmbedder(Embedder):
 
     @torch.no_grad()
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        model, processor = _load(self.source, str(device))
+        model, processor = _load(place_of(self.source), str(device))
         longest = getattr(model.config, "text_config", model.config)
         most = getattr(longest, "max_position_embeddings", None)
         read = processor(text=list(sentences), padding=True, truncation=True, max_length=most,
@@ -40,7 +47,7 @@ class DualEmbedder(Embedder):
 
     @torch.no_grad()
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        model, processor = _load(self.source, str(device))
+        model, processor = _load(place_of(self.source), str(device))
         read = processor(images=list(pictures), return_tensors="pt").to(device)
         return as_rows(_pooled(model.get_image_features(**read)), len(pictures), str(self))
 

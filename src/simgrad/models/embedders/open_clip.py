@@ -16,7 +16,14 @@ from simgrad.core.derived import contents_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
 from simgrad.core.spec import setting
-from simgrad.models.embedders.base import Embedder, as_rows, embedders, folder_content, refused
+from simgrad.models.embedders.base import (
+    Embedder,
+    as_rows,
+    embedders,
+    folder_content,
+    place_of,
+    refused,
+)
 from simgrad.models.networks.parts import OPEN_CLIP, quiet
 
 
@@ -34,13 +41,13 @@ class OpenClipEmbedder(Embedder):
 
     @torch.no_grad()
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        model, _, words = _load(self.source, self.weights, str(device))
+        model, _, words = _load(place_of(self.source), self.weights, str(device))
         made = model.encode_text(words(list(sentences)).to(device))
         return as_rows(made, len(sentences), str(self))
 
     @torch.no_grad()
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        model, cut, _ = _load(self.source, self.weights, str(device))
+        model, cut, _ = _load(place_of(self.source), self.weights, str(device))
         made = model.encode_image(torch.stack([cut(picture) for picture in pictures]).to(device))
         return as_rows(made, len(pictures), str(self))
 

@@ -15,7 +15,14 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.core.spec import setting
-from simgrad.models.embedders.base import Embedder, as_rows, embedders, folder_content, refused
+from simgrad.models.embedders.base import (
+    Embedder,
+    as_rows,
+    embedders,
+    folder_content,
+    place_of,
+    refused,
+)
 from simgrad.models.networks.parts import quiet
 
 _SAFE = 6  # the first version that asks for trust_remote_code in folders, too
@@ -33,10 +40,10 @@ class SentenceTransformerEmbedder(Embedder):
     source: str = setting("", "folder or hub name")
 
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        return encoded(_load(self.source, str(device)), list(sentences), str(self))
+        return encoded(_load(place_of(self.source), str(device)), list(sentences), str(self))
 
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        return encoded(_load(self.source, str(device)), list(pictures), str(self))
+        return encoded(_load(place_of(self.source), str(device)), list(pictures), str(self))
 
     def content(self) -> str | None:
         return folder_content(self.source)

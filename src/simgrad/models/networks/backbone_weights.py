@@ -148,5 +148,9 @@ def _what_to_do(name: str, source: WeightSource) -> str:
         )
     ways.append("give weights=FILE")
     if name != "efficientnet-lite0":
-        ways.append("take backbone efficientnet-lite0, which is installed with simgrad")
+        lite = "efficientnet-lite0"
+        ways.append(
+            f"take {lite}, which is installed with simgrad, by "
+            f'`model="vse++(backbone={lite})"`, or by `model="light"`'
+        )
     return f"the weights of {name} are not here and could not be fetched: {', or '.join(ways)}."

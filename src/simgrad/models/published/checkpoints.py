@@ -126,7 +126,7 @@ def recognise(published: PublishedFile) -> str:
     which = ("scan", "bfan") if two_way else ("vse++", "scan")
     raise InputError(
         f"{published.path}: the options that tell {which[0]} from {which[1]} are not in it; give "
-        f"--model {which[0]} or --model {which[1]}."
+        f"`model={which[0]}` or `model={which[1]}`."
     )
 
 
@@ -168,7 +168,7 @@ def _told(published: PublishedFile, model: str | None) -> tuple[str, dict[str, A
         return recognise(published), {}
     name, values = split_spec(model, "model")
     if name not in MAPS:
-        raise InputError(f"--model {name}: checkpoints are imported of {', '.join(MAPS)}.")
+        raise InputError(f"`model={name}`: checkpoints are imported of {', '.join(MAPS)}.")
     config = models.parse(model)
     return name, {key: getattr(config, key) for key in values}
 

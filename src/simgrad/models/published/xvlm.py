@@ -96,5 +96,5 @@ def _picture_size(published: PublishedFile) -> int:
         return int(published.options["image_res"])
     raise InputError(
         f"{published.path}: nothing in it tells the size of pictures; say it, as in "
-        '--model "x-vlm(size=384)".'
+        '`model="x-vlm(size=384)"`.'
     )

@@ -1,0 +1,88 @@
+"""A file that a user named is replaced only by a newer one of its kind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simgrad.analysis.drawing import save_figure
+from simgrad.cli.tables import write_rows
+from simgrad.core.errors import InputError
+from simgrad.core.named_files import refuse_foreign, write_named_json, write_named_tables
+from simgrad.core.tables import TableFile
+from simgrad.data.log import Log
+from simgrad.retriever.opening import open as open_model
+from simgrad.retriever.vector_files import write_vectors
+
+ROWS = [{"objective": "nt-xent", "rsum": 1.5}]
+TABLE = TableFile(("", "rsum"), (("a", "1.5"),), "of all")
+
+
+def drawn(path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    save_figure(Figure(), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        *((f"rows{suffix}", lambda path: write_rows(path, ROWS)) for suffix in (".json", ".csv")),
+        ("rows.parquet", lambda path: write_rows(path, ROWS)),
+        ("one.json", lambda path: write_named_json(path, ROWS[0])),
+        *(
+            (f"table{suffix}", lambda path: write_named_tables(path, [TABLE]))
+            for suffix in (".md", ".tex", ".html")
+        ),
+        *((f"picture{suffix}", drawn) for suffix in (".png", ".svg", ".pdf")),
+        ("skip.json", lambda path: Log().write(path, [])),
+    ],
+)
+def test_what_is_not_ours_stays(name: str, write: Callable[[Path], object], tmp_path: Path) -> None:
+    path = tmp_path / name
+    for theirs in (b"my notes of ten years, of simgrad and rsum too\n", b"\x89PNG\r\n\x1a\n" * 9):
+        path.write_bytes(theirs)
+        with pytest.raises(InputError, match=f"{name}: there is another kind of file already"):
+            write(path)
+        assert path.read_bytes() == theirs
+    path.write_bytes(b"")  # of nobody
+    write(path)
+    first = path.stat().st_ino, path.read_bytes()
+    write(path)  # our own is replaced
+    assert path.stat().st_ino != first[0]
+    assert path.stat().st_size == len(first[1])
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name a file in it"):
+        refuse_foreign(tmp_path, "simgrad")
+
+
+def test_its_ends_tell_what_a_large_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(b"x" * 200_000 + b"Written by simgrad")
+    assert refuse_foreign(path, "Written by simgrad") == path
+    with pytest.raises(InputError, match="another kind"):
+        refuse_foreign(path, "Written by simgrad", start="y")
+
+
+def test_vectors_replace_vectors_alone(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import numpy\n\n"
+        "def texts(items):\n    return numpy.ones((len(items), 4))\n\nimages = texts\n"
+    )
+    (tmp_path / "lines.txt").write_text("a dog\n")
+    model = open_model(f"python(file={tmp_path / 'own.py'})", device="cpu")
+    for name in ("v.npy", "v.parquet"):
+        path = tmp_path / name
+        np.save(tmp_path / "theirs.npy", np.ones(3))
+        path.write_bytes((tmp_path / "theirs.npy").read_bytes())
+        with pytest.raises(InputError, match="another kind"):
+            write_vectors(model, tmp_path / "lines.txt", path)
+        path.unlink()
+        for _ in range(2):
+            write_vectors(model, tmp_path / "lines.txt", path)
+    (tmp_path / "w.json").write_text("{}")  # what would lie beside w.npy
+    with pytest.raises(InputError, match=r"w.json: there is another"):
+        write_vectors(model, tmp_path / "lines.txt", tmp_path / "w.npy")
