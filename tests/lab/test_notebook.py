@@ -15,7 +15,7 @@ def test_a_sentence_shows_pictures(runs: dict[str, Path], easy: tuple[str, int])
     assert 'class="right"' in html
     assert re.search(r"\d+%", html)
     assert "✓" in repr(shown)
-    assert "right with" in repr(shown)
+    assert "the very picture that is meant with a probability" in repr(shown)
 
 
 def test_a_picture_shows_captions(

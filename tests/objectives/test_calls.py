@@ -4,6 +4,7 @@ References are loops over queries and pairs, or PyTorch's own losses; then every
 (whole matrix, blocks, whole rows, kernels, several processes) must agree.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch.nn.functional import cross_entropy, normalize
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.integrations import MetricLearningLoss
-from simgrad.objectives import Objective, Offline, Positives, objective
+from simgrad.objectives import Objective, Offline, Positives, objective, setting
 from simgrad.objectives.across_processes import Distributed
 from simgrad.objectives.engine import fused
 from simgrad.objectives.engine.ring import Processes, Transport
@@ -107,6 +108,18 @@ def test_other_attributes_are_yours() -> None:
     o = objective("nt-xent")
     o.seen, o._temperature, o.training = 3, 2, False  # type: ignore[assignment]
     assert o.seen == 3
+
+
+def test_a_class_of_your_own_keeps_what_it_likes() -> None:
+    @dataclass(eq=False, repr=False)
+    class Mine(Objective):
+        tau: float = setting(0.1, "temperature of mine")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.temperature = 2 * self.tau
+
+    assert Mine(0.2).temperature == 0.4
 
 
 def test_what_is_given_twice_or_too_late_is_refused() -> None:

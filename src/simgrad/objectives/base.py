@@ -170,8 +170,9 @@ class Objective(nn.Module):
 
     def _refuse_mistyped(self, name: str) -> None:
         """Refuse to set what nobody reads, where a parameter is called or described so."""
-        if name.startswith("_") or hasattr(self, name):
-            return
+        ours = type(self).__post_init__.__module__.startswith("simgrad.")
+        if name.startswith("_") or hasattr(self, name) or not ours:
+            return  # whoever writes a `__post_init__` sets there what they like
         declared = objectives[self.name].parameters if self.name else ()
         told = meant(name, (*declared, *objectives.common), cutoff=0.8)
         if told:
