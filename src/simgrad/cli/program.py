@@ -23,7 +23,7 @@ from simgrad.cli.options import (
     readable,
     registry,
 )
-from simgrad.core.console import say
+from simgrad.core.console import say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file
 from simgrad.core.text import as_json, did_you_mean
@@ -90,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.showwarning = _warn
             sys.exit(_run(rest))
     except InputError as error:
-        say(f"simgrad: {error}", stderr=True)
+        for line in f"simgrad: {error}".split("\n"):
+            # What is set in is a command to copy.
+            (say if line.startswith(" ") else say_wrapped)(line, stderr=True)
         sys.exit(2)
     except KeyboardInterrupt:
         command = next((word for word in rest if word in COMMANDS), "")  # --with may come first
