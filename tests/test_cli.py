@@ -40,6 +40,21 @@ def test_help_of_train_is_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--trial" not in text  # a switch for searches
 
 
+def test_errors_are_broken_between_words_on_a_terminal_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.chdir(tmp_path)
+    _, whole = said(["datasets", "nowhere"], capsys)
+    assert len(whole.splitlines()) == 1
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    _, text = said(["datasets", "nowhere"], capsys)
+    lines = text.splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 60
+    assert " ".join(text.split()) == whole.strip()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

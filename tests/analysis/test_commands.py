@@ -13,6 +13,7 @@ from simgrad.cli.program import main
 from simgrad.data import Split
 from simgrad.retriever.counting import RunBatches, count_run, count_run_by_epsilon, judged_tables
 from simgrad.retriever.opening import open_folder
+from simgrad.studies.settings import unlike
 from simgrad.training import Recipe, train
 
 
@@ -73,6 +74,26 @@ def test_pairs_are_counted_as_published(runs: Any) -> None:
     assert first.i2t.paper == pytest.approx(counts.released.batches[0].i2t.paper)
 
 
+@pytest.fixture
+def as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the drawn scenes were the paper's data, as far as settings tell."""
+
+    def but_for_data(*told: Any) -> dict[str, str]:
+        return {field: how for field, how in unlike(*told).items() if field != "data"}
+
+    monkeypatch.setattr("simgrad.cli.tables.unlike", but_for_data)
+
+
+def test_on_other_data_no_published_rows_are_shown(runs: Any, capsys: Any) -> None:
+    text = printed(capsys, "cocos", runs["nt-xent"], "--device", "cpu")
+    assert "paper 1" not in text
+    assert "published" not in text
+    assert "C-: negatives of a query that the gradient counts" in text
+    released = printed(capsys, "cocos", runs["nt-xent"], "--released", "True", "--device", "cpu")
+    assert "nt-xent, as published" in released
+
+
+@pytest.mark.usefixtures("as_published")
 def test_cocos_prints_runs_beside_the_published_rows(
     runs: Any, capsys: Any, tmp_path: Path
 ) -> None:
@@ -88,6 +109,7 @@ def test_cocos_prints_runs_beside_the_published_rows(
     assert {row["run"] for row in rows} == {"triplet", "nt-xent", "smooth-ap", "goal"}
 
 
+@pytest.mark.usefixtures("as_published")
 def test_what_may_not_be_compared_is_marked(runs: Any, capsys: Any) -> None:
     """Drawn scenes are none of the paper's data, and its SmoothAP counts have no 1/tau."""
     text = printed(capsys, "cocos", runs["smooth-ap"], runs["nt-xent"], "--device", "cpu")
@@ -100,7 +122,6 @@ def test_what_may_not_be_compared_is_marked(runs: Any, capsys: Any) -> None:
     for name in ("smooth-ap", "nt-xent"):
         (told,) = [line for line in text.splitlines() if line.startswith(f"≠ {name} is")]
         assert "no published row" in told
-        assert "data other (paper f30k)" in told
 
 
 def test_a_run_without_a_checkpoint_is_named_and_the_others_are_counted(
@@ -117,7 +138,7 @@ def test_a_run_without_a_checkpoint_is_named_and_the_others_are_counted(
     told = capsys.readouterr()
     assert f"not counted: {empty}: no checkpoint yet" in told.err
     assert "1 of 2 runs" in told.err
-    assert "paper 1.3" in told.out
+    assert "NT-Xent" in told.out
     assert {row["run"] for row in json.loads(output.read_text())} == {"nt-xent"}
 
 

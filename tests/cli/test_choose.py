@@ -31,6 +31,7 @@ from simgrad.lab import facts
 from simgrad.report.build import write_report
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher, ask
+from simgrad.runs.best import what_is_best
 from simgrad.runs.feature_files import TooSlow
 from simgrad.runs.recipe import read_recipe
 from simgrad.runs.run import Run, write_info
@@ -141,6 +142,14 @@ def test_the_model_is_the_leaders_and_can_be_searched_with(done: Path) -> None:
     assert model.info["best"]["rsum"] == max(scores.values())
     found = ask(Searcher(open_folder(done / "model", device="cpu"), "test"), "a red circle", 3)
     assert len(found.images) == 3
+
+
+def test_the_model_is_called_by_what_it_is(done: Path) -> None:
+    label = verdict(Study.open(done)).leader
+    model = Run.open(done / "model")
+    told = f" ({model.recipe.objective}, seed {model.recipe.seed}, the best of 2)"
+    assert what_is_best(model) == told
+    assert what_is_best(Study.open(done).groups[label][0]) == ""
 
 
 @pytest.mark.long

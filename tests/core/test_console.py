@@ -137,3 +137,13 @@ def test_json_steers_no_terminal_and_reads_back() -> None:
     assert json.loads(printed) == value
     assert printed.replace("\n", "").isprintable()
     assert "ein Überraschungsei 日本" in printed
+
+
+@pytest.mark.usefixtures("narrow")
+def test_intervals_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    row = ("average recall, both ways", "0.439", "[0.370, 0.508]", "0.371", "[-0.320, 0.422]")
+    print_table(("", "image \u2192 text", "95%", "text \u2192 image", "95%"), [row])
+    printed = capsys.readouterr().out
+    assert "[0.370, 0.508]" in printed
+    assert "[-0.320, 0.422]" in printed
+    assert max(map(len, printed.splitlines())) <= 80

@@ -20,6 +20,7 @@ def test_embeddings(files, capsys):
     printed = run(capsys, files / "a.npz", "--recalls", "3", "--output", table, "--ranks", ranks)
     assert "protocol all: all 40 images and 200 captions." in printed
     assert "R@3" in printed
+    assert printed.index("rsum") < printed.index("R@1")  # what everybody looks for
     assert "cross-retrieval rank" in printed
     archive = np.load(files / "a.npz")
     expected = simgrad.evaluate(*(archive[n] for n in archive.files), recalls=(3,))

@@ -22,6 +22,7 @@ from simgrad.retriever.judging import evaluate_judgments, evaluate_truth
 from simgrad.retriever.opening import open, open_pretrained
 from simgrad.retriever.retriever import Retriever
 from simgrad.retriever.similarities import Similarities, average
+from simgrad.runs.best import what_is_best
 
 
 def evaluate(
@@ -151,7 +152,7 @@ def evaluate(
         measured.append((together.name, [metrics_of_all], graded.of(together, knows)))
     else:
         for group in opened:
-            name = ",".join(one.name for one in group)
+            name = ",".join(_named(one) for one in group)
             measured.append((name, *_measure(group, split, protocol, recalls, rerank, graded)))
     labels = _labels(names, len(measured))
     found = [
@@ -170,6 +171,11 @@ def evaluate(
     if output is not None:
         say(f"\n{output}: written.")
     return result.to_dict()
+
+
+def _named(one: Retriever) -> str:
+    """What it is called; the model of `choose`, or a study, also by what it is."""
+    return one.name if one.run is None else f"{one.name}{what_is_best(one.run)}"
 
 
 def _pairs(images: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:

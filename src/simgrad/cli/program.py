@@ -26,7 +26,7 @@ from simgrad.cli.options import (
     readable,
     registry,
 )
-from simgrad.core.console import say
+from simgrad.core.console import say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.extras import import_file
 from simgrad.core.text import as_json, did_you_mean
@@ -93,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             warnings.showwarning = partial(_warn, rest)
             sys.exit(_run(rest))
     except InputError as error:
-        say(f"simgrad: {_worded(str(error), rest)}", stderr=True)
+        for line in f"simgrad: {_worded(str(error), rest)}".split("\n"):
+            # What is set in is a command to copy.
+            (say if line.startswith(" ") else say_wrapped)(line, stderr=True)
         sys.exit(2)
     except KeyboardInterrupt:
         command = next((word for word in rest if word in COMMANDS), "")  # --with may come first

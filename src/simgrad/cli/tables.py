@@ -17,6 +17,10 @@ from simgrad.studies.settings import unlike
 
 Summary = dict[str, dict[str, tuple[float, float]]]
 _LABEL = {"C_qv_neg": "C-", "W_qv_neg": "W-", "W_qv_pos": "W+"}
+_LEGEND = (
+    "C-: negatives of a query that the gradient counts; W-: the weight of all of them; W+: that of "
+    "its positive. i2t: images ask, t2i: captions ask."
+)
 _DATASET = {"f30k": "F30k", "coco": "COCO"}
 # Published figures that are not counted as the paper defines them, and how they are.
 _ARTEFACTS = {
@@ -47,15 +51,18 @@ def print_counts(runs: Sequence[RunCounts], released_only: bool) -> None:
 def _print_family(family: PaperCounts, runs: Sequence[RunCounts], released_only: bool) -> None:
     columns = [(d, f) for d in DIRECTIONS for f in family.figures]
     header = [family.name, *(f"{d} {_LABEL.get(f, f)}" for d, f in columns)]
+    papers = published_rows(family.name)
+    apart = {run.name: {row.number: unlike(run, row) for row in papers} for run in runs}
+    # On one's own data nothing that was published is beside it.
+    papers = [p for p in papers if any("data" not in one[p.number] for one in apart.values())]
     rows = []
     for run in runs:
         if not released_only:
             rows.append([run.name, *_cells(run.corrected.summary(), columns)])
         name = f"{run.name}, as published" if released_only else "  as published"
-        rows.append([name, *_cells(run.released.summary(), columns)])
+        if papers or released_only:
+            rows.append([name, *_cells(run.released.summary(), columns)])
     other, how = _ARTEFACTS.get(family.name, ((), ""))
-    papers = published_rows(family.name)
-    apart = {run.name: {row.number: unlike(run, row) for row in papers} for run in runs}
     for row in papers:
         cells = _cells(row.figures, columns)
         marked = [
@@ -65,6 +72,10 @@ def _print_family(family: PaperCounts, runs: Sequence[RunCounts], released_only:
         same = any(not differing[row.number] for differing in apart.values())
         rows.append([f"{'' if same else UNLIKE}{_paper(row)}", *marked])
     print_table(header, rows, title="Counts of Bleeker & de Rijke (ECIR 2022), mean ± std")
+    if "C_qv_neg" in family.figures:
+        say_wrapped(_LEGEND)
+    if not papers:
+        return
     if other:
         say_wrapped(f"* {how}: to be compared with 'as published' alone.")
     for run in runs:

@@ -136,6 +136,7 @@ def _numeric(cells: Sequence[str]) -> bool:
 
 def _is_figure(text: str) -> bool:
     bare = text.strip()
+    bare = bare.removeprefix("[")  # an interval stays in one line, too
     return bare[:1].isdigit() or bare[:2] in {"–", "-", "±"} or bare[:1] in "+-<≥≤~.—"
 
 

@@ -184,7 +184,8 @@ def metrics_table(
     for record in shown:
         if not record.direction:
             label = f"{record.label}, both ways" if record.directions else record.label
-            rows.append((label, *cells(record), *cells(None)))
+            row = (label, *cells(record), *cells(None))
+            rows.insert(0 if record.name == "rsum" else len(rows), row)  # what everybody looks for
     return TableFile(tuple(columns), tuple(rows), title)
 
 

@@ -6,6 +6,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.text import near_path
 from simgrad.evaluation import metric_of
 from simgrad.models.checkpoint import DESCRIPTION
+from simgrad.runs.naming import label_of
 from simgrad.runs.run import BEST, RECIPE, Run
 
 MODEL = "model"  # the run that `simgrad choose` recommends
@@ -38,3 +39,14 @@ def best_run(folder: Path) -> Path:
     metric = metric_of(usable[0].recipe.select)
     scores = [float(run.info["best"][run.recipe.select]) for run in usable]
     return usable[scores.index(metric.best(scores))].path
+
+
+def what_is_best(run: Run) -> str:
+    """Of the model that `choose` keeps, in brackets: its objective and seed, the best of how many;
+    nothing of runs whose names say it."""
+    if run.path.name != MODEL:
+        return ""
+    places = run.path.parent.glob(f"runs/*/{RECIPE}")
+    alike = [p for p in places if Run(p.parent).recipe.objective == run.recipe.objective]
+    best = f", the best of {len(alike)}" if len(alike) > 1 else ""
+    return f" ({label_of(run.recipe.objective)}, seed {run.recipe.seed}{best})"
