@@ -11,6 +11,7 @@ from simgrad.core.errors import InputError
 from simgrad.evaluation import METRICS, check, metric
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.recipe_names import wrong_names
+from simgrad.training.display import Display
 from tests.processes import script
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own.md").read_text(encoding="utf-8")
@@ -164,12 +165,26 @@ def test_a_metric_that_cannot_choose_is_refused_where_it_chooses() -> None:
     metric("minus", label="x", description="x")(lambda p: -p.best)
     same = "the worst give the same: it tells no systems apart"
     assert same in str(check("same"))
-    assert "-200 and -1 is outside its bounds, 0 to inf: declare others" in str(check("minus"))
+    assert "-200 to -1 lies outside its bounds, 0 to inf: declare others" in str(check("minus"))
     assert wrong_names(Recipe(model="light"), "r.yaml") == []
     (told,) = wrong_names(Recipe(model="light", select="i2t_same"), "r.yaml")
     assert re.search(rf"select: metric 'same' \(tests.test_own.py:\d+\): .*{same}", told)
     (told,) = wrong_names(Recipe(model="light", select="i2t_other"), "r.yaml")
     assert "one of your own needs `simgrad --with FILE.py`" in told
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_progress_prints_a_selected_metric_with_its_digits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    metric("fine", label="x", digits=3, description="x")(lambda p: 1 / p.best)
+    entry = {"epoch": 1, "step": 4, "loss": 1.0, "samples_per_second": 10.0}
+    for select, value in (("i2t_fine", 0.12345), ("rsum", 204.56)):
+        display = Display(Recipe(model="light", select=select), quiet=False)
+        display.evaluated({**entry, "val": {select: value}}, on_cpu=False)
+    out = capsys.readouterr().err
+    assert "i2t_fine 0.123  " in out
+    assert "rsum 204.6  " in out
 
 
 @pytest.mark.usefixtures("forgotten")

@@ -68,8 +68,13 @@ def test_a_value_without_a_gradient_is_refused(kind: str) -> None:
         simgrad.objective("mine")
 
 
-def test_weights_that_are_all_nothing_are_refused() -> None:
-    assert "no query has a gradient: all its weights are 0" in first_line(times(0))
+def test_weights_that_are_all_nothing_are_told_of_but_not_refused() -> None:
+    """They may depend on a parameter."""
+    told = "mine: WRONG: no query has a gradient on these embeddings: all weights are 0"
+    assert first_line(times(0)) == told
+    simgrad.objective("mine")
+    objectives._declared.pop("mine")
+    assert first_line(lambda s, p, pairs: 0 * smooth(s, p, pairs)[0]) == told
 
 
 SHAPES = {

@@ -183,6 +183,9 @@ def _numbers(
                 f"ordinary similarities ({float(S.min()):.2g} to {float(S.max()):.2g})"
             )
             return Finding("numbers", float("inf"), 0.0, where)
+    if rule.own and not any(one.weights.any() for one in both):
+        where = "no query has a gradient on these embeddings: all weights are 0"
+        return Finding("numbers", float("inf"), 0.0, where)
     return Finding("numbers", 0.0, 0.0)
 
 

@@ -107,6 +107,8 @@ def _values(
 
 def _outside(one: Metric, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[str]:
     low, high = one.bounds
-    ends = [end for end in (values.min(), values.max()) if not low <= end <= high]
-    told = f"outside its bounds, {low:g} to {high:g}: declare others (bounds=)"
-    return [f"{' and '.join(f'{end:.4g}' for end in ends)} is {told}"] if ends else []
+    least, most = float(values.min()), float(values.max())
+    if low <= least and most <= high:
+        return []
+    ends = f"{low:g} to {high:g}"
+    return [f"{least:.4g} to {most:.4g} lies outside its bounds, {ends}: declare others (bounds=)"]

@@ -96,6 +96,7 @@ def declare(
         names = [f[0] for f in fields]
         who = f"the rule '{name}' ({place_of(rule)})"
         alone: list[bool] = []  # whether it returns its values alone, once that is known
+        reached: set[bool] = set()  # then, whether these followed from the similarities
 
         def apply(self: Any, similarities: Tensor, positives: Tensor, pairs: Pairs) -> RuleResult:
             chosen = {n: getattr(self, n) for n in names}
@@ -105,14 +106,18 @@ def declare(
                 _checked(found, shape, who)
                 alone.append(isinstance(found, Tensor))
             if alone[0]:
-                return _derived(rule, similarities, positives, pairs, chosen, who)
+                values, weights, follows = _derived(
+                    rule, similarities, positives, pairs, chosen, who
+                )
+                reached.add(follows)
+                return values, weights
             return _checked(rule(similarities, positives, pairs, **chosen), shape, who)
 
         namespace = {
             "rule": apply,
             "mean": mean,
             "own": who,
-            "check_form": lambda self: _try(self, who, alone),
+            "check_form": lambda self: _try(self, who, reached),
             "__doc__": rule.__doc__ or description,
         }
         cls = dataclasses.make_dataclass(
@@ -131,8 +136,8 @@ def _derived(
     pairs: Pairs,
     chosen: dict[str, Any],
     who: str,
-) -> RuleResult:
-    """Values, and their derivative by autograd."""
+) -> tuple[Tensor, Tensor, bool]:
+    """Values, their derivative by autograd, and whether there is one."""
     absent = similarities == -torch.inf  # has no derivative
     with torch.enable_grad():
         S = similarities.detach().requires_grad_()
@@ -142,7 +147,7 @@ def _derived(
         assert values is not None
         reached = values.requires_grad
         weights = torch.autograd.grad(values.sum(), S)[0] if reached else torch.zeros_like(S)
-    return values.detach(), weights.masked_fill(absent, 0)
+    return values.detach(), weights.masked_fill(absent, 0), reached
 
 
 def _checked(found: Any, shape: tuple[int, ...], who: str) -> RuleResult:
@@ -170,28 +175,24 @@ def _checked(found: Any, shape: tuple[int, ...], who: str) -> RuleResult:
     return values, *given[1:]  # type: ignore[return-value]
 
 
-def _try(made: Objective, who: str, alone: list[bool]) -> None:
-    """Ask a rule for what it makes of a batch that is not square; does it pull or push at all?"""
+def _try(made: Objective, who: str, reached: set[bool]) -> None:
+    """Ask a rule for what it makes of a batch that is not square; can it be followed at all?"""
     pairs = Positives.of_captions(torch.arange(24, device="cpu") // 2, 12)
-    moved = False
     for S in _similarities():
         for rows, side in ((S, pairs.i2t), (S.t(), pairs.t2i)):
             try:
                 # The caller's random numbers stay what they are, also where the rule draws some.
                 with torch.inference_mode(False), torch.random.fork_rng([]):
-                    found = weigh_direction(made, rows, side)
+                    weigh_direction(made, rows, side)
             except WrongRule:
                 raise
             except Exception:  # it may need more than this: then its use shows what is wrong
                 return
-            moved = moved or bool((found.weights != 0).any())  # NaN is not 0
-    if not moved:
-        why = (
-            "the value does not depend on the similarities (comparison, detach, numpy?)"
-            if alone[0]
-            else "all its weights are 0"
+    if reached == {False}:
+        raise WrongRule(
+            "no query has a gradient: the value does not depend on the similarities (comparison, "
+            f"detach, numpy?). See {who}."
         )
-        raise WrongRule(f"no query has a gradient: {why}. See {who}.")
 
 
 def _similarities() -> Iterator[Tensor]:
