@@ -93,7 +93,8 @@ def _beside(system: str) -> Path:
 
 
 def _print(found: Finds, show: int) -> None:
-    rows, seen = [], set()
+    rows: list[tuple[str, ...]] = []
+    seen = set()
     for (image, caption), pair in zip(found.pairs.tolist(), found.named(), strict=True):
         two = frozenset((image, int(found.split.image_of_caption[caption])))
         if len(rows) == show or two in seen:  # of two alike pictures, one row tells it
