@@ -23,6 +23,7 @@ from simgrad.choosing.probe import Pace
 from simgrad.choosing.sizing import Size
 from simgrad.choosing.telling import plan_text
 from simgrad.cli.choose import choose
+from simgrad.cli.report import report
 from simgrad.core.console import say_wrapped
 from simgrad.core.derived import write_checked
 from simgrad.core.errors import InputError
@@ -142,6 +143,17 @@ def test_the_model_is_the_leaders_and_can_be_searched_with(done: Path) -> None:
     assert model.info["best"]["rsum"] == max(scores.values())
     found = ask(Searcher(open_folder(done / "model", device="cpu"), "test"), "a red circle", 3)
     assert len(found.images) == 3
+
+
+def test_the_report_of_a_choice_goes_where_its_own_lies(
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copied.parent)
+    (copied / "report.html").unlink()
+    report(("copied",), batches=0, pictures=False)
+    assert (copied / "report.html").is_file()
+    assert str(Path("copied", "report.html")) in capsys.readouterr().out
+    assert not Path("report.html").exists()
 
 
 def test_the_model_is_called_by_what_it_is(done: Path) -> None:
@@ -425,8 +437,10 @@ def test_what_cannot_be_chosen_from_is_said_at_once(tmp_path: Path) -> None:
         choose(DATA, objectives=("triplet", "nothing-such"), output=tmp_path)
     with pytest.raises(InputError, match="minutes"):
         choose(DATA, minutes=0, output=tmp_path)
-    with pytest.raises(InputError, match="split 'test'"):
+    with pytest.raises(InputError, match="80 pictures are too few: there is none for test"):
         choose("scenes(train=60, val=20, test=0, features=global)", output=tmp_path, device="cpu")
+    with pytest.raises(InputError, match="split 'test'"):
+        choose("scenes(train=90, val=20, test=0, features=global)", output=tmp_path, device="cpu")
 
 
 def test_what_could_not_begin_leaves_nothing_behind(
@@ -585,7 +599,7 @@ def test_features_that_cannot_end_in_time_are_said_at_once(
 
 
 @pytest.mark.parametrize(
-    ("full", "words"), [(2, "It trained"), (47, "had 1 of 47 epochs, too few")]
+    ("full", "words"), [(2, "It reached a test rsum of"), (47, "had 1 of 47 epochs, too few")]
 )
 def test_where_two_do_not_fit_one_is_trained_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], full: int, words: str
@@ -602,7 +616,7 @@ def test_where_two_do_not_fit_one_is_trained_by_default(
     assert told.startswith("No comparison: two objectives need about 3 minutes here; 1 given.")
     assert "nt-xent, a default and no finding" in told
     assert words in told
-    assert ("It trained" in told) == (full == 2)
+    assert ("It reached" in told) == (full == 2)
     assert read_recipe(folder / "full-run.yaml").epochs == full
     assert Run.open(folder / "model").finished
     said = capsys.readouterr().err

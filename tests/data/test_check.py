@@ -168,7 +168,7 @@ def test_a_skip_list_for_other_data_is_refused(
     assert run(str(folder), "--fix") == 0
     told = capsys.readouterr().out
     assert "--fix" not in told  # it was done
-    assert f"simgrad features {folder} --skip {folder / 'skip.json'}" in told
+    assert f"simgrad choose {folder} --skip {folder / 'skip.json'}" in told
     assert (folder / "skip.json").is_file()
     other = write.karpathy(tmp_path / "other")
     with pytest.raises(InputError, match="another caption"):

@@ -4,9 +4,11 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from simgrad.core.errors import InputError
 from simgrad.data import Dataset, open_dataset
+from simgrad.data.pictures import reason_of
 
 from . import layout_writers as write
 from .odd_folders import CASES, Odd
@@ -64,3 +66,20 @@ def test_read_right_or_refused_with_the_nearest(case: Odd, tmp_path: Path) -> No
     _check_pictures(dataset)
     notes = " ".join(dataset.notes)
     assert all(word in notes for word in case.words)
+
+
+def test_a_folder_of_pictures_alone_is_told_the_simplest_way(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "dog.jpg")
+    with pytest.raises(InputError, match=r"Simplest is a file captions.txt in it.*dog.jpg, A dog"):
+        open_dataset(str(tmp_path))
+    (tmp_path / "dog.jpg").rename(tmp_path / "dog.txt")
+    with pytest.raises(InputError) as told:
+        open_dataset(str(tmp_path))
+    assert "Simplest" not in str(told.value)
+
+
+def test_a_picture_that_was_cut_off_is_told_in_plain_words() -> None:
+    """As Pillow has it, with a number that means nothing to a person."""
+    assert reason_of(OSError("image file is truncated (0 bytes not processed)")) == (
+        "the file ends too early"
+    )

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from simgrad.cli.false_negatives import _print
 from simgrad.cli.false_negatives import false_negatives as command
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
@@ -107,6 +108,18 @@ def test_the_command_writes_pairs_that_can_be_read(
     np.save(tmp_path / "S.npy", np.zeros((3, 6)))
     with pytest.raises(InputError, match="do not belong"):
         command((str(tmp_path / "S.npy"),), data=DATA, captions_per_image=2)
+
+
+def test_two_alike_pictures_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with the other's captions would fill the first rows."""
+    split = open_dataset(DATA).split("train")
+    first, second = (int(split.captions_of(image)[0]) for image in (0, 1))
+    pairs = np.array([(0, second), (1, first), (0, int(split.captions_of(2)[0]))])
+    found = Finds(split, pairs, np.array([0.9, 0.8, 0.7]), np.zeros((3, 1)), None, ())  # type: ignore[arg-type]
+    _print(found, 20)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = [words[0] for words in lines if words and words[0].startswith("0.")]
+    assert shown == ["0.90", "0.70"]
 
 
 def test_a_model_that_knows_little_is_named(

@@ -171,13 +171,16 @@ def _elsewhere(choice: Choice, folder: Path) -> str:
 
 
 def _ended(choice: Choice, run: Run) -> str:
-    """trained (test rsum 120.1); of less than half a training it is not said"""
+    """reached a test rsum of 120.1; of less than half a training it is not said"""
     outcome = outcome_of(run) or "stopped"
+    score = f"a test rsum of {run.test['rsum']:.1f}"
     told = {"plateau": "was still on the plateau"}.get(outcome, outcome)
     if choice.short:
         early = f"had {choice.size.epochs} of {choice.size.full_epochs} epochs, too few to call "
         told = f"{early}it trained" + ("" if outcome == "trained" else f", and {told}")
-    return f"{told} (test rsum {run.test['rsum']:.1f})"
+    elif outcome == "trained":
+        return f"reached {score}"
+    return f"{told}, with {score}"
 
 
 def _write(folder: Path, lines: list[str]) -> Answer:

@@ -57,6 +57,7 @@ _TIMING = 0.1  # share of the time, after which no more objectives are timed
 _PILOT = 0.2  # share of the time
 _PREPARE = 0.3  # share of the time for timing and pilot together
 _LOOKS = 30  # of a pilot at the validation split, as a rule
+_FEW = 100  # pictures, of which a split by names may leave val or test empty
 _REPORT = 0.1  # share of the time for table and report
 # What all objectives share, and why.
 # - Losses are sums over queries. Their gradients are longer than the published clip of triplet
@@ -334,6 +335,12 @@ def _look_at(base: Recipe, wish: Wish, folder: Path) -> Looked:
 
 def _say_splits(dataset: Dataset, data: str) -> None:
     missing = [name for name in _SPLITS if name not in dataset.splits]
+    pictures = sum(split.num_images for split in dataset.splits.values())
+    if missing and pictures < _FEW:
+        raise InputError(
+            f"{data}: {counted(pictures, 'picture')} are too few: there is none for "
+            f"{listed(missing, 'and')}. Give some hundred; a tenth each is kept for val and test."
+        )
     if missing:
         raise InputError(
             f"{data}: no split '{missing[0]}'. Settings are chosen on val and compared on test; "

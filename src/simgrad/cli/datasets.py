@@ -218,7 +218,10 @@ def _print(dataset: Dataset, found: Findings, everything: bool, path: str, fixed
         )
     _print_problems(found.problems, everything, path)
     if not fixed and any(problem.skippable for problem in found.problems):
-        out.print("\n--fix writes a list of what to leave out, to give as --skip.")
+        say_wrapped(
+            "\n--fix writes a list of what to leave out, to give as --skip; `simgrad choose` "
+            "leaves up to 2 % out by itself."
+        )
 
 
 def _say_next(dataset: Dataset, data: str, features: Path | None, skip: Path | None) -> None:
@@ -226,7 +229,9 @@ def _say_next(dataset: Dataset, data: str, features: Path | None, skip: Path | N
     train = dataset.splits.get("train")
     if train is None or (train.features is None and train.pictures is None):
         return
+    whole = {"train", "val", "test"} <= dataset.splits.keys()
     begin = ["features"] if train.features is None else ["train", "--data"]
+    begin = ["choose"] if whole else begin
     more = ["--features", str(features)] if features else []
     more += ["--skip", str(skip)] if skip else []
     say(f"next        {shlex.join(['simgrad', *begin, data, *more])}")

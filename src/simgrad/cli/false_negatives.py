@@ -94,8 +94,13 @@ def _beside(system: str) -> Path:
 
 
 def _print(found: Finds, show: int) -> None:
-    rows = []
-    for (image, _), pair in zip(found.pairs[:show].tolist(), found.named(show), strict=True):
+    rows: list[tuple[str, ...]] = []
+    seen = set()
+    for (image, caption), pair in zip(found.pairs.tolist(), found.named(), strict=True):
+        two = frozenset((image, int(found.split.image_of_caption[caption])))
+        if len(rows) == show or two in seen:  # of two alike pictures, one row tells it
+            continue
+        seen.add(two)
         own = found.split.captions_of(image)
         rows.append(
             (

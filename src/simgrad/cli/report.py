@@ -5,6 +5,7 @@ from typing import Annotated
 
 import tyro
 
+from simgrad.choosing.choice import CHOICE
 from simgrad.core.console import say
 from simgrad.report.build import Format, write_report
 
@@ -29,7 +30,8 @@ def report(
     Args:
         targets: study folders, run folders, or folders of runs. Runs that differ only in their seed
             are taken together
-        output: the file to write (default: report.html, report.md or report-print.html)
+        output: the file to write (default: report.html, report.md or report-print.html, in the
+            folder of a choice, else here)
         format: html: one page; md: Markdown, with pictures in a folder beside it; pdf-ready: light,
             unfolded and split into pages, to print to PDF from a browser
         batches: number of training batches on which to count what contributes to the gradient, for
@@ -41,6 +43,8 @@ def report(
             DATA/coco; pictures are found by their captions
         device: auto, cpu, cuda, cuda:N or mps
     """
+    if output is None and len(targets) == 1 and (Path(targets[0]) / CHOICE).is_file():
+        output = Path(targets[0])  # where its own report lies
     path = write_report(
         targets, output, format, batches=batches, pictures=pictures, examples=examples,
         photos=photos, device=device,

@@ -76,6 +76,8 @@ def reason_of(error: Exception) -> str:
     """Why a picture cannot be decoded."""
     if type(error).__name__ == "UnidentifiedImageError":
         return f"not a picture in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+    if str(error).startswith("image file is truncated"):
+        return "the file ends too early"
     return str(error)[:100]
 
 

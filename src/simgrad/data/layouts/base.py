@@ -147,7 +147,9 @@ def recognise(path: Path) -> Layout:
         raise InputError(f"{path}: the data set is in {inside[0]}; give that folder.")
     if inside:
         raise InputError(f"{path} holds several data sets: choose {', '.join(inside)}.")
-    raise InputError(f"{path}: no known layout. Found: {what_is_in(path)}. {_nearest(path)}")
+    raise InputError(
+        f"{path}: no known layout. Found: {what_is_in(path)}. {_simplest(path)}{_nearest(path)}"
+    )
 
 
 def _asked() -> Iterator[Layout]:
@@ -160,6 +162,13 @@ def _data_sets_inside(path: Path) -> list[str]:
         return []
     folders = sorted(child for child in path.iterdir() if child.is_dir())[:50]
     return [str(folder) for folder in folders if any(one.recognises(folder) for one in _asked())]
+
+
+def _simplest(path: Path) -> str:
+    """What a folder of pictures needs."""
+    if not path.is_dir() or not any(one.suffix.lower() in SUFFIXES for one in _some(path)):
+        return ""
+    return "Simplest is a file captions.txt in it, a line for each caption: dog.jpg, A dog runs. "
 
 
 def _nearest(path: Path) -> str:
