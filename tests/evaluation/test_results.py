@@ -77,7 +77,7 @@ def test_lists_over_seeds_are_compared():
     assert "seeds (3 and 3)" in str(found)
     with pytest.raises(InputError, match="two seeds"):
         simgrad.compare(first[0], second)
-    for nothing in ([], [1.0], "ab"):
+    for nothing in ([], [1.0]):
         with pytest.raises(InputError, match="compare what"):
             simgrad.compare(first, nothing)
 

@@ -279,6 +279,8 @@ def test_a_comparison_names_what_it_does_not_have():
     assert "r1" not in found
     assert found.get("r1") is None
     assert "rsum" in found
-    for wrong in ((1, 2), (metrics, None), ([], []), ("a", "b")):
+    for wrong in ((1, 2), (metrics, None), ([], [])):
         with pytest.raises(InputError, match="compare what"):
             simgrad.compare(*wrong)
+    with pytest.raises(InputError, match="a: no such folder"):
+        simgrad.compare("a", "b")

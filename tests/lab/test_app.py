@@ -43,7 +43,7 @@ def test_a_sentence_finds_its_picture(client: TestClient, easy: tuple[str, int])
     assert found[0]["images"][0]["row"] == row
     assert found[0]["images"][0]["right"] is True
     assert 0 < found[0]["images"][0]["probability"] < 1
-    assert "right with" in found[0]["verdict"]
+    assert "with a probability of" in found[0]["verdict"]
     strict = client.get("/api/search", params={"q": caption, "run": "nt", "sure": 1}).json()
     assert strict[0]["verdict"].startswith("Nothing fits")
     picture = client.get(found[0]["images"][0]["picture"])

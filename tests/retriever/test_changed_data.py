@@ -32,13 +32,13 @@ def trained(data: Path, folder: Path) -> Path:
 def test_a_search_of_changed_data_is_refused_unless_they_are_meant(tmp_path: Path) -> None:
     data = write.precomp(tmp_path / "coco_precomp")
     run = trained(data, tmp_path / "run")
-    assert Searcher(open_folder(run)).sentence("a dog", 1).images
+    assert Searcher(open_folder(run)).sentence("a dog", 1).searched_images
     change(data)
     with pytest.raises(InputError, match=r"changed since it was trained.*`data="):
         Searcher(open_folder(run))
     with pytest.warns(UserWarning, match="not what it was trained on"):
         meant = Searcher(open_folder(run, data=str(data)))
-    assert meant.sentence("a dog", 1).images
+    assert meant.sentence("a dog", 1).searched_images
 
 
 def test_two_runs_of_one_place_do_not_share_data_that_changed_between_them(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def test_a_probe_shares_the_gpu_as_the_study_will(
 ) -> None:
     seen: list[str | None] = []
 
-    def timed(jobs: list[Path], environment: dict[str, str]) -> list[dict[str, Any]]:
+    def timed(
+        jobs: list[Path], environment: dict[str, str], report: object
+    ) -> list[dict[str, Any]]:
         seen.extend(environment.get("CUDA_MPS_PIPE_DIRECTORY") for _ in jobs)
         return [{"a": {"step": 0.1, "evaluation": 0.2, "start": 3.0}} for _ in jobs]
 

@@ -124,8 +124,8 @@ def absolute(text: str) -> str:
 
 
 def _nothing_there(text: str) -> str:
-    told = f"{text:.200}: there is no such file or folder.{near_path(text)} `simgrad datasets "
-    told += "--layouts` lists what can be read; 'scenes' needs no files."
+    told = f"{text:.200}: there is no such file or folder.{near_path(text)} "
+    told += "`simgrad datasets --layouts` lists what can be read; 'scenes' needs no files."
     near = did_you_mean(text.split("(")[0], (one.name for one in layouts))
     told += f" Did you mean the layout '{near}'?" if near else ""
     owner, slash, name = text.partition("/")
