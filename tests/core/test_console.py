@@ -147,3 +147,30 @@ def test_intervals_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[0.370, 0.508]" in printed
     assert "[-0.320, 0.422]" in printed
     assert max(map(len, printed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("each", "line"),
+    [
+        (10.0, "timing: 2 of 5, about 30 s left"),
+        (0.01, "pictures: 992 of 2,001, 100.0 a second, about 10 s left"),
+    ],
+)
+def test_a_log_tells_a_rate_where_one_can_feel_it(
+    each: float,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(console, "monotonic", lambda: now)
+    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 9.9)
+    name, *_ = line.split(":")
+    total = 5 if each > 1 else 2_001
+    progress = console.ProgressLines(name)
+    for done in range(1, total + 1):
+        progress.report(done, total)
+        now += each
+        if printed := capsys.readouterr().err:
+            break
+    assert printed.strip() == line

@@ -191,7 +191,8 @@ class ProgressLines:
         rate = (done - self.first) / (now - self.begun)
         left = f", about {duration((total - done) / rate)} left" if total is not None else ""
         of = f" of {total:,}" if total is not None else ""
-        say(f"{self.description}: {done:,}{of}, {rate:,.1f} a second{left}", stderr=True)
+        pace = f", {rate:,.1f} a second" if rate >= 1 else ""  # of slow work, the time left says it
+        say(f"{self.description}: {done:,}{of}{pace}{left}", stderr=True)
 
 
 class _Description(ProgressColumn):
