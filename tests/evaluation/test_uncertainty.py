@@ -10,12 +10,14 @@ import simgrad
 from simgrad.core.errors import InputError
 from simgrad.evaluation import (
     Ranks,
+    against,
     compare,
     compare_many,
     estimates,
     holm,
     intervals,
     metrics_of,
+    stand,
 )
 from simgrad.evaluation.crossed import shares
 from simgrad.evaluation.protocols import Protocol
@@ -139,6 +141,56 @@ def test_many_systems_with_holm():
         compare_many(systems, "same 0", "rsums")
     with pytest.raises(InputError, match="nothing to compare"):
         compare_many(systems, "absent")
+
+
+def systems_of(gains: dict[str, float], seeds: int) -> dict[str, list[Ranks]]:
+    random = np.random.default_rng(3)
+    images = hardness(random)
+    return {
+        name: [ranks_of(images, random, gain + 0.1 * random.normal()) for _ in range(seeds)]
+        for name, gain in gains.items()
+    }
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_beside_a_baseline_that_leads_a_page_has_one_interval_and_one_p(seeds):
+    systems = systems_of({"low": -0.5, "best": 0.8, "same": 0.75}, seeds)
+    found, standing = against(systems, "best"), stand(systems)
+    assert standing.leader == "best"
+    assert set(found) == {"low", "same"}
+    for rival in standing.rivals:
+        one = found[rival.label]
+        assert (-one.difference, -one.high, -one.low) == (rival.behind, rival.low, rival.high)
+        assert one.corrected == rival.p
+        assert one.second - one.first == pytest.approx(one.difference)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_beside_a_named_baseline_an_interval_leaves_out_0_where_p_is_below_5_percent(seeds):
+    systems = systems_of({"base": 0, "a": 0.15, "b": 0.3, "c": 0.6, "d": -0.1}, seeds)
+    found, pairs = against(systems, "base"), compare_many(systems, "base")
+    every = stand(systems)
+    assert every.leader == "c"
+    for name, one in found.items():
+        assert (one.corrected < 0.05) == (one.low > 0 or one.high < 0)
+        assert one.difference == pytest.approx(pairs[name].difference)
+        # Wider than of a pair alone; not as wide as where the best of all was looked for.
+        assert pairs[name].low > one.low
+        assert one.p > pairs[name].p
+    of_all = next(rival for rival in every.rivals if rival.label == "base")
+    assert of_all.high - of_all.low > found["c"].high - found["c"].low
+    alone = against({name: systems[name] for name in ("base", "c")}, "base")["c"]
+    assert (alone.low, alone.p) == pytest.approx((pairs["c"].low, pairs["c"].p))
+
+
+def test_what_cannot_stand_beside_a_baseline_is_refused():
+    systems = systems_of({"a": 0, "b": 0}, 2)
+    with pytest.raises(InputError, match="nothing to compare with 'absent'"):
+        against(systems, "absent")
+    with pytest.raises(InputError, match="two seeds or more"):
+        against({**systems, "b": systems["b"][:1]}, "a")
+    with pytest.raises(InputError, match="no mean over queries"):
+        against(systems, "a", metric="i2t_medr")
 
 
 def test_holm_by_hand():

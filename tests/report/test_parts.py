@@ -87,6 +87,19 @@ def test_the_best_leads() -> None:
     assert set(standing.against_baseline) == {"good", "fair"}
 
 
+def test_without_a_declared_baseline_it_is_the_leader_and_a_pair_has_one_p() -> None:
+    good = _Fake("good", [_ranks(s, 0.35) for s in (0, 1)])
+    fair = _Fake("fair", [_ranks(s, 0.45) for s in (2, 3)])
+    poor = _Fake("poor", [_ranks(s, 0.9) for s in (4, 5)])
+    lucky = _Fake("one run, the best", [_ranks(6, 0.1)])
+    standing = _standing(poor, fair, good, lucky)
+    assert standing.baseline is good
+    assert standing.standing is not None
+    told = {rival.label: (rival.p, -rival.behind) for rival in standing.standing.rivals}
+    shown = standing.against_baseline
+    assert told == {label: (one.corrected, one.difference) for label, one in shown.items()}
+
+
 def test_a_system_with_one_run_leaves_the_others_theirs() -> None:
     one = _Fake("one", [_ranks(0, 0.4)])
     two, three = (_Fake(f"{n}", [_ranks(s, 0.8) for s in (n, n + 2)]) for n in (2, 3))

@@ -19,7 +19,7 @@ from simgrad.cli.study import study as command
 from simgrad.core import extras
 from simgrad.core.errors import InputError
 from simgrad.core.files import held, sha256
-from simgrad.evaluation import Difference, Estimate
+from simgrad.evaluation import Estimate
 from simgrad.objectives import objectives
 from simgrad.runs.run import LOCK
 from simgrad.studies.cluster import run_ray
@@ -86,28 +86,6 @@ def test_printed_figures_stand_under_their_names(capsys: pytest.CaptureFixture[s
     assert kinds.split() == ["R@1", "R@1", "i2t", "mAP@5", "over", "hits", "rsum"]
     assert first.split() == ["a", "11.0", "13.0", "12.000", "14.0"]
     assert second.split() == ["published", "21.0", "23.0", "22.000", "24.0"]
-
-
-def test_an_interval_of_one_pair_beside_a_p_of_all_is_told_so(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def row(label: str, p_holm: float | None = None) -> TableRow:
-        gap = Difference("rsum", 167.6, 204.6, 37.0, 12.0, 62.0, 0.027, 1.0, p_holm)
-        cells = {"rsum": Estimate(204.6)}
-        base = label == "base"
-        return TableRow(label, "", 2, cells, frozenset(), base, None if base else gap, {})
-
-    def told(*rows: TableRow) -> str:
-        show(StudyTable("t", "", ("rsum",), rows))
-        return " ".join(capsys.readouterr().out.split())
-
-    several = told(row("base"), row("a", 0.054), row("b", 0.223))
-    assert "+37.0 [12.0, 62.0] p=0.054" in several
-    assert "difference [95%, pair alone] Holm's p" in several
-    assert "Each interval against the baseline is of that pair alone; p is corrected" in several
-    one = told(row("base"), row("a"))
-    assert "difference [95%] Holm's p" in one
-    assert "alone" not in one
 
 
 def test_a_table_names_the_data_of_published_numbers(tmp_path: Path) -> None:

@@ -283,16 +283,13 @@ def show(table: StudyTable) -> None:
     print_table(head, rows, title=table.head)
     for note in table.notes:
         say_wrapped(f"\n{note}")
-    several = any(r.difference and r.difference.p_holm is not None for r in table.rows)
-    alone = " [95%, pair alone]" if several else ""
     tuned = printed_tuning(table)
     if tuned is not None:
         print()
-        columns = (*tuned.columns[:-1], f"against baseline{alone}, Holm's p")
+        columns = (*tuned.columns[:-1], f"{tuned.columns[-1]} [95%] p")
         print_table(columns, tuned.rows, title=tuned.title)
         for line in tuned.notes:
             say_wrapped(line)
-        _say_alone(several)
         return
     versus = [
         (r.label, "baseline" if r.baseline else significance(r.difference) or "–", r.seeds)
@@ -300,15 +297,4 @@ def show(table: StudyTable) -> None:
     ]
     if any(r.difference for r in table.rows):
         print()
-        told = f"difference{alone or ' [95%]'} Holm's p"
-        print_table(("rsum against the baseline", told, "seeds"), versus)
-        _say_alone(several)
-
-
-def _say_alone(several: bool) -> None:
-    """Why an interval here may leave out 0 beside a large p, and be narrower than one below."""
-    if several:
-        say_wrapped(
-            "Each interval against the baseline is of that pair alone; p is corrected for all of "
-            "them. What is said below, with its brackets, holds for all rivals together."
-        )
+        print_table(("rsum against the baseline", "difference [95%] p", "seeds"), versus)

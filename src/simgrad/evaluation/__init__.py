@@ -27,7 +27,7 @@ from simgrad.evaluation.rankings import Rankings, evaluate_rankings
 from simgrad.evaluation.ranks import Positions, Ranks
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.evaluation.retrieval import compare_cross_ranks, cross_ranks, histogram
-from simgrad.evaluation.standing import Standing, stand
+from simgrad.evaluation.standing import Standing, against, stand
 from simgrad.evaluation.truth import Truth, ndcg, truth_metrics
 from simgrad.evaluation.uncertainty import Estimate, estimates, intervals
 
@@ -45,6 +45,7 @@ __all__ = [
     "Ranks",
     "Standing",
     "Truth",
+    "against",
     "check",
     "check_metric",
     "compare",

@@ -33,6 +33,7 @@ from simgrad.evaluation.crossed import (
     sureness,
 )
 from simgrad.evaluation.declared import Floats
+from simgrad.evaluation.differences import Difference
 from simgrad.evaluation.distributions import share_bound
 from simgrad.evaluation.metrics import metrics_of
 from simgrad.evaluation.ranks import Ranks
@@ -210,6 +211,44 @@ def stand(
     )
 
 
+def against(
+    systems: Mapping[str, Sequence[Draw]],
+    baseline: str,
+    *,
+    metric: str = "rsum",
+    new_images: bool = False,
+) -> dict[str, Difference]:
+    """Each system minus one of them; intervals and p hold for all differences together.
+
+    A baseline with the highest mean may have been chosen for it. Then they hold for all pairs, as
+    in `stand`: of two systems a page says one interval and one p.
+
+    Examples:
+        >>> ranks = lambda: simgrad.evaluate_similarities(torch.rand(20, 20)).ranks
+        >>> found = simgrad.evaluation.against({n: [ranks(), ranks()] for n in "abc"}, "a")
+        >>> list(found)
+        ['b', 'c']
+    """
+    if baseline not in systems or len(systems) < 2:
+        raise InputError(f"there is nothing to compare with '{baseline}'.")
+    if len({len(draws) == 1 for draws in systems.values()}) > 1:
+        raise InputError("to tell seeds from systems, each system needs runs of two seeds or more.")
+    every = _Differences({name: list(draws) for name, draws in systems.items()}, metric, new_images)
+    others = [name for name in systems if name != baseline]
+    means = {name: every.mean(name) for name in systems}
+    leads = means[baseline] >= max(means.values())
+    count = math.comb(len(systems), 2) if leads else len(others)
+    found = {}
+    for name in others:
+        gap, sure, _ = every.between(baseline, name)
+        reach, p = _reach_and_p(gap, sure, count, every.units(name))
+        found[name] = Difference(
+            metric, means[baseline], means[name], gap, gap - reach, gap + reach, p,
+            float(sure.image_error[0]),
+        )  # fmt: skip
+    return found
+
+
 def stand_crossed(systems: Mapping[str, Crossed], *, margin: float, units: str) -> Standing:
     """Compare systems by the share of each unit (query, group of them, task) in one metric.
 
@@ -298,6 +337,12 @@ class _Differences:
         """Images; or replicates, where each has images of its own."""
         return len(self.totals[label]) if self.new_images else len(self.crossed[label].fold)
 
+    def mean(self, label: str) -> float:
+        """Of a system, over its draws."""
+        if self.new_images:
+            return float(self.totals[label].mean())
+        return float(self.crossed[label].mean[0])
+
     def between(self, first: str, second: str) -> tuple[float, Sureness, float]:
         """The second minus the first, how sure that is, and the variance of one draw of each."""
         if self.new_images:
@@ -319,16 +364,13 @@ def _rival(
     short: bool,
 ) -> Rival:
     gap, sure, variance = every.between(label, leader)
-    error = float(sure.error[0])
-    reach, p, equal = 0.0, float(gap == 0), float(abs(gap) >= margin)
+    error, pairs = float(sure.error[0]), math.comb(count, 2)
+    reach, p = _reach_and_p(gap, sure, pairs, every.units(label))
     if error > 0:
-        pairs, within = math.comb(count, 2), (margin - abs(gap)) / error
-        reach = sure.quantile(SURE, comparisons=pairs) * error
-        p = sure.tail(gap / error, comparisons=pairs)
+        within = (margin - abs(gap)) / error
         equal = sure.tail(within, comparisons=pairs) / 2 if within > 0 else 1.0
     else:  # none differs from the others: so few may do so by chance
-        p, equal = (max(one, by_chance(every.units(label))) for one in (p, equal))
-    p = max(p, sure.least_p)
+        equal = max(float(abs(gap) >= margin), by_chance(every.units(label)))
     word: Word = "equivalent" if equal < SURE else "behind" if p < SURE else "open"
     if short and word == "behind":
         word = "open"
@@ -337,6 +379,16 @@ def _rival(
     return Rival(
         label, gap, gap - reach, gap + reach, p, equal, beaten, word, error, variance, image
     )
+
+
+def _reach_and_p(gap: float, sure: Sureness, comparisons: int, units: int) -> tuple[float, float]:
+    """Half of the interval, and p of no difference, for so many comparisons together."""
+    error = float(sure.error[0])
+    if error > 0:
+        reach = sure.quantile(SURE, comparisons=comparisons) * error
+        return reach, max(sure.tail(gap / error, comparisons=comparisons), sure.least_p)
+    # None differs from the others: so few may do so by chance.
+    return 0.0, max(float(gap == 0), by_chance(units), sure.least_p)
 
 
 def _beats(first: Sequence[float], second: Sequence[float]) -> float:

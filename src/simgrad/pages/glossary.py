@@ -14,7 +14,7 @@ MEANINGS = {
     ),
     "p": (
         "how often chance alone would make a difference at least this large. The smaller, the "
-        "surer. With more than two systems, corrected for the number of comparisons (Holm)"
+        "surer. With more than two systems, corrected for the number of comparisons"
     ),
     "baseline": "the setting that all others are compared with",
     "failed": "runs that collapsed, diverged or stayed on the plateau",

@@ -109,7 +109,7 @@ def _words(material: Material, found: list[GroupStanding], compared: bool) -> st
     if compared:
         words += " The last column compares with the {baseline} and gives {p}."
     if any(len(standing.against_baseline) > 1 for standing in found):
-        words += " Its intervals are each of one pair alone; p is corrected for all pairs."
+        words += " Its intervals and p hold for all of them together."
     return words
 
 

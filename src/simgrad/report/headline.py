@@ -235,5 +235,5 @@ def _difference_figure(
         interval_chart(rows, title, zero=True),
         told,
         "A line that stays clear of the dashed zero is a difference that chance hardly explains.",
-        "Line: 95% interval. p after Holm's correction for the number of comparisons.",
+        "Lines: 95% intervals, which hold for all of them together, as p does.",
     )

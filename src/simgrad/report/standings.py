@@ -1,6 +1,6 @@
 """How sure the numbers are: an interval for every cell, and the standing of each group.
 
-All of it comes from `simgrad.evaluation`: `estimates` for intervals, `compare_many` for differences
+All of it comes from `simgrad.evaluation`: `estimates` for intervals, `against` for differences
 from the baseline, `stand` for who leads.
 """
 
@@ -10,7 +10,7 @@ from functools import cached_property
 from statistics import fmean
 
 from simgrad.core.errors import InputError
-from simgrad.evaluation import Difference, Estimate, Ranks, compare_many
+from simgrad.evaluation import Difference, Estimate, Ranks, against
 from simgrad.evaluation import estimates as estimates_of
 from simgrad.evaluation.comparison import with_spread
 from simgrad.evaluation.standing import Draw, Outcome, Standing, stand
@@ -52,9 +52,11 @@ class GroupStanding:
 
     @cached_property
     def baseline(self) -> System | None:
-        """What the others are compared with: the declared one; else the weakest."""
+        """What the others are compared with: the declared one; else the leader."""
         declared = [s for s in self.order if s.baseline]
-        return declared[0] if declared else self.order[-1] if len(self.order) > 1 else None
+        first = self.standing.leader if self.standing else ""
+        leading = [s for s in self.order if s.label == first] or self.order[:1]
+        return (declared or leading)[0] if len(self.order) > 1 or declared else None
 
     @property
     def new_images(self) -> bool:
@@ -97,7 +99,7 @@ class GroupStanding:
         if self.short or one is None or one.label not in ranked or len(ranked) < 2:
             return {}
         try:
-            return compare_many(ranked, one.label, "rsum", new_images=self.new_images)
+            return against(ranked, one.label, new_images=self.new_images)
         except InputError:  # ranked on different queries
             return {}
 

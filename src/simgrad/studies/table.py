@@ -16,7 +16,7 @@ from simgrad.evaluation import (
     Difference,
     Estimate,
     Ranks,
-    compare_many,
+    against,
     estimates,
     metric_of,
 )
@@ -242,12 +242,12 @@ def _mean_of(tables: Sequence[dict[str, float]]) -> dict[str, float]:
 def _differences(
     ranks: dict[str, list[list[Ranks]]], base: str, new_images: bool
 ) -> dict[str, Difference]:
-    """Each row of a group against its baseline, corrected for their number."""
+    """Each row of a group minus its baseline."""
     done = with_spread(ranks)
     if base not in done or len(done) < 2:
         return {}
     try:
-        return compare_many(done, base, "rsum", new_images=new_images)
+        return against(done, base, new_images=new_images)
     except InputError:  # runs on different queries: nothing to pair
         return {}
 
@@ -305,7 +305,7 @@ def printed_tuning(table: StudyTable) -> tables.TableFile | None:
         rows.append((row.label, *cells))
         notes += [f"{row.label}: {edge}: a better one may lie beyond." for edge in row.tuned.edges]
     columns = (
-        "", "setting", "budget", "validation", "test rsum [95%]", "against baseline, Holm's p",
+        "", "setting", "budget", "validation", "test rsum [95%]", "against baseline",
     )  # fmt: skip
     title = "Chosen by validation, with the same number of trials for each"
     if len({row.tuned.trials for row in table.rows if row.tuned}) > 1:
