@@ -18,7 +18,7 @@ import pytest
 import simgrad
 from simgrad.choosing.answer import Answer, _elsewhere, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
-from simgrad.choosing.planning import Wish, decide
+from simgrad.choosing.planning import Wish, decide, estimate
 from simgrad.choosing.probe import Pace
 from simgrad.choosing.sizing import Size
 from simgrad.choosing.telling import plan_text
@@ -476,6 +476,21 @@ def test_a_dry_run_computes_and_writes_nothing(
     with pytest.raises(InputError, match="nobody has measured"):
         choose(DATA, model="vsrn", device="cpu", output=folder, dry_run=True)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(("processes", "rounds"), [(1, 5), (2, 3), (8, 1)])
+def test_a_dry_run_counts_that_processes_time_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, processes: int, rounds: int
+) -> None:
+    monkeypatch.setattr("simgrad.choosing.planning._processes", lambda _: processes)
+    before = estimate(Wish(DATA, 30, epochs=10, device="cpu")).before
+    assert before == pytest.approx((8 + 18 * rounds) / 60, abs=0.01)
+
+
+def test_objectives_may_be_objects() -> None:
+    two = simgrad.objective("nt-xent", tau=0.05), "triplet"
+    plan = simgrad.choose(DATA, 600, objectives=two, device="cpu", dry_run=True)
+    assert "nt-xent(tau=0.05), triplet" in plan
 
 
 @pytest.mark.long

@@ -219,7 +219,8 @@ def estimate(wish: Wish) -> Choice:
     steps = _steps(dataset, base)
     whole = pace.seconds(usual_length(steps) * steps, _LOOKS)
     seconds = 60 * wish.minutes
-    timing = pace.start + len(wish.named) * min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
+    rounds = math.ceil(len(wish.named) / _processes(wish.device))  # each process times its share
+    timing = pace.start + rounds * min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
     given = _for_pilot(seconds, seconds - spent - timing, timing)
     pilot = 0.0 if wish.epochs else min(whole, given)
     paces = dict.fromkeys(wish.named, pace)
