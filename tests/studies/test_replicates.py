@@ -121,7 +121,7 @@ def test_a_split_for_each_replicate_the_same_for_its_rows() -> None:
     ("tune", "more", "says"),
     [
         ({"trials": 5}, {}, "give a multiple of 2, not 5"),
-        ({"search": "tpe"}, {}, "give `search: quasi-random`"),
+        ({"search": "tpe"}, {}, "give `search: quasi-random`.$"),
         ({"space": {"first_epochs": {"crossed": [0]}}}, {}, "2 to 200 choices"),
         ({"space": {"first_epochs": {"crossed": [1, 1]}}}, {}, "each named once"),
         ({"replicates": 1, "splits": "new"}, {}, "`splits: new` is of replicates"),
@@ -245,6 +245,12 @@ def test_the_report_has_a_line_for_each_replicate_and_the_variances(done: Study)
     assert len(lines.rows) == 3
     assert [row.cells[0].text for row in spread.rows] == labels
     assert all(float(cell.text) >= 0 for row in spread.rows for cell in row.cells[1:])
+
+
+def test_without_a_test_no_replicate_has_0(done: Study) -> None:
+    material = collect([done.path])
+    vars(material)["split"] = "val"
+    assert replicates_section(material, standings(material)) is None
 
 
 def test_the_table_says_once_what_all_replicates_were_tested_on(done: Study) -> None:
