@@ -105,7 +105,7 @@ def write_pairs(retriever: "Retriever", output: Path) -> dict[str, Any]:
         "dimension": int(images.shape[1]),
         "unit_length": True,
     }
-    arrays = {
+    arrays: dict[str, Any] = {
         "images": images,
         "texts": texts,
         "image_of_caption": np.concatenate(owners),
