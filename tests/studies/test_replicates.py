@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -247,10 +248,20 @@ def test_the_report_has_a_line_for_each_replicate_and_the_variances(done: Study)
     assert all(float(cell.text) >= 0 for row in spread.rows for cell in row.cells[1:])
 
 
-def test_without_a_test_no_replicate_has_0(done: Study) -> None:
-    material = collect([done.path])
-    vars(material)["split"] = "val"
-    assert replicates_section(material, standings(material)) is None
+def test_without_a_test_no_replicate_has_0() -> None:
+    def run(seed: int, rsum: dict[str, float]) -> Any:
+        told = {"recipe": SimpleNamespace(seed=seed), "info": {}, "finished": True, "test": rsum}
+        return SimpleNamespace(**told)
+
+    def section(split: str, rsum: dict[str, float]) -> Any:
+        several = ((run(0, rsum),), (run(10_000, rsum),))
+        system = SimpleNamespace(label="a", replicates=several)
+        one: Any = SimpleNamespace(order=[system], group="", new_images=False, ranks={})
+        material: Any = SimpleNamespace(split=split, colour=lambda _: None)
+        return replicates_section(material, [one])
+
+    assert section("test", {"rsum": 300.0}) is not None
+    assert section("val", {}) is None
 
 
 def test_the_table_says_once_what_all_replicates_were_tested_on(done: Study) -> None:
