@@ -18,7 +18,7 @@ import pytest
 import simgrad
 from simgrad.choosing.answer import Answer, _elsewhere, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
-from simgrad.choosing.planning import Wish, decide, estimate
+from simgrad.choosing.planning import TIMING, Wish, decide, estimate
 from simgrad.choosing.probe import Pace
 from simgrad.choosing.sizing import Size
 from simgrad.choosing.telling import plan_text
@@ -582,6 +582,11 @@ def test_the_timing_of_other_runs_is_not_taken(
         with pytest.raises(InputError, match="too little to train"):
             decide(Wish(DATA, 1, names, epochs=9, device="cpu"), tmp_path, quiet=True)
     assert timed == [["triplet", "nt-xent"], ["triplet", "siglip"]]
+    for damaged in ("{}", "[]", "{"):
+        (tmp_path / TIMING).write_text(damaged)
+        with pytest.raises(InputError, match="too little to train"):
+            decide(Wish(DATA, 1, names, epochs=9, device="cpu"), tmp_path, quiet=True)
+    assert timed[2:] == [["triplet", "siglip"]] * 3
 
 
 def test_features_that_took_all_the_time_are_kept_and_said(
