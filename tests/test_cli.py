@@ -1,8 +1,10 @@
 """The command line as a stranger meets it: help without riddles, mistakes answered plainly."""
 
 import re
+import sys
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -182,6 +184,15 @@ def test_a_warning_is_told_without_code(
     assert done.returncode == 0
     assert done.stderr.startswith(f"simgrad: {file}: these vectors differ in length")
     assert ".py" not in done.stderr
+
+
+def test_a_warning_while_a_command_is_loaded_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = ModuleType("simgrad.cli.evaluate")  # its function is not there yet
+    monkeypatch.setitem(sys.modules, half.__name__, half)
+    cli._warn(["evaluate", "run"], "`data` is old.")
+    assert capsys.readouterr().err == "simgrad: `data` is old.\n"
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

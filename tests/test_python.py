@@ -37,6 +37,25 @@ def test_a_run_needs_no_recipe_and_no_folder(
     assert other.path == Path("runs/vse++-nt-xent-scenes-s0-2")
 
 
+def test_fields_alone_get_what_is_usual_for_their_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on the command line: a pretrained model is not trained at the rate of another one."""
+    made: list[simgrad.Recipe] = []
+    monkeypatch.setattr(
+        "simgrad.training.rounds.train_round", lambda recipe, *_, **__: made.append(recipe)
+    )
+    (tmp_path / "mine.yaml").write_text("epochs: 3")
+    simgrad.train(folder=tmp_path / "a", model="clip(source=none)", data=DATA)
+    simgrad.train(tmp_path / "mine.yaml", tmp_path / "b", objective="triplet-sh", data=DATA)
+    simgrad.train(simgrad.Recipe(lr=0.1, data=DATA), tmp_path / "c", model="light")
+    assert [(one.objective, one.lr, one.epochs) for one in made] == [
+        ("nt-xent(learned=true)", 1e-5, 30),
+        ("triplet-sh", 2e-4, 3),
+        ("focused-deviance", 0.1, 30),
+    ]
+
+
 def test_runs_are_compared_and_drawn_as_they_are(two: list[simgrad.Run]) -> None:
     found = simgrad.compare(*two)
     assert found.names == ("nt-xent", "triplet")

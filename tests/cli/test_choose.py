@@ -18,7 +18,7 @@ import pytest
 import simgrad
 from simgrad.choosing.answer import Answer, _elsewhere, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
-from simgrad.choosing.planning import Wish, decide
+from simgrad.choosing.planning import TIMING, Wish, decide, estimate
 from simgrad.choosing.probe import Pace
 from simgrad.choosing.sizing import Size
 from simgrad.choosing.telling import plan_text
@@ -478,6 +478,21 @@ def test_a_dry_run_computes_and_writes_nothing(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(("processes", "rounds"), [(1, 5), (2, 3), (8, 1)])
+def test_a_dry_run_counts_that_processes_time_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, processes: int, rounds: int
+) -> None:
+    monkeypatch.setattr("simgrad.choosing.planning._processes", lambda _: processes)
+    before = estimate(Wish(DATA, 30, epochs=10, device="cpu")).before
+    assert before == pytest.approx((8 + 18 * rounds) / 60, abs=0.01)
+
+
+def test_objectives_may_be_objects() -> None:
+    two = simgrad.objective("nt-xent", tau=0.05), "triplet"
+    plan = simgrad.choose(DATA, 600, objectives=two, device="cpu", dry_run=True)
+    assert "nt-xent(tau=0.05), triplet" in plan
+
+
 @pytest.mark.long
 def test_a_probe_and_a_pilot_make_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, names = tmp_path / "planned", ("triplet", "nt-xent")
@@ -567,6 +582,11 @@ def test_the_timing_of_other_runs_is_not_taken(
         with pytest.raises(InputError, match="too little to train"):
             decide(Wish(DATA, 1, names, epochs=9, device="cpu"), tmp_path, quiet=True)
     assert timed == [["triplet", "nt-xent"], ["triplet", "siglip"]]
+    for damaged in ("{}", "[]", "{"):
+        (tmp_path / TIMING).write_text(damaged)
+        with pytest.raises(InputError, match="too little to train"):
+            decide(Wish(DATA, 1, names, epochs=9, device="cpu"), tmp_path, quiet=True)
+    assert timed[2:] == [["triplet", "siglip"]] * 3
 
 
 def test_features_that_took_all_the_time_are_kept_and_said(

@@ -13,6 +13,7 @@ from simgrad.core.named_files import refuse_foreign, write_named_json, write_nam
 from simgrad.core.tables import TableFile
 from simgrad.data.log import Log
 from simgrad.retriever.opening import open as open_model
+from simgrad.retriever.retriever import Retriever
 from simgrad.retriever.vector_files import write_vectors
 
 ROWS = [{"objective": "nt-xent", "rsum": 1.5}]
@@ -67,13 +68,33 @@ def test_its_ends_tell_what_a_large_file_is(tmp_path: Path) -> None:
         refuse_foreign(path, "Written by simgrad", start="y")
 
 
-def test_vectors_replace_vectors_alone(tmp_path: Path) -> None:
+@pytest.fixture
+def model(tmp_path: Path) -> Retriever:
     (tmp_path / "own.py").write_text(
         "import numpy\n\n"
         "def texts(items):\n    return numpy.ones((len(items), 4))\n\nimages = texts\n"
     )
     (tmp_path / "lines.txt").write_text("a dog\n")
-    model = open_model(f"python(file={tmp_path / 'own.py'})", device="cpu")
+    return open_model(f"python(file={tmp_path / 'own.py'})", device="cpu")
+
+
+@pytest.mark.parametrize("place", ["np.save", "write_json"])
+def test_vectors_whose_writer_was_killed_are_written_again(
+    model: Retriever, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    words = model, tmp_path / "lines.txt", tmp_path / "v.npy"
+    with monkeypatch.context() as at:
+        at.setattr(f"simgrad.retriever.vector_files.{place}", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_vectors(*words)
+    assert write_vectors(*words).ids == ["0"]
+    assert (tmp_path / "v.npy").is_file()
+
+
+def test_vectors_replace_vectors_alone(model: Retriever, tmp_path: Path) -> None:
     for name in ("v.npy", "v.parquet"):
         path = tmp_path / name
         np.save(tmp_path / "theirs.npy", np.ones(3))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import simgrad
+from simgrad.cli.program import main
 from simgrad.evaluation import Ranks
 from simgrad.evaluation.scores import Matrix
 from simgrad.models.base import Reranker
@@ -31,6 +32,15 @@ def test_embeddings(files, capsys):
     assert line[1] == f"{expected.rsum:.1f}"
     assert np.array_equal(Ranks.load(ranks).t2i, expected.ranks.t2i)
     assert "ranks kept" in run(capsys, ranks)
+
+
+def test_what_was_computed_is_seen_where_it_cannot_be_written(files, tmp_path, capsys):
+    (tmp_path / "notes.csv").write_text("mine")
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(files / "a.npz"), "--output", str(tmp_path / "notes.csv")])
+    told = capsys.readouterr()
+    assert "rsum" in told.out
+    assert "another kind of file" in told.err
 
 
 def test_similarities(files, capsys):

@@ -300,7 +300,11 @@ def test_a_data_set_becomes_vectors_that_heads_are_trained_on(tmp_path: Path) ->
             assert np.array_equal(rows.rows(np.arange(count)), wanted.vectors.numpy())
     recipe = Recipe(data=str(out), model="light(text=vectors)", epochs=1, batch=20)
     train(recipe, tmp_path / "run", quiet=True)
-    told = json.loads(str(np.load(out)["simgrad"]))
+    archive = np.load(out)
+    assert set(archive.files) == {
+        "images", "texts", "image_of_caption", "image_ids", "text", "split", "simgrad",
+    }  # fmt: skip
+    told = json.loads(str(archive["simgrad"]))
     assert (told["images"], told["texts"], told["dimension"]) == (80, 400, 3)
 
 

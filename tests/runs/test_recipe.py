@@ -11,7 +11,7 @@ import simgrad
 from simgrad.core.errors import InputError
 from simgrad.models import models
 from simgrad.runs.recipe import GROUPS, Recipe, grouped, read_recipe
-from simgrad.studies.plan import read_plan
+from simgrad.studies.plan import plan_from_dict, read_plan
 
 
 def test_every_field_is_in_one_group() -> None:
@@ -95,7 +95,9 @@ def test_a_recipe_says_what_it_leaves_open(tmp_path: Path) -> None:
 def test_the_usual_rate_is_not_one_for_the_hardest_negative_alone(tmp_path: Path) -> None:
     assert read_recipe(None, objective="triplet-sh").lr == 2e-4
     assert read_recipe(None, objective="goal(triplet=nca, pair=sig)").lr == 2e-4
-    assert read_recipe(None, objective="triplet-sh", first_epochs=1).lr == 2e-3
+    assert read_recipe(None, objective="triplet-sh", first_epochs=1).lr == 2e-4  # of nothing
+    eased = {"first_objective": "triplet", "first_epochs": 1}
+    assert read_recipe(None, objective="triplet-sh", **eased).lr == 2e-3
     assert read_recipe(None, objective="triplet").lr == 2e-3
     (tmp_path / "s.yaml").write_text("grid: {objective: [nt-xent, 'goal(triplet=con, pair=sig)']}")
     with pytest.warns(UserWarning, match=r"pair=sig\) learns from the hardest"):
@@ -126,6 +128,21 @@ def test_rows_of_another_model_have_its_usual_rate(tmp_path: Path) -> None:
         plan = read_plan(tmp_path / "named.yaml")
     assert [plan.recipe(row, 0).lr for row in plan.rows] == [5e-4, 1e-3]
     assert {plan.recipe(row, 0).objective for row in plan.rows} == {"nt-xent"}
+
+
+def test_a_row_that_names_the_studys_own_model_has_the_studys_rate() -> None:
+    rows = [{"label": "a"}, {"label": "b", "set": {"model": "vse++"}}]
+    plan = plan_from_dict({"recipe": {"objective": "triplet-sh"}, "rows": rows}, "test")
+    assert [plan.recipe(row, 0).lr for row in plan.rows] == [2e-4, 2e-4]
+
+
+def test_a_mistake_in_a_change_is_not_told_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("{objective: nt-xent, lr: 1e-3}")
+    with pytest.raises(InputError, match=r"^recipe: batch "):
+        read_recipe(tmp_path / "mine.yaml", batch=0)
+    (tmp_path / "mine.yaml").write_text("{objective: nt-xent, lr: 1e-3, batch: 0}")
+    with pytest.raises(InputError, match=r"mine\.yaml: batch "):
+        read_recipe(tmp_path / "mine.yaml", seed=1)
 
 
 def test_a_run_of_before_is_read_without_a_word() -> None:

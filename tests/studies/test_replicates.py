@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,7 +122,7 @@ def test_a_split_for_each_replicate_the_same_for_its_rows() -> None:
     ("tune", "more", "says"),
     [
         ({"trials": 5}, {}, "give a multiple of 2, not 5"),
-        ({"search": "tpe"}, {}, "give `search: quasi-random`"),
+        ({"search": "tpe"}, {}, "give `search: quasi-random`.$"),
         ({"space": {"first_epochs": {"crossed": [0]}}}, {}, "2 to 200 choices"),
         ({"space": {"first_epochs": {"crossed": [1, 1]}}}, {}, "each named once"),
         ({"replicates": 1, "splits": "new"}, {}, "`splits: new` is of replicates"),
@@ -245,6 +246,22 @@ def test_the_report_has_a_line_for_each_replicate_and_the_variances(done: Study)
     assert len(lines.rows) == 3
     assert [row.cells[0].text for row in spread.rows] == labels
     assert all(float(cell.text) >= 0 for row in spread.rows for cell in row.cells[1:])
+
+
+def test_without_a_test_no_replicate_has_0() -> None:
+    def run(seed: int, rsum: dict[str, float]) -> Any:
+        told = {"recipe": SimpleNamespace(seed=seed), "info": {}, "finished": True, "test": rsum}
+        return SimpleNamespace(**told)
+
+    def section(split: str, rsum: dict[str, float]) -> Any:
+        several = ((run(0, rsum),), (run(10_000, rsum),))
+        system = SimpleNamespace(label="a", replicates=several)
+        one: Any = SimpleNamespace(order=[system], group="", new_images=False, ranks={})
+        material: Any = SimpleNamespace(split=split, colour=lambda _: None)
+        return replicates_section(material, [one])
+
+    assert section("test", {"rsum": 300.0}) is not None
+    assert section("val", {}) is None
 
 
 def test_the_table_says_once_what_all_replicates_were_tested_on(done: Study) -> None:

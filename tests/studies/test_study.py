@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from simgrad.evaluation import Estimate
 from simgrad.objectives import objectives
 from simgrad.runs.run import LOCK
 from simgrad.studies.cluster import run_ray
+from simgrad.studies.earlier_looks import looks_of, note_look
 from simgrad.studies.engine import failures, run_local
 from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.row_previews import told_once
@@ -500,3 +503,11 @@ def test_ray_runs_the_same_workers(
     told = {run.info["command"] for run in study.runs}
     assert told == {"simgrad study plan.yaml --engine ray"}
     run_ray(study, quiet=True)  # nothing is left to do
+
+
+def test_a_look_counts_once_where_a_kill_came_before_the_larger_plan(tmp_path: Path) -> None:
+    now = plan(seeds=2)
+    study: Any = SimpleNamespace(path=tmp_path, plan=now, draws={"a": [1, 2], "b": [1, 2]})
+    for _ in range(2):  # the same command again
+        note_look(study, replace(now, seeds=(0, 1, 2)))
+    assert len(looks_of(tmp_path)) == 1

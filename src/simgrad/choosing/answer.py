@@ -20,6 +20,7 @@ from simgrad.evaluation import wording
 from simgrad.evaluation.standing import Standing
 from simgrad.report.build import write_report
 from simgrad.report.material import ANSWER
+from simgrad.runs.best import MODEL
 from simgrad.runs.naming import label_of
 from simgrad.runs.outcome import outcome_of
 from simgrad.runs.recipe import Recipe
@@ -29,7 +30,7 @@ from simgrad.studies.verdict import outlook, verdict
 from simgrad.training.rounds import train
 from simgrad.training.sitting import stop_asked
 
-FULL, MODEL, REPORT = "full-run.yaml", "model", "report.html"
+FULL, REPORT = "full-run.yaml", "report.html"
 _EARLY = 2 / 3  # of a training: there its rate falls, which should make it better
 _PATIENCE = 10  # evaluations, of about sixty
 

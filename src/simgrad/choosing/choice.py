@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from simgrad.choosing.sizing import HALF, REPEATS, Size, every
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
+from simgrad.runs.best import CHOICE as CHOICE
 from simgrad.runs.naming import label_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
@@ -22,7 +23,6 @@ from simgrad.studies.plan import Plan, plan_from_dict
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import score_of
 
-CHOICE = "choose.json"
 _FIRST = "triplet"  # of all negatives: what rules of the hardest one may begin with
 
 

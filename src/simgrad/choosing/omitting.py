@@ -59,7 +59,7 @@ def look_through(data: str, skip: str | None, folder: Path, strict: bool) -> Loo
 
 def left_out_before(features: str, folder: Path) -> str:
     """What was left out when features were computed, which is left out again, in words."""
-    entries = read_header(Path(features))["skip"]
+    entries = read_header(Path(features).expanduser())["skip"]
     if not entries:
         return ""
     write_json(folder / LIST, {"skip": entries})

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -176,10 +176,12 @@ def decide(wish: Wish, folder: Path, quiet: bool = False) -> Choice:
 
 def _kept_timing(folder: Path, about: dict[str, Any]) -> dict[str, Pace] | None:
     """What a call that had too little time has timed, of the same runs on the same machine."""
-    if not (folder / TIMING).is_file():
+    kept: Any = None
+    with suppress(InputError):  # none, or a damaged one: timed again
+        kept = read_checked(folder / TIMING)
+    if not isinstance(kept, dict) or kept.get("about") != json.loads(json.dumps(about)):
         return None
-    kept = read_checked(folder / TIMING)
-    if kept["about"] != json.loads(json.dumps(about)) or len(kept["paces"]) < len(about["recipes"]):
+    if len(kept["paces"]) < len(about["recipes"]):
         return None
     return {name: Pace(**pace) for name, pace in kept["paces"].items()}
 
@@ -219,7 +221,8 @@ def estimate(wish: Wish) -> Choice:
     steps = _steps(dataset, base)
     whole = pace.seconds(usual_length(steps) * steps, _LOOKS)
     seconds = 60 * wish.minutes
-    timing = pace.start + len(wish.named) * min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
+    rounds = math.ceil(len(wish.named) / _processes(wish.device))  # each process times its share
+    timing = pace.start + rounds * min(_LONGEST, max(_SHORTEST, _PROBE * seconds))
     given = _for_pilot(seconds, seconds - spent - timing, timing)
     pilot = 0.0 if wish.epochs else min(whole, given)
     paces = dict.fromkeys(wish.named, pace)

@@ -23,7 +23,7 @@ from simgrad.core.console import say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.files import lock
 from simgrad.data.base import Dataset, Origin
-from simgrad.objectives import objective
+from simgrad.objectives import Objective, objective
 from simgrad.runs.naming import slug
 from simgrad.runs.outcome import still_rising
 from simgrad.runs.recipe import Recipe
@@ -49,7 +49,7 @@ def choose(
     data: str | Path | Dataset,
     minutes: float = 30.0,
     *,
-    objectives: Sequence[str] = (),
+    objectives: Sequence[str | Objective] = (),
     model: str | None = None,
     features: str | Path | None = None,
     epochs: int | None = None,
@@ -68,7 +68,7 @@ def choose(
     data: str | Path | Dataset,
     minutes: float = 30.0,
     *,
-    objectives: Sequence[str] = (),
+    objectives: Sequence[str | Objective] = (),
     model: str | None = None,
     features: str | Path | None = None,
     epochs: int | None = None,
@@ -86,7 +86,7 @@ def choose(
     data: str | Path | Dataset,
     minutes: float = 30.0,
     *,
-    objectives: Sequence[str] = (),
+    objectives: Sequence[str | Objective] = (),
     model: str | None = None,
     features: str | Path | None = None,
     epochs: int | None = None,
@@ -105,7 +105,7 @@ def choose(
             `open_dataset` opened; or the output folder of an earlier call, to resume it or to get
             its answer again.
         minutes: about how long it may take, computing features included.
-        objectives: two or more objectives, the last are left out first; by default
+        objectives: two or more, as specs or objects, the last are left out first; by default
             focused-deviance, nt-xent, a cell of goal, triplet-sh and siglip.
         model: the model to train.
         features: a folder written by `simgrad features`.
@@ -172,7 +172,7 @@ def _planned(wish: Wish, folder: Path) -> PlanText:
 def asked(
     data: str | Path | Dataset,
     minutes: float,
-    objectives: Sequence[str],
+    objectives: Sequence[str | Objective],
     model: str | None,
     features: str | Path | None,
     epochs: int | None,
@@ -189,8 +189,8 @@ def asked(
     folder = Path(output) if output is not None else Path("choose") / _name(data)
     if (Path(data) / CHOICE).is_file():
         folder, data = Path(data), ""
-    objectives = [objectives] if isinstance(objectives, str) else objectives
-    names = tuple(str(objective(one)) and one for one in objectives)  # an unknown one is named
+    objectives = [objectives] if isinstance(objectives, str | Objective) else objectives
+    names = tuple(str(objective(one)) and str(one) for one in objectives)  # an unknown one is named
     if len(names) == 1 or len(set(names)) < len(names):
         raise InputError("`objectives`: name two or more, each once.")
     if not isinstance(minutes, int | float) or not 0 < minutes < math.inf:

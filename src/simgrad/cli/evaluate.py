@@ -160,6 +160,7 @@ def evaluate(
         for label, (name, runs, more) in zip(labels, measured, strict=True)
     ]
     result = Evaluation(tuple(found), level)
+    result.print()  # first: what was computed is seen, whatever cannot be written
     if ranks is not None:
         found[0].runs[0].ranks.save(refuse_foreign(ranks, "i2t_tied"))
     if trec is not None:
@@ -167,8 +168,6 @@ def evaluate(
         write_own(trec, dict(zip(labels, one_each, strict=True)))
     if output is not None:
         result.write(output)
-    result.print()
-    if output is not None:
         say(f"\n{output}: written.")
     return result.to_dict()
 

@@ -118,14 +118,13 @@ def _warn(rest: Sequence[str], message: Warning | str, *_: object, **__: object)
 
 
 def _worded(text: str, rest: Sequence[str]) -> str:
-    """With arguments named as the options of the command that is run."""
+    """With arguments named as the options of the command that is run, once that is loaded."""
     name = next((word for word in rest if word in COMMANDS), None)  # --with may come first
-    return text if name is None else as_options(text, _function(name))
-
-
-def _function(name: str) -> Any:
+    if name is None:
+        return text
     module, function, _ = COMMANDS[name]
-    return getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
+    command = getattr(sys.modules.get(f"simgrad.cli.{module}"), function, None)
+    return text if command is None else as_options(text, command)
 
 
 def _own_files(words: list[str]) -> tuple[list[Path], list[str]]:
@@ -162,7 +161,8 @@ def _run(rest: list[str]) -> int:
         raise InputError(f"there is no command '{rest[0][:60]}'{hint} See simgrad --help.")
     import tyro
 
-    command = _function(rest[0])
+    module, function, _ = COMMANDS[rest[0]]
+    command: Any = getattr(importlib.import_module(f"simgrad.cli.{module}"), function)
     program, words = f"simgrad {rest[0]}", rest[1:]
     as_data = JSON in words and answers(command)
     if as_data:

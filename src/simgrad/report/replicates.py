@@ -22,8 +22,11 @@ _CAPTION = (
 
 
 def replicates(material: Material, found: list[GroupStanding]) -> Section | None:
-    """A line for each replicate, then the table of variances; None where nothing was repeated."""
+    """A line for each replicate, then the table of variances; None where nothing was repeated, or
+    nothing was tested."""
     blocks: list[Block] = []
+    if material.split != "test":
+        return None
     for standing in found:
         systems = [s for s in standing.order if len(s.replicates) > 1]
         if not systems:

@@ -105,7 +105,7 @@ def write_pairs(retriever: "Retriever", output: Path) -> dict[str, Any]:
         "dimension": int(images.shape[1]),
         "unit_length": True,
     }
-    arrays = {
+    arrays: dict[str, Any] = {
         "images": images,
         "texts": texts,
         "image_of_caption": np.concatenate(owners),
@@ -115,7 +115,7 @@ def write_pairs(retriever: "Retriever", output: Path) -> dict[str, Any]:
         "simgrad": np.array(json.dumps(told)),
     }
     with atomic_path(output) as place, open(place, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+        np.savez(file, **arrays)
     return told
 
 
@@ -160,9 +160,10 @@ def _write(
     told: dict[str, Any],
 ) -> None:
     if output.suffix == ".npy":
+        output.unlink(missing_ok=True)  # killed anywhere, this leaves no rows with ids of others
+        write_json(output.with_suffix(".json"), {**told, "ids": list(ids)})
         with atomic_path(output) as place, open(place, "wb") as file:
             np.save(file, vectors, allow_pickle=False)
-        write_json(output.with_suffix(".json"), {**told, "ids": list(ids)})
         return
     import pyarrow as arrow
     from pyarrow import parquet

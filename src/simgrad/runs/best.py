@@ -1,5 +1,6 @@
 """Which run of a folder is its best: of a study by validation, of `choose` the model it kept."""
 
+import re
 from pathlib import Path
 
 from simgrad.core.errors import InputError
@@ -10,6 +11,7 @@ from simgrad.runs.naming import label_of
 from simgrad.runs.run import BEST, RECIPE, Run
 
 MODEL = "model"  # the run that `simgrad choose` recommends
+CHOICE = "choose.json"  # its plan, in the same folder
 
 
 def best_run(folder: Path) -> Path:
@@ -44,9 +46,16 @@ def best_run(folder: Path) -> Path:
 def what_is_best(run: Run) -> str:
     """Of the model that `choose` keeps, in brackets: its objective and seed, the best of how many;
     nothing of runs whose names say it."""
-    if run.path.name != MODEL:
+    folder = run.path.parent
+    if run.path.name != MODEL or not (folder / CHOICE).is_file():
         return ""
-    places = run.path.parent.glob(f"runs/*/{RECIPE}")
-    alike = [p for p in places if Run(p.parent).recipe.objective == run.recipe.objective]
-    best = f", the best of {len(alike)}" if len(alike) > 1 else ""
+    rows = {p.parent: _row(p.parent.name) for p in folder.glob(f"runs/*/{RECIPE}")}
+    own = next((row for path, row in rows.items() if Run(path).recipe == run.recipe), "")
+    count = list(rows.values()).count(own)  # of all its searches, whose settings differ
+    best = f", the best of {count}" if count > 1 else ""
     return f" ({label_of(run.recipe.objective)}, seed {run.recipe.seed}{best})"
+
+
+def _row(name: str) -> str:
+    """The row of a study of which a folder holds a run: `nt-xent` of `nt-xent-r2-s10000`."""
+    return re.sub(r"(-r\d+)?-s\d+$", "", name)

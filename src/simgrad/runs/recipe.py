@@ -189,7 +189,8 @@ def read_recipe(path: str | Path | None, **changes: Any) -> Recipe:
     values = {} if path is None else read_yaml(path)
     fields = {**up_to_date(values), **up_to_date(changes)}
     where = "recipe" if path is None else str(path)
-    found = from_dict(fields, where)
+    found = from_dict(values, where)  # a mistake in a change is not told of the file
+    found = from_dict(fields, "recipe") if changes else found
     for text in earlier_names(values) + unsaid(fields, found):
         warnings.warn(f"{where}: {text}.", stacklevel=2)
     return found
@@ -255,7 +256,8 @@ def _needs_first_epoch(fields: Mapping[str, Any]) -> bool:
     """Whether a rule of the hardest negative begins by itself, at a rate at which it fails."""
     rate = fields["lr"]
     fast = isinstance(rate, float) and rate >= _FAILS_FROM
-    return fast and not fields.get("first_epochs") and objective(str(fields["objective"])).sparse
+    eased = fields.get("first_objective") and fields.get("first_epochs")  # one alone does nothing
+    return fast and not eased and objective(str(fields["objective"])).sparse
 
 
 def unsaid(fields: Mapping[str, Any], chosen: Recipe) -> list[str]:
@@ -272,7 +274,7 @@ def without_a_first_epoch(chosen: Recipe) -> list[str]:
     """That a row's rule of the hardest negative fails at the rate of its study, if it does."""
     needs = False
     with contextlib.suppress(InputError):  # a mistake in the spec is told where it is built
-        needs = _needs_first_epoch(chosen.model_dump(include={"lr", "first_epochs", "objective"}))
+        needs = _needs_first_epoch(chosen.to_dict())
     if not needs:
         return []
     why = (

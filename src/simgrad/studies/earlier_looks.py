@@ -31,7 +31,8 @@ def note_look(study: "Study", new: Plan) -> None:
         return
     unit = "searches" if len(study.plan.replicates) > 1 else "seeds"
     told = f"{max(counts)} {unit} ({date.today().isoformat()})"
-    write_checked(study.path / LOOKS, {"looks": [*looks_of(study.path), told]})
+    looks = dict.fromkeys([*looks_of(study.path), told])  # once, where a kill came before the plan
+    write_checked(study.path / LOOKS, {"looks": list(looks)})
 
 
 def _draws(plan: Plan) -> int:

@@ -278,8 +278,8 @@ def _usual(row: Row, base: Mapping[str, Any]) -> Row:
     """A row of another model has that model's objective and rate, where nobody names them."""
     if "model" not in row.changes:
         return row
-    own = with_usual({"model": row.changes["model"]})
     known = {**base, **row.changes}
+    own = with_usual({**base, "model": row.changes["model"]})  # one rate for all of its objectives
     return row.with_changes(**{k: own[k] for k in Usual._fields if k in own and k not in known})
 
 

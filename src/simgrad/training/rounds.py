@@ -19,7 +19,7 @@ from simgrad.retriever.opening import open_folder
 from simgrad.retriever.prepare import opened
 from simgrad.runs.data import trained_on
 from simgrad.runs.naming import brief
-from simgrad.runs.recipe import Recipe, differing, read_recipe
+from simgrad.runs.recipe import Recipe, differing, from_dict, read_recipe
 from simgrad.runs.recipe_names import check_names
 from simgrad.runs.run import BEST, INFO, LOCK, RECIPE, Run
 from simgrad.training import distributed
@@ -83,7 +83,8 @@ def train(
     `model="light"` needs nothing but what is installed.
 
     Args:
-        recipe: what to do, or the YAML file that says it; by default VSE++'s published schedule.
+        recipe: what to do, or the YAML file that says it; by default VSE++'s published schedule,
+            and what is usual for the model.
         folder: where the run is kept; by default runs/MODEL-OBJECTIVE-DATA-sSEED.
         dataset: an opened data set, used instead of the one that the recipe names.
         quiet: print nothing.
@@ -110,10 +111,12 @@ def train(
         True
     """
     where = str(recipe) if isinstance(recipe, str | Path) else "recipe"
-    recipe = read_recipe(recipe) if isinstance(recipe, str | Path) else recipe or Recipe()
     if isinstance(fields.get("data"), Dataset):
         dataset = fields.pop("data")
-    recipe = recipe.replace(**fields) if fields else recipe
+    if isinstance(recipe, Recipe):
+        recipe = recipe.replace(**fields) if fields else recipe
+    else:  # with the fields at once: what is usual depends on the model
+        recipe = from_dict(fields, where) if recipe is None else read_recipe(recipe, **fields)
     if folder is None:
         check_names(recipe, where)
         folder = default_folder(trained_on(recipe.settled(), dataset))
