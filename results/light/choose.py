@@ -1,7 +1,7 @@
 """Does `simgrad choose` on two cores say what long searches of the same model find?
 
     simgrad choose FLICKR8K --minutes 60 --output choose/60     # two cores, nothing else on them
-    python results/light/choose.py keep choose/60 60 44.6       # its minutes by the clock -> choose/60
+    python results/light/choose.py keep choose/60 60 44.6       # 44.6 minutes by the clock
     python results/light/choose.py                              # -> choose.md; --check compares
 
 The long searches are first/ and second/: 24 settings of each objective, ten seeds, the same test
@@ -80,15 +80,15 @@ def part(name: str, long: dict[str, dict[tuple[str, str], tuple[float, float, fl
     folder = KEPT / name
     plan = json.loads((folder / "plan.json").read_text())
     found: Standing = stand(systems(folder))
-    lines = [
-        f"## {plan['minutes']:g} minutes",
-        "",
-        f"Plan: {len(plan['objectives'])} objectives, {', '.join(plan['left_out']) or 'none'} left out; "
-        f"{plan['epochs']} of {plan['full_epochs']} epochs, {plan['replicates']} searches of "
-        f"{plan['trials']} settings each; {plan['expected']:.0f} minutes. It took "
-        f"{plan['took']:g}. It answered:",
-        "",
-        *(f"> {line}  " for line in (folder / ANSWER).read_text("utf-8").splitlines()),
+    what = (
+        f"Plan: {len(plan['objectives'])} objectives, {', '.join(plan['left_out']) or 'none'} "
+        f"left out; {plan['epochs']} of {plan['full_epochs']} epochs, {plan['replicates']} "
+        f"searches of {plan['trials']} settings each; {plan['expected']:.0f} minutes. It took "
+        f"{plan['took']:g}. It answered:"
+    )
+    answer = (folder / ANSWER).read_text("utf-8").splitlines()
+    lines = [f"## {plan['minutes']:g} minutes", "", what, "", *(f"> {line}  " for line in answer)]
+    lines += [
         "",
         f"| {short(found.leader)} minus | choose | | first long search | second |",
         "|---|---|---|---|---|",
