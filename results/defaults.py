@@ -101,15 +101,15 @@ def page() -> str:
     lines = [
         "# What the defaults lose against a search",
         "",
-        "By `python results/defaults.py`. **Exploratory**, in rsum on validation photos, against",
-        "the setting that a search of the same objective chose. That one was chosen from many, so",
-        "it may be a little worse than it looks.",
+        "By `python results/defaults.py`. **Exploratory**, in rsum on validation photos. A *loss*",
+        "is how much less a default has than the setting that a search of the same objective",
+        "chose. That setting was chosen from many, so it may be a little worse than it looks.",
         "",
         "## What `simgrad train` takes where nobody names objective or rate",
         "",
-        f"Trials of the searches at the default objective, at rates up to {NEAR:g} times higher or",
-        "lower than the default, without a first epoch. Those of `vse++` and `light` are near the",
-        "default in their rate alone: lambda and focus were drawn at random.",
+        "These are trials of searches of the default objective, without a first epoch, at rates",
+        f"up to {NEAR:g} times higher or lower than the default. Of `vse++` and `light` the",
+        "defaults themselves were not trained: lambda and focus of their trials were random.",
         "",
         _line(("model", "default", "data", "search", "trials", "median loss", "largest")),
         _line(["---"] * 7),
@@ -138,9 +138,9 @@ def page() -> str:
     highest = [one[0] for one in sorted(found, key=lambda one: -one[1])]
     lines += [
         "",
-        f"By their defaults {highest[0]}, {highest[1]} and {highest[2]} have the highest scores,",
-        "of one to three seeds and without an interval. [Who is ahead](generalise/README.md) was",
-        "asked of searched settings alone: of defaults it says nothing.",
+        f"With their defaults {highest[0]}, {highest[1]} and {highest[2]} have the",
+        "highest scores; there is no interval. [Who is ahead](generalise/README.md) was asked of",
+        "searched settings alone, so it says nothing of defaults.",
     ]
     return "\n".join(lines) + "\n"
 

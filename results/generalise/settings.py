@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 PARTS = ("flickr8k", "coco")
 BANDS = ((5e-4, 1e-3), (1e-3, 2e-3), (2e-3, 4e-3), (4e-3, 1.2e-2))
 LOST = 100.0  # rsum: a trial that lacks so much has not learned to retrieve
+CELLS = "Each cell: the median loss, the largest one; how many trials lost more than 100."
 
 
 @dataclass(frozen=True)
@@ -95,17 +96,17 @@ def page(folder: Path) -> str:
         "# What a fixed rate loses against a search",
         "",
         "By `python results/generalise/settings.py`. **Exploratory**, on validation photos: the",
-        f"{len(found)} trials of the searches of parts 1 and 2. Each cell: the median loss and the",
-        "largest one in rsum, then how many trials lost more than 100 (a plateau, a collapse or a",
-        "divergence). The loss is against the setting that the search of the same objective and",
-        "replicate chose, mean of three seeds. One of them is the trial that was chosen, on",
-        f"average {abs(luck):.1f} {'higher' if luck > 0 else 'lower'} than the other two: of a",
-        "search's own luck hardly any is in it. Lambda, tau, margin and focus were random.",
+        f"{len(found)} trials of the searches of parts 1 and 2. Lambda, tau, margin and focus of a",
+        "trial were drawn at random. Its *loss* is how much rsum it lacks to the setting that the",
+        "search of the same objective and replicate chose (the mean of three seeds). The first of",
+        "these three is the trial that was chosen. On average it is",
+        f"{abs(luck):.1f} {'higher' if luck > 0 else 'lower'} than the other two, so losses are",
+        "hardly too large by the luck of a search.",
         "",
     ]
     lines += [*counts(found), ""]
     for first, title in ((1, "after one epoch of `triplet`"), (0, "without a first epoch")):
-        lines += [f"## Rates {title}", "", *table(found, first), ""]
+        lines += [f"## Rates {title}", "", CELLS, "", *table(found, first), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -122,9 +123,10 @@ def counts(found: Sequence[Trial]) -> list[str]:
     lines = [
         "## By kind of rule",
         "",
-        "How many trials lost more than 100, and the median loss. All six objectives were tried at",
-        f"the same rates, {', '.join(map(str, points[:-1]))} and {points[-1]} different ones:",
-        "trials of one kind are not independent of each other.",
+        "Each cell: how many trials lost more than 100 (by a plateau, a collapse or a divergence),",
+        "and the median loss. All six objectives were tried at the same rates (the columns have",
+        f"{', '.join(map(str, points[:-1]))} and {points[-1]} of them), so trials of one kind are",
+        "not independent.",
         "",
         "| rules of | first epoch | " + " | ".join(heads) + " |",
         "|---" * (2 + len(BANDS)) + "|",
