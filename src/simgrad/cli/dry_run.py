@@ -12,11 +12,11 @@ from simgrad.retriever.run_preview import Look
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import Plan
-from simgrad.studies.ranges import CrossedRanges
 from simgrad.studies.row_previews import look_at, told_once
 from simgrad.studies.settings import published_settings
 from simgrad.studies.space import left_out, space_of, told_apart
 from simgrad.studies.study_file import Row
+from simgrad.studies.tune import CrossedRanges
 
 
 def dry_run(plan: Plan, opened: bool = True, timed: bool = False) -> None:

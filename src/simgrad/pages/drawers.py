@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simgrad.pages.notebook import Shown
+    from simgrad.pages.rendering import Shown
 
 _functions: dict[str, Callable[[], Callable[..., Any]]] = {}
 

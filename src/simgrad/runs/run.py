@@ -19,7 +19,7 @@ from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Checkpoint, load
 from simgrad.models.checkpoint import DESCRIPTION, verify
 from simgrad.pages.drawers import draw
-from simgrad.pages.notebook import Shown
+from simgrad.pages.rendering import Shown
 from simgrad.runs.data import open_data
 from simgrad.runs.recipe import Recipe, from_dict
 

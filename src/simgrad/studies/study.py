@@ -16,7 +16,7 @@ from simgrad.core.files import atomic_write, lock, sha256
 from simgrad.core.text import near_path
 from simgrad.core.typed import read_yaml
 from simgrad.pages.drawers import ask, draw
-from simgrad.pages.notebook import Shown
+from simgrad.pages.rendering import Shown
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, RECIPE, Run

@@ -26,9 +26,9 @@ from simgrad.evaluation.wording import how_it_ended, looked_before
 from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics
 from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside_rows, timings
-from simgrad.studies.ranges import Setting
 from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study
+from simgrad.studies.tune import Setting
 from simgrad.studies.tuned import Tuning, validation_of
 
 Published = tuple[float, float | None]  # mean, and standard deviation where it was printed
