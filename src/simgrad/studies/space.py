@@ -191,7 +191,7 @@ def _check_crossed(tune: Tune, space: Space, where: str) -> None:
     if tune.search == "tpe":
         raise InputError(
             f"{where}: tune: {crossed[0]} is crossed with drawn points, and tpe draws none after "
-            "the first half: give `search: quasi-random` or `random`."
+            "the first half: give `search: quasi-random`."
         )
     each = len(mixes(space))
     if tune.search != "grid" and tune.trials % each:
