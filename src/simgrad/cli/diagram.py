@@ -50,13 +50,12 @@ def draw_cross_ranks(
     output: Path | None,
     protocol: str | None,
     only: Sequence[str] = (),
-    device: str = "auto",
 ) -> None:
     """One picture, a panel for each group of rows, over all seeds; `protocol` ranks them again."""
     panels: dict[str, dict[str, list[Ranks]]] = {}
     for row in _chosen(study, only):
         label = row.label.removeprefix(row.group).strip() or row.label
-        panels.setdefault(row.group, {})[label] = _ranks(study, row, protocol, device)
+        panels.setdefault(row.group, {})[label] = _ranks(study, row, protocol)
     path = output or study.path / "figures" / "cross-ranks.png"
     say(f"wrote {save_figure(cross_rank_diagram(panels), path)}")
 
@@ -73,15 +72,15 @@ def _chosen(study: Study, only: Sequence[str]) -> list[Row]:
     return [row for row in rows if not only or {row.label, row.group} & set(only)]
 
 
-def _ranks(study: Study, row: Row, protocol: str | None, device: str) -> list[Ranks]:
+def _ranks(study: Study, row: Row, protocol: str | None) -> list[Ranks]:
     """What each finished run or average of a row has kept, or ranks by another protocol."""
     runs = _finished(study, row)
     if protocol is None:
         return [run.ranks() for run in runs if (run.path / RANKS).is_file()]
     if not row.ensemble:
-        return [_ranked([run], protocol, device) for run in runs]
+        return [_ranked([run], protocol) for run in runs]
     return [
-        _ranked(members, protocol, device)
+        _ranked(members, protocol)
         for members in study.members(row)
         if all(run.finished for run in members)
     ]
@@ -91,9 +90,9 @@ def _finished(study: Study, row: Row) -> list[Run]:
     return [run for run in study.runs_of(row) if run.finished]
 
 
-def _ranked(members: list[Run], protocol: str, device: str) -> Ranks:
+def _ranked(members: list[Run], protocol: str) -> Ranks:
     """Ranks of a run's similarities, or of several runs' together, by a protocol."""
-    several = [open_folder(run, device=device).similarities() for run in members]
+    several = [open_folder(run).similarities() for run in members]
     return average(several).measure(protocol).ranks
 
 

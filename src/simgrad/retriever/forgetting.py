@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import write_json
 from simgrad.data.classes import METRIC, Classes, read_classes
 from simgrad.data.opening import open_dataset
 from simgrad.evaluation.rivals import is_rival
@@ -20,7 +21,7 @@ from simgrad.retriever.pictures import picture_reader
 from simgrad.retriever.prepare import begin_model
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import write_also
+from simgrad.runs.run import ALSO
 from simgrad.runs.tested import Tested, what_is_tested
 
 
@@ -67,7 +68,8 @@ def score_other(
         found = opened.similarities(asked.split)
         return found.measure(asked.protocol).to_dict()
 
-    write_also(folder, {**asked.to_dict(), "before": score(before), "after": score(best)})
+    scored = {"before": score(before), "after": score(best)}
+    write_json(folder / ALSO, {**asked.to_dict(), **scored})
 
 
 _BATCH = 64  # pictures at a time

@@ -253,16 +253,6 @@ def write_test(folder: Path, metrics: Metrics) -> None:
     write_json(folder / TEST, {**values, _CHECKSUM: _checksum(values)})
 
 
-def write_wise(folder: Path, alpha: float, curve: list[dict[str, float]]) -> None:
-    """Keep the validation metrics between pretrained and trained weights, and what was chosen."""
-    write_json(folder / WISE, {"alpha": alpha, "curve": curve})
-
-
-def write_also(folder: Path, scored: dict[str, Any]) -> None:
-    """Keep what was found on other data."""
-    write_json(folder / ALSO, scored)
-
-
 def read_test(path: Path) -> dict[str, float]:
     """The metrics of a test; those of earlier versions have no checksum."""
     if not path.is_file():

@@ -82,7 +82,27 @@ class StudyTable(tables.Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for programs."""
-        return as_dict(self)
+        rows = [
+            {
+                **{k: getattr(r, k) for k in ("label", "group", "seeds", "baseline")},
+                "cells": {m: (cell.mean, cell.deviation) for m, cell in r.cells.items()},
+                "intervals": {m: (cell.low, cell.high) for m, cell in r.cells.items()},
+                "best": sorted(r.best),
+                "difference": vars(r.difference) if r.difference else None,
+                "published": r.published,
+                "comparable": r.beside == "published",
+                "outcomes": r.outcomes,
+                "tuned": vars(r.tuned) if r.tuned else None,
+            }
+            for r in self.rows
+        ]
+        return {
+            "title": self.title,
+            "tested": self.tested,
+            "claim": self.claim,
+            "metrics": self.metrics,
+            "rows": rows,
+        }
 
     def to_frame(self) -> Any:
         """A pandas DataFrame, one line for each row and metric; no columns without a number."""
@@ -329,35 +349,10 @@ def records(table: StudyTable) -> list[dict[str, Any]]:
     return found
 
 
-def as_dict(table: StudyTable) -> dict[str, Any]:
-    """Everything, for programs."""
-    rows = [
-        {
-            **{k: getattr(r, k) for k in ("label", "group", "seeds", "baseline")},
-            "cells": {m: (cell.mean, cell.deviation) for m, cell in r.cells.items()},
-            "intervals": {m: (cell.low, cell.high) for m, cell in r.cells.items()},
-            "best": sorted(r.best),
-            "difference": vars(r.difference) if r.difference else None,
-            "published": r.published,
-            "comparable": r.beside == "published",
-            "outcomes": r.outcomes,
-            "tuned": vars(r.tuned) if r.tuned else None,
-        }
-        for r in table.rows
-    ]
-    return {
-        "title": table.title,
-        "tested": table.tested,
-        "claim": table.claim,
-        "metrics": table.metrics,
-        "rows": rows,
-    }
-
-
 def write_tables(table: StudyTable, folder: Path) -> None:
     """table.csv, .md, .tex and .json."""
     tables.write_csv(folder / "table.csv", records(table))
     shown = [printed(table), printed_tuning(table)]
     for suffix in (".md", ".tex"):
         tables.write_tables(folder / f"table{suffix}", [one for one in shown if one is not None])
-    write_json(folder / "table.json", as_dict(table))
+    write_json(folder / "table.json", table.to_dict())

@@ -221,26 +221,11 @@ def _mostly_missing(root: Path, names: Sequence[str]) -> list[str]:
 
 
 IMAGE_COLUMNS = (
-    "image",
-    "file_name",
-    "filename",
-    "file",
-    "image_name",
-    "image_path",
-    "filepath",
-    "path",
-    "img",
+    "image", "file_name", "filename", "file", "image_name", "image_path", "filepath", "path", "img",
     "image_file",
-)
+)  # fmt: skip
 CAPTION_COLUMNS = (
-    "caption",
-    "captions",
-    "text",
-    "sentence",
-    "sentences",
-    "raw",
-    "comment",
-    "description",
-)
+    "caption", "captions", "text", "sentence", "sentences", "raw", "comment", "description",
+)  # fmt: skip
 SPLIT_COLUMNS = ("split", "set", "partition")
 ID_COLUMNS = ("caption_id", "sentid", "id")
