@@ -34,12 +34,12 @@ from simgrad.runs.tested import what_is_tested
 from simgrad.training import distributed, grouped, state
 from simgrad.training.checkpoints import Checkpoints, Progress
 from simgrad.training.display import Display
+from simgrad.training.distributed import every_share, own_share
 from simgrad.training.graph import Captures
 from simgrad.training.loggers import Log
 from simgrad.training.observe import Observer
 from simgrad.training.optimizing import Optimizer, moment, start_scales, total_epochs
 from simgrad.training.records import Records
-from simgrad.training.shares import every_share, own_share
 from simgrad.training.weighing import Encoder, each_with_its_image, weigh
 from simgrad.training.wise import mix
 
