@@ -18,8 +18,7 @@ from typing import Any, Protocol, Self
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json, write_json
 from simgrad.core.pickles import LARGEST, Call, Machine, RefusedName
-from simgrad.data.subwords import Subwords
-from simgrad.data.wordpieces import WordPieces
+from simgrad.data.subwords import Subwords, WordPieces
 from simgrad.data.words import tokenize
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
