@@ -22,7 +22,7 @@ from simgrad.retriever.judging import evaluate_judgments, evaluate_truth
 from simgrad.retriever.opening import open, open_pretrained
 from simgrad.retriever.retriever import Retriever
 from simgrad.retriever.similarities import Similarities, average
-from simgrad.runs.best import what_is_best
+from simgrad.runs.outcome import what_is_best
 
 
 def evaluate(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back
-from simgrad.core.files import read_json, sha256, write_json
+from simgrad.core.files import checksum, read_json, sha256, write_json
 from simgrad.core.text import near_path
 from simgrad.core.typed import read_yaml
 from simgrad.data.base import Dataset
@@ -250,7 +249,7 @@ def write_test(folder: Path, metrics: Metrics) -> None:
     """Keep what a test found: the ranks, and the metrics with a checksum."""
     metrics.ranks.save(folder / RANKS)
     values = metrics.to_dict()
-    write_json(folder / TEST, {**values, _CHECKSUM: _checksum(values)})
+    write_json(folder / TEST, {**values, _CHECKSUM: checksum(values)})
 
 
 def read_test(path: Path) -> dict[str, float]:
@@ -263,7 +262,7 @@ def read_test(path: Path) -> dict[str, float]:
     told = [found.get(name, -1.0) for name in _TOLD]
     if not all(0 <= value <= most for value, most in zip(told, _TOLD.values(), strict=True)):
         problem = f"not what a test writes: it needs {', '.join(_TOLD)}, recalls in percent"
-    elif expected is not None and expected != _checksum(found):
+    elif expected is not None and expected != checksum(found):
         problem = "damaged: its numbers are not those that were written"
     else:
         return found
@@ -276,10 +275,6 @@ def read_test(path: Path) -> dict[str, float]:
 _CHECKSUM = "checksum"
 _RECALLS = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
 _TOLD = {**dict.fromkeys(_RECALLS, 100.0), "rsum": 600.001}  # what each is at most, and rounding
-
-
-def _checksum(values: dict[str, float]) -> int:
-    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
 def _mapping(path: Path) -> dict[str, Any]:
