@@ -166,14 +166,11 @@ class Sureness:
     known: Floats  # share of the variance that is as good as known
     least_p: float = 0.0  # no test of so few images can give less
 
-    def p(self, numbers: Floats, beyond: float = 0.0) -> Floats:
-        """Two-sided p that each number is 0; with `beyond`, one-sided that it is so far from 0."""
+    def p(self, numbers: Floats) -> Floats:
+        """Two-sided p that each number is 0."""
         found = []
         for place, (number, error) in enumerate(zip(numbers, self.error, strict=True)):
-            t = _ratio(beyond - abs(number), error) if beyond else _ratio(abs(number), error)
-            tail = self.tail(t, place)
-            one_sided = tail / 2 if t > 0 else 1 - tail / 2
-            found.append(one_sided if beyond else max(tail, self.least_p))
+            found.append(max(self.tail(_ratio(abs(number), error), place), self.least_p))
         return np.array(found)
 
     def tail(self, t: float, place: int = 0, comparisons: int = 1) -> float:
