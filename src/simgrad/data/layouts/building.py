@@ -163,6 +163,12 @@ class Growth:
     def split(self, name: str) -> Growing:
         return self.splits.setdefault(name, Growing())
 
+    def split_of(self, image: str, given: str | None) -> Growing:
+        """The split that was given for an image, else the one that a hash of its name says."""
+        if given is None and HASHED_NOTE not in self.notes:
+            self.notes.append(HASHED_NOTE)
+        return self.split(given or hashed_split(image))
+
     def ordered(self) -> Iterable[tuple[str, Growing]]:
         """Train, val, test, then others in the order they came."""
         names = [*(n for n in _ORDER if n in self.splits), *(n for n in self.splits)]
