@@ -20,9 +20,9 @@ from simgrad.retriever.fitting import require_fitting
 from simgrad.retriever.pictures import picture_reader
 from simgrad.retriever.prepare import begin_model
 from simgrad.retriever.retriever import Retriever
+from simgrad.runs.data import Tested, what_is_tested
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import ALSO
-from simgrad.runs.tested import Tested, what_is_tested
 
 
 def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | Classes | None:

@@ -23,8 +23,8 @@ from simgrad.evaluation import (
 from simgrad.evaluation.comparison import with_spread
 from simgrad.evaluation.standing import Outcome
 from simgrad.evaluation.wording import how_it_ended, looked_before
+from simgrad.runs.data import tested_words
 from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics
-from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside_rows, timings
 from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study

@@ -25,12 +25,11 @@ from simgrad.retriever.encoding import building
 from simgrad.retriever.forgetting import other_data, score_other
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs import run
-from simgrad.runs.data import same_data
+from simgrad.runs.data import same_data, what_is_tested
 from simgrad.runs.found_pairs import FoundPairs, known_pairs
 from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
-from simgrad.runs.tested import what_is_tested
 from simgrad.training import distributed, grouped, state
 from simgrad.training.checkpoints import Checkpoints, Progress
 from simgrad.training.display import Display
