@@ -11,13 +11,13 @@ from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back
 from simgrad.core.files import checksum, read_json, sha256, write_json
+from simgrad.core.lazy import ask
 from simgrad.core.text import near_path
 from simgrad.core.typed import read_yaml
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Checkpoint, load
 from simgrad.models.checkpoint import DESCRIPTION, verify
-from simgrad.pages.drawers import draw
 from simgrad.pages.rendering import Shown
 from simgrad.runs.data import open_data
 from simgrad.runs.recipe import Recipe, from_dict
@@ -223,11 +223,13 @@ class Run:
 
     def plot(self) -> Shown:
         """How training went, drawn in a notebook: `simgrad.plot` of this run."""
-        return draw("plot", self)
+        shown: Shown = ask("plot", self)
+        return shown
 
     def show(self, query: Any, **options: Any) -> Shown:
         """What it finds for a sentence or a picture: `simgrad.show` of this run."""
-        return draw("show", self, query, **options)
+        shown: Shown = ask("show", self, query, **options)
+        return shown
 
     def __repr__(self) -> str:
         status = self.info.get("status")
