@@ -129,7 +129,7 @@ def worker(job: dict[str, Any]) -> dict[str, float]:
 
 def _save_clip(folder: Path, pixels: int, tower: dict[str, int] | None) -> None:
     """A random CLIP with word pieces of the scenes' captions, as simgrad would export it."""
-    from simgrad.data.wordpieces import WordPieces
+    from simgrad.data.subwords import WordPieces
     from simgrad.models import Inputs, build, save
     from simgrad.retriever.opening import open_folder
 

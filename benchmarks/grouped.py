@@ -33,7 +33,7 @@ from synthetic import split as make_split
 
 from simgrad.data import Sampler
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.sharing import shared_gpu
+from simgrad.studies.engine import shared_gpu
 from simgrad.training.graph import own_stream
 from simgrad.training.grouped import GroupedRun, RunGroup
 from simgrad.training.optimizing import Moment

@@ -89,7 +89,7 @@ class Gpo(nn.Module):
         self.gru, self.linear = TwoWay(32, 32), nn.Linear(32, 1, bias=False)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        from simgrad.models.networks.gpo import rank_code
+        from simgrad.models.networks.vse_infinity import rank_code
 
         n, k, _ = features.shape
         mask = torch.arange(k, device=features.device) < lengths[:, None]

@@ -101,16 +101,16 @@ FILES: dict[str, Callable[[str], object]] = {
     "src/simgrad/studies/journal.py": lambda text: [
         json.loads(line.partition("#")[0]) for line in text.splitlines()
     ],
-    "src/simgrad/studies/parts.py": lambda text: study(
+    "src/simgrad/studies/plan.py": study,
+    "src/simgrad/studies/settings.py": settings,
+    "src/simgrad/studies/space.py": lambda text: study(text, grid={"objective": ["nt-xent"]}),
+    "src/simgrad/studies/study_file.py": lambda text: study(
         text, rows=[{"label": "one", "group": "vsrn"}]
     ),
-    "src/simgrad/studies/plan.py": study,
-    "src/simgrad/studies/ranges.py": lambda text: study(
+    "src/simgrad/studies/tune.py": lambda text: study(
         "grid: {objective: [nt-xent]}",
         tune={"trials": 4, "search": "grid", "space": yaml.safe_load(text)},
     ),
-    "src/simgrad/studies/settings.py": settings,
-    "src/simgrad/studies/space.py": lambda text: study(text, grid={"objective": ["nt-xent"]}),
 }
 
 # Tables and formulas: what they begin with.

@@ -25,7 +25,7 @@ from simgrad.core.files import atomic_write, lock
 from simgrad.data import Split
 from simgrad.data.judgments import read_judgments
 from simgrad.evaluation.judgments import APPROVED
-from simgrad.retriever.judging import evaluate_judgments
+from simgrad.retriever.similarities import evaluate_judgments
 from simgrad.runs.run import BEST
 from simgrad.studies.study import Study
 from simgrad.training import Run

@@ -21,8 +21,7 @@ from simgrad.runs.systems import open_system
 
 from simgrad.data.judgments import read_judgments
 from simgrad.evaluation.judgments import pair_similarities
-from simgrad.mining.evidence import DEPTH, NAMES, candidates, evidence
-from simgrad.mining.probable import Probable
+from simgrad.mining.evidence import DEPTH, NAMES, Probable, candidates, evidence
 
 HERE = Path(__file__).parent
 DRAWS = 200

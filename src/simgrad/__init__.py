@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 else:  # imported here: editors offer what is above, and nothing else
     from functools import partial
 
-    from simgrad.core.lazy import lazy
-    from simgrad.pages.drawers import register
+    from simgrad.core.lazy import lazy, register
 
     __getattr__, __dir__, __all__ = lazy(
         __name__,

@@ -32,8 +32,8 @@ from simgrad.lab import facts
 from simgrad.report.build import write_report
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher, ask
-from simgrad.runs.best import what_is_best
 from simgrad.runs.feature_files import TooSlow
+from simgrad.runs.outcome import what_is_best
 from simgrad.runs.recipe import read_recipe
 from simgrad.runs.run import Run, write_info
 from simgrad.studies.check import check_study

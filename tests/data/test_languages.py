@@ -4,7 +4,7 @@ import pytest
 
 from simgrad.data import open_dataset
 from simgrad.data.languages import language_of, seems_foreign
-from simgrad.data.wordpieces import WordPieces
+from simgrad.data.subwords import WordPieces
 
 CAPTIONS = {
     "German": [

@@ -11,7 +11,7 @@ from PIL import Image
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
 from simgrad.data.base import Dataset, Split
-from simgrad.data.duplicates import connected, units_of
+from simgrad.data.likeness import connected, units_of
 from simgrad.data.log import Log
 from simgrad.data.resplit import assigned, read_resplit, with_draw
 from simgrad.models.networks.backbones import backbone
@@ -126,7 +126,7 @@ def test_copies_of_a_photo_are_one_unit(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(np.unique(units)) == 11
     kept = list((tmp_path / "cache" / "likeness").glob("*.npy"))
     assert len(kept) == 1
-    monkeypatch.setattr("simgrad.data.duplicates.thumbprint", _never)
+    monkeypatch.setattr("simgrad.data.likeness.thumbprint", _never)
     assert (units_of(split) == units).all()  # not looked at again
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(AssertionError):

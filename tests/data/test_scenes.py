@@ -15,7 +15,6 @@ from simgrad.data import open_dataset
 from simgrad.data.scenes.captions import CAPTIONS_PER_SCENE, make_captions
 from simgrad.data.scenes.dataset import FIRST
 from simgrad.data.scenes.meaning import Claim, parse
-from simgrad.data.scenes.montage import montage
 from simgrad.data.scenes.render import render
 from simgrad.data.scenes.truth import describes, thing_code
 from simgrad.data.scenes.words import EVERYTHING
@@ -372,12 +371,6 @@ def test_large_worlds_open_at_once() -> None:
         split.captions[5_000_000]
     assert split.image_names[999_999] == "scene-0-999999"
     assert time.process_time() - started < 3
-
-
-def test_the_sheet_of_the_documents() -> None:
-    sheet = montage([0, 1, 2], columns=2)
-    assert sheet.size[0] > 400
-    assert len(sheet.getcolors(1 << 24) or []) > 500
 
 
 def test_worlds_of_old_and_new_shapes() -> None:

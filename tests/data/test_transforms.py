@@ -14,7 +14,7 @@ from PIL import Image
 
 from simgrad.core.errors import InputError
 from simgrad.data import cutting, transforms
-from simgrad.data.augmentation import augment
+from simgrad.data.transforms import augment
 from tests.hardening.memory import at_most
 
 NAMES = ("vse++", "efficientnet-lite", "vse-infinity", "x-vlm", "clip", "plain")

@@ -5,7 +5,7 @@ import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.evaluation import Ranks, metrics_of
-from simgrad.evaluation.components import components
+from simgrad.evaluation.crossed import components
 
 IMAGES = 500
 

@@ -21,7 +21,7 @@ from simgrad.evaluation import (
 )
 from simgrad.evaluation.judgments import agreement
 from simgrad.evaluation.scores import Embeddings, Matrix
-from simgrad.retriever.judging import evaluate_judgments, evaluate_truth
+from simgrad.retriever.similarities import evaluate_judgments, evaluate_truth
 
 from .reference import ordered, places_of
 

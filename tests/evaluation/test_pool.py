@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from simgrad.evaluation import rivals
-from simgrad.evaluation.pool import Pool
+from simgrad.evaluation.coco import Pool
 from simgrad.evaluation.rivals import count_rivals
 from simgrad.evaluation.scores import Blocks, Embeddings, Matrix
 from simgrad.evaluation.truth import Truth, truth_positions

@@ -12,7 +12,7 @@ import torch
 import simgrad
 from simgrad import models
 from simgrad.evaluation.scores import Embeddings
-from simgrad.retriever.judging import evaluate_judgments
+from simgrad.retriever.similarities import evaluate_judgments
 from simgrad.runs.run import Run
 from tests.evaluation.commands import ask, run
 

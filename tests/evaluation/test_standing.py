@@ -198,7 +198,9 @@ def test_equivalence_at_its_margin_is_rarely_claimed() -> None:
         first = drawn(random, 5, images, by_run=2.0, noise=30, of_its_own=10)
         second = drawn(random, 5, images + MARGIN, by_run=2.0, noise=30, of_its_own=10)
         gap = second.mean - first.mean
-        claimed += sureness(first, second).p(gap, beyond=MARGIN)[0] < 0.05
+        sure = sureness(first, second)
+        within = float((MARGIN - abs(gap[0])) / sure.error[0])
+        claimed += within > 0 and sure.tail(within) / 2 < 0.05
     assert 20 <= claimed <= 72
 
 

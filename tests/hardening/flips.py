@@ -15,8 +15,8 @@ import numpy as np
 from simgrad.cli.features import features as compute_features
 from simgrad.core.errors import InputError
 from simgrad.data import open_dataset
+from simgrad.data.arrays import HEADER
 from simgrad.data.candidates import Candidates
-from simgrad.data.feature_folder import HEADER
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import Searcher
 from simgrad.studies.plan import plan_from_dict

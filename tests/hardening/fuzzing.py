@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from simgrad.core.errors import InputError
 from simgrad.data import Vocabulary, open_dataset
+from simgrad.data.subwords import WordPieces
 from simgrad.data.vocabulary import read_published, tokenizer_from_json
-from simgrad.data.wordpieces import WordPieces
 from simgrad.models import models
 from simgrad.objectives import objective, objectives
 from simgrad.runs.recipe import Recipe, from_dict, read_recipe

@@ -8,8 +8,8 @@ import pytest
 
 from simgrad.choosing.choice import CHOICE, Choice
 from simgrad.core.errors import InputError
+from simgrad.data.arrays import read_header
 from simgrad.data.candidates import Candidates
-from simgrad.data.feature_folder import read_header
 from simgrad.data.found import INFO, split_name
 from simgrad.runs.run import Run
 from simgrad.studies.study import Study

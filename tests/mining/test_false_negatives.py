@@ -16,8 +16,7 @@ from simgrad.data.base import Split
 from simgrad.data.found import read_found
 from simgrad.data.likeness import CaptionLikeness, perceptual_hash, thumbprint
 from simgrad.evaluation.scores import Matrix
-from simgrad.mining.evidence import NAMES, View, candidates, evidence
-from simgrad.mining.probable import Probable, shipped
+from simgrad.mining.evidence import NAMES, Probable, View, candidates, evidence, shipped
 from simgrad.report.build import build_report
 from simgrad.retriever.false_negatives import Finds
 from simgrad.training import train

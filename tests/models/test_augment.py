@@ -2,8 +2,8 @@
 
 import torch
 
-from simgrad.models.networks.augment import change_words, keep_cells, keep_regions
 from simgrad.models.networks.layers import valid
+from simgrad.models.networks.vse_infinity import change_words, keep_cells, keep_regions
 from tests.models.small import SETS, captions, images, small
 
 DEVICE = torch.device("cpu")

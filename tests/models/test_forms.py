@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simgrad.models.networks.captioner import Captioner
 from simgrad.models.networks.cross_attention import RAW_NORMS
+from simgrad.models.networks.vsrn import Captioner
 from simgrad.models.published.checkpoints import convert, read_published_checkpoint
 from tests.models import reference as ref
 from tests.models.reference import Array

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from simgrad.models.base import Encoded
-from simgrad.models.networks.captioner import Captioner
-from simgrad.models.networks.gpo import Gpo
 from simgrad.models.networks.layers import BiGru, l2norm, last_state
+from simgrad.models.networks.vse_infinity import Gpo
+from simgrad.models.networks.vsrn import Captioner
 from simgrad.models.published.file import PublishedPart
 from simgrad.models.vsepp import order_similarities
 from simgrad.models.vsrn import Relations

@@ -199,8 +199,8 @@ def test_what_does_not_fit_is_refused_in_words(
 
 
 def test_inputs_know_the_tokenizer() -> None:
+    from simgrad.data.subwords import WordPieces
     from simgrad.data.vocabulary import Vocabulary
-    from simgrad.data.wordpieces import WordPieces
 
     words = Vocabulary(["<pad>", "<start>", "<end>", "<unk>", "<mask>", "dog"])
     inputs = Inputs.of("features", (8,), words)

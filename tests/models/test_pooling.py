@@ -11,8 +11,8 @@ from torch import Tensor
 
 from simgrad.core import gpu
 from simgrad.models.networks import pooling
-from simgrad.models.networks.gpo import Gpo
 from simgrad.models.networks.pooling import RankedPool, pool_sorted
+from simgrad.models.networks.vse_infinity import Gpo
 
 interpreted = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1"

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simgrad.models.networks import relations
-from simgrad.models.networks.relations import Merged, related
+from simgrad.models.networks.vsrn import Merged, related
 from simgrad.models.vsrn import Relations
 
 
@@ -66,7 +65,7 @@ def test_the_way_depends_on_the_shape_alone_and_changes_nothing(
     nn.init.ones_(layer.norm.weight)
     taken: list[int] = []
     apply = Merged.apply
-    monkeypatch.setattr(relations.Merged, "apply", lambda *a: taken.append(1) or apply(*a))
+    monkeypatch.setattr(Merged, "apply", lambda *a: taken.append(1) or apply(*a))
 
     def found(size: int) -> list[Tensor]:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):

@@ -13,8 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.evaluation.rerank import evaluate_reranked
 from simgrad.models.base import Encoded
 from simgrad.models.networks.bert import BertSettings, bert
-from simgrad.models.networks.swin import Swin, SwinSettings
-from simgrad.models.networks.swin_weights import swin
+from simgrad.models.networks.swin import Swin, SwinSettings, swin
 from simgrad.models.xvlm import XvlmModel, hard_draw
 from simgrad.retriever.encoding import model_scores
 from tests.models.small import CaptionBatch, captions, images, small

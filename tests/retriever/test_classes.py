@@ -11,7 +11,7 @@ from PIL import Image
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.data.classes import METRIC, read_classes
-from simgrad.retriever.classes import accuracy
+from simgrad.retriever.forgetting import accuracy
 from simgrad.runs.recipe import Recipe
 
 COLOURS = {"deep_red": (200, 20, 20), "green": (10, 180, 30), "blue": (0, 0, 220)}

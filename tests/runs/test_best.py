@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from simgrad.runs.best import CHOICE, what_is_best
+from simgrad.runs.outcome import CHOICE, what_is_best
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 

@@ -15,8 +15,8 @@ from simgrad.core.spec import Range
 from simgrad.evaluation import Ranks, metrics_of
 from simgrad.runs.run import write_info
 from simgrad.studies.plan import read_plan
-from simgrad.studies.ranges import CrossedRanges
 from simgrad.studies.study import Study
+from simgrad.studies.tune import CrossedRanges
 from simgrad.studies.worker import work
 from tests.processes import script as run_script
 from tests.studies.test_replicates import plan

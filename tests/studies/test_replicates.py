@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from simgrad.choosing.study_cost import look_at
 from simgrad.cli.study import adapt, conclude
 from simgrad.core.errors import InputError
 from simgrad.pages.blocks import Table
@@ -21,7 +22,6 @@ from simgrad.report.tuning import tuning as tuning_section
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.check import check_study
 from simgrad.studies.plan import Plan, plan_from_dict
-from simgrad.studies.row_previews import look_at
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import score_of, validation_of

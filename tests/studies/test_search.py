@@ -16,9 +16,8 @@ from simgrad.core.errors import InputError
 from simgrad.core.spec import Range
 from simgrad.report.tuning import best_so_far, expected_best
 from simgrad.studies.journal import JOURNAL
-from simgrad.studies.ranges import CrossedRanges, Space, around, at_edges
 from simgrad.studies.search import Search, Trial
-from simgrad.studies.tune import Tune
+from simgrad.studies.tune import CrossedRanges, Space, Tune, around, at_edges
 from simgrad.studies.tuned import chosen
 
 pytest.importorskip("optuna")

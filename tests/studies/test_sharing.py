@@ -8,7 +8,7 @@ import pytest
 
 from simgrad.choosing import probe
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.sharing import shared_gpu
+from simgrad.studies.engine import shared_gpu
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from simgrad.cli.study import study as command
 from simgrad.core import extras
 from simgrad.core.errors import InputError
 from simgrad.core.files import held, sha256
+from simgrad.core.text import told_once
 from simgrad.evaluation import Estimate
 from simgrad.objectives import objectives
 from simgrad.runs.run import LOCK
@@ -28,7 +29,6 @@ from simgrad.studies.cluster import run_ray
 from simgrad.studies.earlier_looks import looks_of, note_look
 from simgrad.studies.engine import failures, run_local
 from simgrad.studies.plan import Plan, plan_from_dict
-from simgrad.studies.row_previews import told_once
 from simgrad.studies.study import Study
 from simgrad.studies.table import (
     StudyTable,

@@ -11,7 +11,7 @@ from simgrad.cli.datasets import datasets
 from simgrad.cli.study import study as command
 from simgrad.core.errors import InputError
 from simgrad.data.benchmarks import BENCHMARKS, benchmark_of, find_tree
-from simgrad.runs.tested import what_is_tested
+from simgrad.runs.data import what_is_tested
 from simgrad.studies.papers import beside
 from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, read_plan

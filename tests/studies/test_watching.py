@@ -7,11 +7,10 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from simgrad.core.screen import Screen
 from simgrad.runs.run import Run, write_info
 from simgrad.studies import watching
 from simgrad.studies.study import Study
-from simgrad.studies.watching import StudyLog, StudyProgress, show, watch
+from simgrad.studies.watching import Screen, StudyLog, StudyProgress, show, watch
 from tests.studies.small_study import plan
 
 

@@ -18,8 +18,8 @@ from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.training import train
+from simgrad.training.distributed import own_share
 from simgrad.training.loop import Step
-from simgrad.training.shares import own_share
 from tests.processes import LOADED, free_port, started, together
 from tests.training.lists import random_lists
 from tests.training.test_step import CAPTIONER, SCAN, VSE, make

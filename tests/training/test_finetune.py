@@ -17,7 +17,7 @@ from simgrad.models import load
 from simgrad.models.inputs import Scale
 from simgrad.report.build import build_report
 from simgrad.report.card import model_card
-from simgrad.retriever.classes import accuracy
+from simgrad.retriever.forgetting import accuracy
 from simgrad.retriever.opening import open_folder, open_pretrained
 from simgrad.retriever.prepare import prepare
 from simgrad.runs.recipe import Recipe

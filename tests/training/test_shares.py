@@ -17,7 +17,7 @@ from simgrad.data.sampling import OfflineIndex
 from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.training import distributed
-from simgrad.training.shares import own_share
+from simgrad.training.distributed import own_share
 from tests.processes import together
 from tests.training.lists import random_lists
 

@@ -11,7 +11,7 @@ import yaml
 
 from simgrad.choosing.choice import Choice, best_run
 from simgrad.choosing.omitting import FEATURES, LIST
-from simgrad.choosing.telling import reads_vectors, texts_of
+from simgrad.choosing.telling import reads_vectors, rounded, texts_of
 from simgrad.core.console import say
 from simgrad.core.errors import InputError
 from simgrad.core.files import atomic_write
@@ -20,9 +20,8 @@ from simgrad.evaluation import wording
 from simgrad.evaluation.standing import Standing
 from simgrad.report.build import write_report
 from simgrad.report.material import ANSWER
-from simgrad.runs.best import MODEL
 from simgrad.runs.naming import label_of
-from simgrad.runs.outcome import outcome_of
+from simgrad.runs.outcome import MODEL, outcome_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.study import PLAN, Study
@@ -143,7 +142,7 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
     run = train(recipe, folder / MODEL, quiet=quiet)
     if stop_asked():
         raise KeyboardInterrupt
-    size, name, two = choice.size, choice.objectives[0], _whole(choice.for_two)
+    size, name, two = choice.size, choice.objectives[0], rounded(choice.for_two)
     begun = "Begun" if choice.short else "Trained"
     lines = [
         f"No comparison: two objectives need about {two} minutes here; {choice.minutes:g} given.",
@@ -202,7 +201,7 @@ def _lines(choice: Choice, study: Study, found: Standing) -> list[str]:
     told = f"Failed, which counts: {'; '.join(partly)}." if partly else ""
     if found.short:
         length = f"{choice.size.epochs} of {choice.size.full_epochs} epochs"
-        whole = f"To compare all of them takes about {_whole(choice.for_all)} minutes."
+        whole = f"To compare all of them takes about {rounded(choice.for_all)} minutes."
         whole = whole if choice.for_all else ""
         if not choice.short:
             length = f"validation still rose after {counted(choice.size.epochs, 'epoch')}, so this "
@@ -241,8 +240,8 @@ def _longer(choice: Choice) -> str:
     """What may help an objective that failed with every seed."""
     size = choice.size
     if size.epochs < size.full_epochs:
-        return f"give {_whole(choice.expected * size.full_epochs / size.epochs)} minutes or more"
-    return f"give {2 * size.full_epochs} epochs and {_whole(2 * choice.expected)} minutes or more"
+        return f"give {rounded(choice.expected * size.full_epochs / size.epochs)} minutes or more"
+    return f"give {2 * size.full_epochs} epochs and {rounded(2 * choice.expected)} minutes or more"
 
 
 def _means(found: Standing) -> str:
@@ -290,7 +289,7 @@ def _left_out(choice: Choice) -> str:
     """Which objectives there was no time for."""
     if not choice.left_out or choice.alone:
         return ""
-    all_of_them = f" (all: {_whole(choice.for_all)} minutes)" if choice.for_all else ""
+    all_of_them = f" (all: {rounded(choice.for_all)} minutes)" if choice.for_all else ""
     return f" No time for {listed([*map(label_of, choice.left_out)], 'and')}{all_of_them}."
 
 
@@ -337,7 +336,3 @@ def _copy_model(study: Study, leader: str) -> None:
 
 def _same_run(one: Run, other: Run) -> bool:
     return one.finished and one.info == other.info
-
-
-def _whole(value: float) -> int:
-    return max(1, math.ceil(value))

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from simgrad.choosing.sizing import HALF, REPEATS, Size, every
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
-from simgrad.runs.best import CHOICE as CHOICE
 from simgrad.runs.naming import label_of
+from simgrad.runs.outcome import CHOICE as CHOICE
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.plan import Plan, plan_from_dict

@@ -13,9 +13,9 @@ from pathlib import Path
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.core.text import listed
+from simgrad.data.arrays import read_header
 from simgrad.data.base import Dataset
 from simgrad.data.check import Findings, check
-from simgrad.data.feature_folder import read_header
 from simgrad.data.log import DataProblem, Log
 from simgrad.data.opening import open_dataset, open_logged
 

@@ -27,9 +27,9 @@ from simgrad.core.devices import pick_device
 from simgrad.core.errors import InputError
 from simgrad.core.text import counted, listed
 from simgrad.core.threads import cores, pinned
+from simgrad.data.arrays import read_header
 from simgrad.data.base import Dataset
 from simgrad.data.check import check, portrait
-from simgrad.data.feature_folder import read_header
 from simgrad.data.log import Log
 from simgrad.data.opening import EMBEDDED, absolute, embedded, open_dataset, open_logged
 from simgrad.models import models

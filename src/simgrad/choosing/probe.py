@@ -22,7 +22,7 @@ from simgrad.core.extras import imported
 from simgrad.core.files import read_json, write_json
 from simgrad.core.threads import settle
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.sharing import shared_gpu
+from simgrad.studies.engine import shared_gpu
 
 FOUND = ".found"  # of the file in which a process says what it has timed
 _LOOK = 0.2  # seconds between looks at them

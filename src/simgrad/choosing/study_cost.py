@@ -1,12 +1,18 @@
-"""What the runs of a study would cost: steps and disk, and minutes where steps are timed here."""
+"""A study before it is run: what each row would read, and what all would cost.
+
+Every row's data and model are opened, without training. The cost is steps and disk, and minutes
+where steps are timed here.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from simgrad.choosing.probe import Pace, measure
 from simgrad.core.devices import pick_device
-from simgrad.retriever.run_preview import Look
+from simgrad.core.errors import InputError
+from simgrad.retriever.run_preview import Look, look
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.plan import Plan
 from simgrad.studies.study_file import Row
@@ -16,6 +22,24 @@ from simgrad.training.optimizing import total_epochs
 _SECOND = 1.5
 _SECONDS = 10.0  # that each model is trained to be timed
 _BYTES = 4  # of a weight in a checkpoint
+
+Seen = list[tuple[Row, Look | InputError]]
+
+
+def look_at(plan: Plan) -> Seen:
+    """What each row would read, or why it cannot be run."""
+    shared: dict[Any, Any] = {}
+    seen: Seen = []
+    first = plan.replicates[0]
+    for row, own in zip(plan.rows, first.rows, strict=True):
+        if row.ensemble:
+            continue
+        recipe = first.recipe(own, first.seeds[0]).settled()
+        try:
+            seen.append((row, look(recipe, shared)))
+        except InputError as error:
+            seen.append((row, error))
+    return seen
 
 
 @dataclass(frozen=True)
@@ -41,7 +65,7 @@ def cost_of(
     seen: set[str] = set()
     runs = steps = disk = 0
     seconds = 0.0
-    for row, look in ready:
+    for row, found in ready:
         recipe = plan.recipe(row, plan.seeds[0])
         rounds = [(recipe.replace(second_round=None), 1.0)]
         if recipe.second_round is not None:
@@ -52,9 +76,9 @@ def cost_of(
             if key in seen:
                 continue
             seen.add(key)
-            each = total_epochs(one) * look.steps
+            each = total_epochs(one) * found.steps
             steps += each * len(plan.seeds)
-            disk += _BYTES * look.parameters * len(plan.seeds)
+            disk += _BYTES * found.parameters * len(plan.seeds)
             if paces is not None:
                 pace = paces[row.label]
                 looks = each // one.evaluate_every if one.evaluate_every else total_epochs(one)

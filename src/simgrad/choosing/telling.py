@@ -89,8 +89,9 @@ def _length(choice: Choice) -> str:
 
 
 def _minutes(value: float) -> str:
-    return f"{_whole(value)} min"
+    return f"{rounded(value)} min"
 
 
-def _whole(value: float) -> int:
+def rounded(value: float) -> int:
+    """Minutes as they are told: rounded up, and one at least."""
     return max(1, -int(-value // 1))

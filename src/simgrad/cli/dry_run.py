@@ -3,20 +3,20 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from simgrad.choosing.study_cost import cost_of, paces_of
+from simgrad.choosing.study_cost import cost_of, look_at, paces_of
 from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.spec import Range, print_value
+from simgrad.core.text import told_once
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.retriever.run_preview import Look
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.papers import beside
 from simgrad.studies.plan import Plan
-from simgrad.studies.ranges import CrossedRanges
-from simgrad.studies.row_previews import look_at, told_once
 from simgrad.studies.settings import published_settings
 from simgrad.studies.space import left_out, space_of, told_apart
 from simgrad.studies.study_file import Row
+from simgrad.studies.tune import CrossedRanges
 
 
 def dry_run(plan: Plan, opened: bool = True, timed: bool = False) -> None:

@@ -18,11 +18,10 @@ from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.evaluation.rankings.results import POINT
 from simgrad.retriever.arrays import are_numbers
-from simgrad.retriever.judging import evaluate_judgments, evaluate_truth
 from simgrad.retriever.opening import open, open_pretrained
 from simgrad.retriever.retriever import Retriever
-from simgrad.retriever.similarities import Similarities, average
-from simgrad.runs.best import what_is_best
+from simgrad.retriever.similarities import Similarities, average, evaluate_judgments, evaluate_truth
+from simgrad.runs.outcome import what_is_best
 
 
 def evaluate(

@@ -12,6 +12,7 @@ from simgrad.cli.dry_run import dry_run as look
 from simgrad.core.console import print_table, say, say_wrapped
 from simgrad.core.errors import InputError
 from simgrad.core.tables import Bold
+from simgrad.core.text import told_once
 from simgrad.core.typed import checked
 from simgrad.data.benchmarks import BENCHMARKS
 from simgrad.data.opening import EMBEDDED
@@ -23,7 +24,6 @@ from simgrad.studies.engine import failures, run_local
 from simgrad.studies.ensembles import complete_ensembles
 from simgrad.studies.placing import placed, places
 from simgrad.studies.plan import Plan, offers_of, read_plan
-from simgrad.studies.row_previews import told_once
 from simgrad.studies.space import check_tuning, left_out
 from simgrad.studies.study import Study
 from simgrad.studies.study_file import StudyFile

@@ -1,9 +1,15 @@
-"""Names of a package that are loaded on first use, so that importing it is quick."""
+"""Names of a package, and functions of rooms above, that are loaded on first use.
+
+So importing the package is quick. And runs and studies know nothing of the files above them that
+draw, train or tabulate them: whoever puts the house together (`simgrad/__init__.py`) registers who
+does; `run.plot()`, `run.show(...)`, `study.train()` and `study.table()` ask here.
+"""
 
 import importlib
 from collections.abc import Callable
 from typing import Any
 
+_functions: dict[str, Callable[[], Callable[..., Any]]] = {}
 TRAIN = "pip install 'simgrad[train]'"  # what the command line, training and studies need
 
 
@@ -32,3 +38,13 @@ def needs(what: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
         return error
     text = f"{what} needs the package {missing}, which is not installed: {TRAIN}"
     return ModuleNotFoundError(text, name=error.name)
+
+
+def register(name: str, load: Callable[[], Callable[..., Any]]) -> None:
+    """`load` fetches the function, when it is first asked for."""
+    _functions[name] = load
+
+
+def ask(name: str, *given: Any, **options: Any) -> Any:
+    """What the function of this name makes of something."""
+    return _functions[name]()(*given, **options)

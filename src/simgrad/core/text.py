@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_SHOWN = 4  # names, where many have the same to say
 _JOINERS = "\u200c\u200d"  # Persian, Hindi and many emoji need them
 
 
@@ -146,3 +147,17 @@ def duration(seconds: float | None) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def told_once(reasons: list[tuple[str, str]]) -> list[str]:
+    """(name, reason) pairs as lines, each reason once; of many names the first."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        names.setdefault(reason, []).append(name)
+    return [f"{_some(found)}: {reason}" for reason, found in names.items()]
+
+
+def _some(names: list[str]) -> str:
+    if len(names) <= _SHOWN:
+        return ", ".join(names)
+    return f"{', '.join(names[:_SHOWN])} and {len(names) - _SHOWN} more"

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from simgrad.data.opening import open_dataset as open_dataset
     from simgrad.data.sampling import IndexBatch as IndexBatch
     from simgrad.data.sampling import Sampler as Sampler
+    from simgrad.data.subwords import WordPieces as WordPieces
     from simgrad.data.vocabulary import Vocabulary as Vocabulary
     from simgrad.data.vocabulary import read_published as read_published
     from simgrad.data.vocabulary import tokenizer_from_json as tokenizer_from_json
-    from simgrad.data.wordpieces import WordPieces as WordPieces
     from simgrad.data.words import tokenize as tokenize
 else:
     __getattr__, __dir__, __all__ = lazy(
@@ -55,7 +55,7 @@ else:
             "Source": "simgrad.data.batches",
             "Split": "simgrad.data.base",
             "Vocabulary": "simgrad.data.vocabulary",
-            "WordPieces": "simgrad.data.wordpieces",
+            "WordPieces": "simgrad.data.subwords",
             "layouts": "simgrad.data.layouts",
             "difference": "simgrad.data.fingerprint",
             "open_dataset": "simgrad.data.opening",

@@ -13,8 +13,8 @@ import numpy as np
 from simgrad.core.errors import InputError
 from simgrad.core.text import counted, listed
 from simgrad.data.base import Dataset
-from simgrad.data.duplicates import connected, signs_of
 from simgrad.data.layouts.building import HASHED_NOTE
+from simgrad.data.likeness import connected, signs_of
 from simgrad.data.log import DataProblem
 from simgrad.data.picture_files import FilePictures
 from simgrad.data.resplit import joined

@@ -3,8 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+from simgrad.data.arrays import HEADER, attach_features, read_header
 from simgrad.data.base import Dataset, Origin, with_splits
-from simgrad.data.feature_folder import HEADER, attach_features, read_header
 from simgrad.data.layouts.base import absolute, open_place
 from simgrad.data.log import Log
 from simgrad.data.resplit import read_resplit

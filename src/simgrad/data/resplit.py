@@ -24,7 +24,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import sha256
 from simgrad.core.spec import Registry, print_spec, setting, split_spec, with_values
 from simgrad.data.base import Dataset, Features, Pictures, Rows, Split, with_splits
-from simgrad.data.duplicates import units_of
+from simgrad.data.likeness import units_of
 from simgrad.data.subset import take
 
 if TYPE_CHECKING:

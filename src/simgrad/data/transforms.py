@@ -13,6 +13,9 @@ bytes themselves; `named("vse++/imagenet", ...)` does it in the transform, for o
 | clip              | 90-100 % of the area                                | short side, crop      |
 | plain             | the whole, squeezed                                 | the whole, squeezed   |
 
+RandAugment is a few random changes of one strength, drawn from a fixed list (Cubuk et al., NeurIPS
+2020); the ten changes and their ranges are those that X-VLM is fine-tuned with.
+
 What the processor of a pretrained network says is written in one word (`cutting.cut_of`), for
 evaluation alone: `crop:224:bicubic`.
 """
@@ -22,11 +25,10 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.data.augmentation import augment
 from simgrad.data.cutting import cut_of, resize, squeeze
 from simgrad.data.pictures import upright
 
@@ -125,6 +127,52 @@ def _side_crop(picture: Image.Image, size: int, generator: torch.Generator) -> I
     left = _whole(generator, 0, picture.width - w)
     top = _whole(generator, 0, picture.height - h)
     return resize(picture, (size, size), (left, top, left + w, top + h))
+
+
+_STRONGEST = 10
+_SHIFT = 10  # pixels, at full strength
+_GREY = (128, 128, 128)  # what comes in where a picture was moved away
+
+
+def augment(
+    picture: Image.Image, generator: torch.Generator, *, steps: int, strength: int
+) -> Image.Image:
+    """Apply `steps` changes, drawn with replacement; those that have a direction take either."""
+    level = strength / _STRONGEST
+    for _ in range(steps):
+        chosen = int(torch.randint(len(_CHANGES), (), generator=generator))
+        sign = 1.0 if float(torch.rand((), generator=generator)) < 0.5 else -1.0
+        picture = _CHANGES[chosen](picture, level, sign)
+    return picture
+
+
+def _move(picture: Image.Image, *matrix: float) -> Image.Image:
+    affine, smooth = Image.Transform.AFFINE, Image.Resampling.BILINEAR
+    return picture.transform(picture.size, affine, matrix, resample=smooth, fillcolor=_GREY)
+
+
+def _rotate(picture: Image.Image, level: float, sign: float) -> Image.Image:
+    return picture.rotate(sign * 30 * level, resample=Image.Resampling.BILINEAR, fillcolor=_GREY)
+
+
+def _enhance(kind: type, picture: Image.Image, level: float) -> Image.Image:
+    out: Image.Image = kind(picture).enhance(0.1 + 1.8 * level)
+    return out
+
+
+# Of a picture, the strength and the direction.
+_CHANGES: tuple[Callable[[Image.Image, float, float], Image.Image], ...] = (
+    lambda picture, level, sign: picture,
+    lambda picture, level, sign: ImageOps.autocontrast(picture),
+    lambda picture, level, sign: ImageOps.equalize(picture),
+    lambda picture, level, sign: _enhance(ImageEnhance.Brightness, picture, level),
+    lambda picture, level, sign: _enhance(ImageEnhance.Sharpness, picture, level),
+    lambda picture, level, sign: _move(picture, 1, sign * 0.3 * level, 0, 0, 1, 0),
+    lambda picture, level, sign: _move(picture, 1, 0, 0, sign * 0.3 * level, 1, 0),
+    lambda picture, level, sign: _move(picture, 1, 0, sign * level * _SHIFT, 0, 1, 0),
+    lambda picture, level, sign: _move(picture, 1, 0, 0, 0, 1, sign * level * _SHIFT),
+    _rotate,
+)
 
 
 # -- what each model was published with

@@ -20,6 +20,9 @@ as well as there are many images. So the error of a number is a sum, of a Studen
 runs) and a normal variable (the images): Behrens and Fisher's distribution. (Satterthwaite's
 degrees of freedom of the sum are themselves estimated: where three seeds agree by luck they are
 many, and intervals too short.) Of one run each, the images' part is all that can be known.
+
+`components` takes the variance of replicates apart: each searched anew, and its runs differ by
+their seeds. It does so by the usual differences of mean squares; a negative part is 0.
 """
 
 import math
@@ -166,14 +169,11 @@ class Sureness:
     known: Floats  # share of the variance that is as good as known
     least_p: float = 0.0  # no test of so few images can give less
 
-    def p(self, numbers: Floats, beyond: float = 0.0) -> Floats:
-        """Two-sided p that each number is 0; with `beyond`, one-sided that it is so far from 0."""
+    def p(self, numbers: Floats) -> Floats:
+        """Two-sided p that each number is 0."""
         found = []
         for place, (number, error) in enumerate(zip(numbers, self.error, strict=True)):
-            t = _ratio(beyond - abs(number), error) if beyond else _ratio(abs(number), error)
-            tail = self.tail(t, place)
-            one_sided = tail / 2 if t > 0 else 1 - tail / 2
-            found.append(one_sided if beyond else max(tail, self.least_p))
+            found.append(max(self.tail(_ratio(abs(number), error), place), self.least_p))
         return np.array(found)
 
     def tail(self, t: float, place: int = 0, comparisons: int = 1) -> float:
@@ -249,3 +249,49 @@ def paired_sureness(first: Floats, second: Floats) -> Sureness:
     freedom = np.full(gaps.shape[1], len(gaps) - 1.0)
     nothing = np.zeros(gaps.shape[1])
     return Sureness(error, freedom, nothing, nothing)
+
+
+@dataclass(frozen=True)
+class Components:
+    """Standard deviations of one run's metric that are due to each cause."""
+
+    search: float  # where replicates have splits of their own, split and search together
+    seed: float | None  # None: no replicate has two runs
+    images: float
+
+
+def components(
+    draws: Sequence[Sequence[Ranks]], metric: str = "rsum", *, new_images: bool = False
+) -> Components:
+    """Of the runs of each replicate; `new_images`: each replicate was tested on images of its own.
+
+    Examples:
+        >>> embeddings = np.random.default_rng(0).normal(size=(30, 8))
+        >>> def run(noise):
+        ...     noise = np.random.default_rng(noise).normal(size=(30, 8))
+        ...     return simgrad.evaluate(embeddings, embeddings + noise, range(30)).ranks
+        >>> found = components([[run(1), run(2)], [run(3), run(4)]])
+        >>> found.images > 0
+        True
+    """
+    if len(draws) < 2 or not all(draws):
+        raise InputError("two replicates or more, each with a run, say how much searches differ.")
+    totals: list[list[float]] = []
+    images: list[float] = []
+    for draw in draws:
+        totals.append([])
+        for run in draw:
+            found = shares(run, linear=True)
+            values = found.values[:, found.names.index(metric)]  # their sum is the metric
+            totals[-1].append(float(values.sum()))
+            images.append(len(values) * float(values.var(ddof=1)))
+    several = [each for each in totals if len(each) > 1]
+    seed = float(np.mean([np.var(each, ddof=1) for each in several])) if several else None
+    between = float(np.var([np.mean(each) for each in totals], ddof=1))
+    less = (seed or 0.0) * float(np.mean([1 / len(each) for each in totals]))
+    less += float(np.mean(images)) if new_images else 0.0
+    return Components(
+        math.sqrt(max(0.0, between - less)),
+        None if seed is None else math.sqrt(seed),
+        math.sqrt(float(np.mean(images))),
+    )

@@ -14,7 +14,7 @@
 
 How ties count is `is_rival`. Four places say the same in a faster way, and change with it:
 `_words` (torch.ge, on a GPU), `_Rows.count` (searchsorted, where a row has very many pairs),
-`_Columns.count` (above + near), and `_at_least` in `pool.py`.
+`_Columns.count` (above + near), and `_at_least` in `coco.py`.
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ from simgrad.core.errors import InputError
 from simgrad.data.cutting import open_picture
 from simgrad.models.checkpoint import DESCRIPTION
 from simgrad.pages.blocks import Block, Example, Examples, Key, Line, Mark, Paragraph, Strip, Thumb
-from simgrad.pages.notebook import Shown
+from simgrad.pages.rendering import Shown
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import ALL, Searcher, ask
 from simgrad.runs.run import BEST, Run

@@ -13,7 +13,7 @@ import simgrad
 from simgrad.analysis.count_labels import COUNT_LABELS
 from simgrad.core.text import duration
 from simgrad.evaluation import metric_of
-from simgrad.lab import asking, bench, facts, panels, schemas
+from simgrad.lab import bench, facts, panels, schemas
 from simgrad.lab.api import Id, Runs, SplitName, Top
 from simgrad.lab.service import MOST_RUNS, Service, picture_address
 from simgrad.pages import rendering
@@ -63,7 +63,7 @@ def routes(service: Service, app: FastAPI) -> APIRouter:
     async def asking_page(
         request: Request, run: Id, place: Annotated[int | None, Query(ge=0)] = None
     ) -> HTMLResponse:
-        return page("asking.html", request, **await disk.run(asking.question, lab, run, place))
+        return page("asking.html", request, **await disk.run(panels.question, lab, run, place))
 
     @router.post("/runs/{run}/false-negatives")
     async def answer(
@@ -73,7 +73,7 @@ def routes(service: Service, app: FastAPI) -> APIRouter:
         said: Annotated[Literal["yes", "no", "unsure"], Form()],
         following: Annotated[int | None, Form(ge=0)] = None,
     ) -> Response:
-        await disk.run(asking.answer, lab, run, image, caption, said)
+        await disk.run(panels.answer, lab, run, image, caption, said)
         place = "" if following is None else f"?place={following}"
         return RedirectResponse(f"/runs/{quote(run)}/false-negatives{place}", 303)
 

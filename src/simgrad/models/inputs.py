@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from simgrad.core.errors import InputError
-from simgrad.data.subwords import Subwords, read_pieces
+from simgrad.data.subwords import Subwords, WordPieces, read_pieces
 from simgrad.data.vocabulary import Tokenizer, Vocabulary, read_published
-from simgrad.data.wordpieces import WordPieces
 from simgrad.models.networks.parts import WITH_TOKENIZER, pretrained_folder
 from simgrad.models.networks.processing import own_tokenizer
 

@@ -23,11 +23,10 @@ from simgrad.models.base import (
     TokenizerNeeds,
     models,
 )
-from simgrad.models.networks.augment import change_words, keep_cells, keep_regions
 from simgrad.models.networks.backbones import Backbone, here
-from simgrad.models.networks.gpo import Gpo
 from simgrad.models.networks.layers import BiGruText, Tower, cast_once, l2norm, valid, xavier_linear
 from simgrad.models.networks.text import TextSettings, bert_of
+from simgrad.models.networks.vse_infinity import Gpo, change_words, keep_cells, keep_regions
 
 _UNKNOWN_WORD = 3
 

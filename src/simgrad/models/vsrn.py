@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from simgrad.core.spec import setting
 from simgrad.models.base import CaptionBatch, Encoded, Inputs, ModelConfig, models, tokens_of
-from simgrad.models.networks.captioner import Captioner
 from simgrad.models.networks.layers import l2norm, xavier_linear
 from simgrad.models.networks.recurrent import gru_state_at
-from simgrad.models.networks.relations import related
+from simgrad.models.networks.vsrn import Captioner, related
 from simgrad.models.vsepp import VectorModel, VectorSettings
 
 

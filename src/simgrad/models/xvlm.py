@@ -32,8 +32,7 @@ from simgrad.models.networks.bert import BertSettings, bert
 from simgrad.models.networks.layers import l2norm, valid
 from simgrad.models.networks.parts import here
 from simgrad.models.networks.pixels import CLIP_MEAN, CLIP_STD, Standardise
-from simgrad.models.networks.swin import SwinSettings
-from simgrad.models.networks.swin_weights import swin
+from simgrad.models.networks.swin import SwinSettings, swin
 
 _PAIRS = 256  # that the fusion half looks at together
 

@@ -28,7 +28,6 @@ from simgrad.objectives.family import Family, Verdict
 from simgrad.objectives.focused import FocusedDeviance
 from simgrad.objectives.goal import Goal
 from simgrad.objectives.multisimilarity import MultiSimilarity
-from simgrad.objectives.names import ELSEWHERE as _elsewhere
 from simgrad.objectives.nca import NCA
 from simgrad.objectives.ntxent import NTXent
 from simgrad.objectives.offline import AdapOffQuin, OffQuin, OffTri
@@ -69,7 +68,33 @@ __all__ = [
     "objectives",
     "setting",
 ]
-for _spec, _names in _elsewhere.items():
+# What others call our objectives: an unknown name is answered with the spec that was meant. It is
+# never taken for ours in silence: others' defaults differ (temperatures, directions, sums).
+# docs/losses.md has the classes of other libraries with their arguments.
+_ELSEWHERE = {
+    "nt-xent(learned=true)": ("clip", "openclip", "align", "lit", "image-text contrastive", "itc"),
+    "nt-xent": (
+        "infonce", "info-nce", "simclr", "supcon", "supervised-contrastive", "softmax", "n-pair",
+        "npairs", "contrastive", "cross-entropy", "moco", "simcse", "dpr", "cpc", "ntxent",
+    ),
+    "nt-xent(tau=0.05, direction=i2t)": (
+        "mnrl", "MultipleNegativesRanking", "MultipleNegativesRankingLoss", "in-batch-negatives",
+        "CachedMultipleNegativesRanking",
+    ),
+    "nt-xent(tau=0.05)": ("MultipleNegativesSymmetricRanking",),
+    "triplet-sh": (
+        "vse++", "vsepp", "max-violation", "max-of-hinges", "mh", "batch-hard", "hardest-triplet",
+        "triplet-hard", "BatchHardTriplet", "semi-hard", "hardest",
+    ),
+    "triplet": ("vse0", "sum-of-hinges", "sh", "hinge", "TripletMargin", "ranking", "margin"),
+    "siglip": ("SigLipLoss", "sigmoid", "sigmoid-contrastive", "bce"),
+    "smooth-ap": ("smoothap", "ap"),
+    "multi-similarity-loss": ("ms", "multisimilarity-full"),
+    "nca-loss": ("NCALoss", "mil-nce", "neighbourhood-components-analysis"),
+    "adap-off-quin": ("aoq", "adaptive-offline-quintuplet", "quintuplet"),
+    "debiased-nt-xent": ("dcl", "debiased-contrastive", "debiased-infonce"),
+}  # fmt: skip
+for _spec, _names in _ELSEWHERE.items():
     objectives.known_as(_spec, *_names)
 Parameter = float | bool | str | Callable[..., Any] | None
 

@@ -26,10 +26,8 @@ from simgrad.core.spec import (
     print_spec,
     searched,
 )
-from simgrad.objectives.engine.compiled import name_of
 from simgrad.objectives.engine.embeddings import weigh_each, weigh_embeddings
 from simgrad.objectives.engine.forms import Elementwise, RuleResult
-from simgrad.objectives.engine.functional import weigh_functional
 from simgrad.objectives.engine.rules import weigh_both
 from simgrad.objectives.engine.tensors import (
     at_least_float32,
@@ -42,6 +40,7 @@ from simgrad.objectives.engine.tensors import (
     may_check,
     without_autocast,
 )
+from simgrad.objectives.engine.transforms import name_of, weigh_functional
 from simgrad.objectives.engine.work import Given
 from simgrad.objectives.explaining import explain
 from simgrad.objectives.pairs import Offline, Pairs, join_offline, split_offline

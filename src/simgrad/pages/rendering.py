@@ -1,20 +1,23 @@
 """Pages from templates: one Jinja2 environment and one stylesheet for reports, lab and notebooks.
 
 A room that makes pages has a folder `templates`; the macros for blocks are in pages/templates.
-Everything that a template prints is escaped.
-"""
+Everything that a template prints is escaped."""
 
 import base64
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from itertools import count, groupby
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from simgrad.core.errors import InputError
+from simgrad.core.files import atomic_write
 from simgrad.pages.blocks import Block, Figure, Inline, Term, Words
 from simgrad.pages.svg import RULES, colours, described
 
@@ -140,3 +143,33 @@ def _glued(words: Words) -> list[tuple[str, Inline, str]]:
 def _consecutive(items: Sequence[Any], name: str) -> list[tuple[Any, int]]:
     """(value, how many in a row have it)"""
     return [(k, len(list(same))) for k, same in groupby(items, lambda item: getattr(item, name))]
+
+
+_SUFFIXES = (".html", ".htm")
+_PAGE = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>simgrad</title></head>'
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Something to look at. A notebook draws it; `print` gives its words; `save` writes a page."""
+
+    blocks: Sequence[Block]
+    text: str
+
+    def _repr_html_(self) -> str:
+        return fragment(self.blocks)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as a page of its own, .html."""
+        if Path(path).suffix.lower() not in _SUFFIXES:
+            kind = Path(path).suffix or "a file without an ending"
+            raise InputError(
+                f"{path}: it is written as a page, {' or '.join(_SUFFIXES)}, not as {kind}. A "
+                "browser prints the page as PDF."
+            )
+        with atomic_write(path) as file:
+            file.write(f"{_PAGE}\n<body>{fragment(self.blocks)}</body></html>\n")
+        return Path(path)

@@ -11,23 +11,19 @@ from simgrad.core.files import atomic_write
 from simgrad.core.named_files import refuse_foreign
 from simgrad.data.opening import open_dataset
 from simgrad.pages.blocks import Section
-from simgrad.report.cocos import cocos
-from simgrad.report.comparison import comparison
-from simgrad.report.crossranks import crossed
+from simgrad.report.comparison import comparison, crossed
 from simgrad.report.examples import examples as show
-from simgrad.report.false_negatives import false_negatives
-from simgrad.report.finetuned import finetuned
 from simgrad.report.headline import headline
 from simgrad.report.material import Material, collect
-from simgrad.report.mined import mined
+from simgrad.report.negatives import false_negatives, mined
 from simgrad.report.page import Report, page, write_markdown
 from simgrad.report.provenance import provenance
 from simgrad.report.replicates import replicates
 from simgrad.report.retrieval import PictureLender, ShownPictures
 from simgrad.report.standings import standings
-from simgrad.report.training import pushed, training
-from simgrad.report.triplets import diagrams
+from simgrad.report.training import finetuned, pushed, training
 from simgrad.report.tuning import tuning
+from simgrad.report.weights import cocos, diagrams
 
 Format = Literal["html", "md", "pdf-ready"]
 NAMES: dict[str, str] = {"html": "report.html", "md": "report.md", "pdf-ready": "report-print.html"}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from simgrad.pages.blocks import Block, Inline, Paragraph
-from simgrad.pages.notebook import Shown
+from simgrad.pages.rendering import Shown
 from simgrad.report.headline import headline
 from simgrad.report.material import collect
 from simgrad.report.standings import standings

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from simgrad.evaluation.components import Components, components
+from simgrad.evaluation.crossed import Components, components
 from simgrad.pages.blocks import Block, BodyRow, Cell, Column, Paragraph, Section, Table
 from simgrad.report.material import Material, System
 from simgrad.report.standings import GroupStanding

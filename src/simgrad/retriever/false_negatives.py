@@ -13,8 +13,16 @@ from simgrad.core.text import counted, plain
 from simgrad.data.base import Rows, Split
 from simgrad.data.found import FOUND, INFO, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.data.languages import language_of
-from simgrad.mining.evidence import DEPTH, NAMES, Floats, View, candidates, evidence
-from simgrad.mining.probable import Probable, shipped
+from simgrad.mining.evidence import (
+    DEPTH,
+    NAMES,
+    Floats,
+    Probable,
+    View,
+    candidates,
+    evidence,
+    shipped,
+)
 from simgrad.retriever.similarities import Similarities
 
 if TYPE_CHECKING:

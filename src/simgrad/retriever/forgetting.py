@@ -1,7 +1,7 @@
 """Forgetting: what a pretrained model knew of other data, before training and after it.
 
 `also: DATA` is another data set's retrieval; `also: classes(path=FOLDER)` is zero-shot
-classification.
+classification, where a picture is of the class whose name fits it best.
 """
 
 from pathlib import Path
@@ -10,17 +10,19 @@ from typing import Any
 import torch
 
 from simgrad.core.errors import InputError
-from simgrad.data.classes import Classes, read_classes
+from simgrad.core.files import write_json
+from simgrad.data.classes import METRIC, Classes, read_classes
 from simgrad.data.opening import open_dataset
+from simgrad.evaluation.rivals import is_rival
 from simgrad.models import RetrievalModel
-from simgrad.retriever.classes import accuracy, require_vectors
+from simgrad.models.networks.layers import l2norm
 from simgrad.retriever.fitting import require_fitting
 from simgrad.retriever.pictures import picture_reader
 from simgrad.retriever.prepare import begin_model
 from simgrad.retriever.retriever import Retriever
+from simgrad.runs.data import Tested, what_is_tested
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import write_also
-from simgrad.runs.tested import Tested, what_is_tested
+from simgrad.runs.run import ALSO
 
 
 def other_data(recipe: Recipe, model: RetrievalModel) -> Tested | Classes | None:
@@ -66,4 +68,34 @@ def score_other(
         found = opened.similarities(asked.split)
         return found.measure(asked.protocol).to_dict()
 
-    write_also(folder, {**asked.to_dict(), "before": score(before), "after": score(best)})
+    scored = {"before": score(before), "after": score(best)}
+    write_json(folder / ALSO, {**asked.to_dict(), **scored})
+
+
+_BATCH = 64  # pictures at a time
+
+
+def require_vectors(model: RetrievalModel) -> None:
+    """Refuse a model that compares sets."""
+    if not model.embeds:
+        raise InputError("zero-shot classification needs a model with one vector for each item.")
+
+
+@torch.no_grad()
+def accuracy(retriever: Retriever, classes: Classes) -> dict[str, float]:
+    """Percent of the pictures whose own class is first; a tie counts against the model."""
+    require_vectors(retriever.model)
+    sides = []
+    for prompt in classes.prompts:
+        made = retriever.encode_sentences([prompt.replace("{}", name) for name in classes.names])
+        sides.append(made.vectors)
+    names = l2norm(torch.stack([side for side in sides if side is not None]).mean(0))
+    right = 0
+    for start in range(0, len(classes.pictures), _BATCH):
+        vectors = retriever.encode(list(classes.pictures[start : start + _BATCH])).vectors
+        assert vectors is not None
+        own = torch.tensor(classes.class_of[start : start + _BATCH], device=vectors.device)
+        scores = vectors @ names.T  # (pictures, classes)
+        reached = is_rival(scores, scores.gather(1, own[:, None]))  # its own is one of them
+        right += int((reached.sum(1) == 1).sum())
+    return {METRIC: 100 * right / len(classes.pictures)}

@@ -36,7 +36,7 @@ from simgrad.retriever.encoding import building
 from simgrad.retriever.fitting import foreign_captions
 from simgrad.retriever.foreign_encoder import OutsideRetriever
 from simgrad.retriever.retriever import Retriever
-from simgrad.runs.best import best_run
+from simgrad.runs.outcome import best_run
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import BEST, RANKS, RECIPE, Run
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from simgrad.core.errors import InputError
+from simgrad.data.arrays import read_header
 from simgrad.data.batches import Transform
-from simgrad.data.feature_folder import read_header
 from simgrad.data.transforms import named
 from simgrad.models import RetrievalModel
 from simgrad.models.networks.backbones import backbone

@@ -17,9 +17,9 @@ from simgrad.objectives import objective
 from simgrad.retriever.encoding import building, caption_vectors, source_of
 from simgrad.retriever.fitting import require_honoured, require_readable, require_same_model
 from simgrad.retriever.retriever import Retriever
+from simgrad.runs.data import Tested, what_is_tested
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.recipe_names import check_names
-from simgrad.runs.tested import Tested, what_is_tested
 
 _FEW = 8  # captions that tell one text network from another
 

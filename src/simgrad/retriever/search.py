@@ -18,6 +18,7 @@ import numpy as np
 from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset, Split
 from simgrad.data.cutting import open_picture
+from simgrad.data.likeness import find_picture
 from simgrad.data.pictures import SUFFIXES
 from simgrad.data.resplit import joined
 from simgrad.data.words import tokenize
@@ -28,7 +29,6 @@ from simgrad.retriever.folder import FolderIndex, folder_embeddings
 from simgrad.retriever.sureness import Calibrations, sureness_of
 from simgrad.search.approximate import AUTO
 from simgrad.search.exact import Ranked
-from simgrad.search.recognise import find
 from simgrad.search.results import Hit, Results
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class Searcher:
         """The row of a picture that belongs to the split, where only features can be read."""
         if self.split is None or self.split.features is None or self.split.pictures is None:
             return None
-        return find(picture, self.split, place_of(self.retriever).parent, self.fingerprint)
+        return find_picture(picture, self.split, place_of(self.retriever).parent, self.fingerprint)
 
     def _ranked(
         self, query: Encoded, name: str, top: int, start: float, row: int | None = None

@@ -1,4 +1,7 @@
-"""Similarities of a split, by one system or several, and the one way from them to metrics."""
+"""Similarities of a split, by one system or several, and the ways from them to metrics.
+
+Metrics are by the pairing; or by other truths: people's judgments, found pairs, known scenes.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,8 +12,16 @@ from typing import Any
 import numpy as np
 
 from simgrad.core.errors import InputError
-from simgrad.data.base import Split
+from simgrad.data.base import Rows, Split
+from simgrad.data.found import FoundRows
+from simgrad.data.judgments import Judgments, read_judgments
 from simgrad.evaluation.evaluator import embedding_scores, evaluate_scores
+from simgrad.evaluation.judgments import (
+    agreement_with_experts,
+    retrieval_by_crowd,
+    retrieval_by_found,
+    retrieval_by_meaning,
+)
 from simgrad.evaluation.metrics import Metrics
 from simgrad.evaluation.protocols import Protocol
 from simgrad.evaluation.rerank import evaluate_reranked
@@ -104,3 +115,56 @@ def naming(where: str | Path) -> Iterator[None]:
         if str(error).startswith(str(where)):
             raise
         raise type(error)(f"{where}: {error}") from None
+
+
+def evaluate_judgments(
+    scores: Scores,
+    split: Split,
+    folder: str | Path,
+    *,
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+) -> dict[str, float]:
+    """All that the judgments in a folder say."""
+    found = read_judgments(folder)
+    values: dict[str, float] = {}
+    if "expert" in found:
+        images, captions, judged = _judged_rows(found["expert"], split)
+        ratings = found["expert"].scores[judged]
+        values |= agreement_with_experts(scores, split.image_of_caption, images, captions, ratings)
+    if "crowd" in found:
+        images, captions, judged = _judged_rows(found["crowd"], split)
+        share = found["crowd"].scores[judged, 0]
+        values |= retrieval_by_crowd(
+            scores, split.image_of_caption, images, captions, share, recalls
+        )
+    return values
+
+
+def evaluate_truth(
+    scores: Scores,
+    split: Split,
+    *,
+    recalls: Iterable[int] = HEADLINE_RECALLS,
+    found: FoundRows | None = None,
+) -> dict[str, float]:
+    """Metrics where every caption that is true of an image counts.
+
+    What is true is known to the data (scenes), or was `found` beside the own pairs.
+    """
+    if found is not None:
+        return retrieval_by_found(
+            scores, split.image_of_caption, found.right, found.unsure, recalls
+        )
+    if split.truth is None:
+        raise InputError(f"{split.dataset} does not know which other captions are true.")
+    return retrieval_by_meaning(scores, split.truth, recalls)
+
+
+def _judged_rows(judgments: Judgments, split: Split) -> tuple[Rows, Rows, Rows]:
+    images, captions, judged = judgments.rows(split)
+    if len(images) < 2:
+        raise InputError(
+            f"the {judgments.kind} judgments name no two pairs of the split '{split.name}': "
+            "they are about Flickr8k's test images and name captions as 'file#number'."
+        )
+    return images, captions, judged

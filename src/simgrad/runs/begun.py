@@ -17,7 +17,7 @@ import numpy.typing as npt
 from simgrad.core.derived import content_hash, read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.files import open_array
-from simgrad.data.feature_folder import HEADER, read_header
+from simgrad.data.arrays import HEADER, read_header
 
 _BLOCK = 4096  # rows that are hashed at a time
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from simgrad.core.console import reporting
 from simgrad.core.derived import write_checked
+from simgrad.data.arrays import HEADER
 from simgrad.data.base import Dataset, Split
-from simgrad.data.feature_folder import HEADER
 from simgrad.data.log import Log
 from simgrad.data.opening import absolute
 from simgrad.data.resplit import look_alikes

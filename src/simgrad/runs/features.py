@@ -10,6 +10,7 @@ on many cores they are processes (`reading.py`).
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import queue
@@ -201,9 +202,8 @@ def _chunks(split: Split, job: Job, starts: range, rows: int) -> Iterator[Array]
         pixels = _read(split, job, range(start, stop), free)
         return _forward(job, pixels) if on_cpu else pixels
 
-    def one_thread_each() -> None:
-        torch.set_num_threads(1)  # readers that each start threads of their own only get in the way
-
+    # Readers that each start threads of their own only get in the way.
+    one_thread_each = functools.partial(torch.set_num_threads, 1)
     threads = torch.get_num_threads()
     processes = readers(workers if apart else 0, job.backbone.transform, job.backbone.size, piece)
     with processes as free, ThreadPoolExecutor(workers, initializer=one_thread_each) as pool:

@@ -1,19 +1,26 @@
-"""How a run ended: trained, collapsed, diverged, or still on the plateau.
+"""How a run ended: trained, collapsed, diverged, or still on the plateau; and which run is best.
 
 A run that failed is a result too. If one seed in five fails, the mean of the other four is too
 good, so a failed run counts with what it scored. A diverged run scores nothing: a
 score of 0 (`score_at_end`), the worst ranks (`_ranks_by_folder`) and their metrics
 (`tested_metrics`).
+
+The best run of a study is that by validation, of `choose` the model it kept.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from simgrad.evaluation import Ranks, metrics_of
+from simgrad.core.errors import InputError
+from simgrad.core.text import near_path
+from simgrad.evaluation import Ranks, metric_of, metrics_of
 from simgrad.evaluation.standing import MARGIN, Outcome
-from simgrad.runs.run import RANKS, Run
+from simgrad.models.checkpoint import DESCRIPTION
+from simgrad.runs.naming import label_of
+from simgrad.runs.run import BEST, RANKS, RECIPE, Run
 
 # How much the similarities of a query differ (standard deviation). Seven objectives were trained
 # at four rates each: runs that learned were above 0.01 or rose towards it, those that did not
@@ -128,3 +135,54 @@ def tested_metrics(
     nothing = metrics_of(ranks[0].worst()).to_dict() if ranks else {}
     found = [(run, nothing if has_diverged(run) else run.test) for run in runs]
     return [(run, metrics) for run, metrics in found if metrics]
+
+
+MODEL = "model"  # the run that `simgrad choose` recommends
+CHOICE = "choose.json"  # its plan, in the same folder
+
+
+def best_run(folder: Path) -> Path:
+    """The folder of the best run; an error says what the folder is instead.
+
+    Of a study: the finished run with the best validation score, of those with weights. Runs on
+    different data, or selected by different metrics, have no best.
+    """
+    if not folder.exists():
+        raise InputError(f"{folder}: there is no such folder.{near_path(folder)}")
+    kept = folder / MODEL
+    if (kept / RECIPE).is_file() or (kept / DESCRIPTION).is_file():
+        return kept
+    found = [Run.open(place.parent) for place in sorted(folder.glob(f"runs/*/{RECIPE}"))]
+    if not found:
+        inside = sorted(folder.glob(f"*/{MODEL}/{RECIPE}")) + sorted(folder.glob(f"*/{RECIPE}"))
+        near = f" Did you mean {folder / inside[0].relative_to(folder).parts[0]}?" if inside else ""
+        raise InputError(f"{folder}: neither a run nor a checkpoint, nor a study of runs.{near}")
+    usable = [r for r in found if r.finished and (r.path / BEST / DESCRIPTION).is_file()]
+    if not usable:
+        raise InputError(f"{folder}: none of its {len(found)} runs is finished and has weights.")
+    if len({(run.recipe.data, run.recipe.select) for run in usable}) > 1:
+        raise InputError(
+            f"{folder}: its runs are on different data or selected by different metrics, so none "
+            f"is best; give one of them, e.g. {usable[0].path}."
+        )
+    metric = metric_of(usable[0].recipe.select)
+    scores = [float(run.info["best"][run.recipe.select]) for run in usable]
+    return usable[scores.index(metric.best(scores))].path
+
+
+def what_is_best(run: Run) -> str:
+    """Of the model that `choose` keeps, in brackets: its objective and seed, the best of how many;
+    nothing of runs whose names say it."""
+    folder = run.path.parent
+    if run.path.name != MODEL or not (folder / CHOICE).is_file():
+        return ""
+    rows = {p.parent: _row(p.parent.name) for p in folder.glob(f"runs/*/{RECIPE}")}
+    own = next((row for path, row in rows.items() if Run(path).recipe == run.recipe), "")
+    count = list(rows.values()).count(own)  # of all its searches, whose settings differ
+    best = f", the best of {count}" if count > 1 else ""
+    return f" ({label_of(run.recipe.objective)}, seed {run.recipe.seed}{best})"
+
+
+def _row(name: str) -> str:
+    """The row of a study of which a folder holds a run: `nt-xent` of `nt-xent-r2-s10000`."""
+    return re.sub(r"(-r\d+)?-s\d+$", "", name)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,15 +10,15 @@ from typing import Any
 from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back
-from simgrad.core.files import read_json, sha256, write_json
+from simgrad.core.files import checksum, read_json, sha256, write_json
+from simgrad.core.lazy import ask
 from simgrad.core.text import near_path
 from simgrad.core.typed import read_yaml
 from simgrad.data.base import Dataset
 from simgrad.evaluation import Metrics, Ranks
 from simgrad.models import Checkpoint, load
 from simgrad.models.checkpoint import DESCRIPTION, verify
-from simgrad.pages.drawers import draw
-from simgrad.pages.notebook import Shown
+from simgrad.pages.rendering import Shown
 from simgrad.runs.data import open_data
 from simgrad.runs.recipe import Recipe, from_dict
 
@@ -224,11 +223,13 @@ class Run:
 
     def plot(self) -> Shown:
         """How training went, drawn in a notebook: `simgrad.plot` of this run."""
-        return draw("plot", self)
+        shown: Shown = ask("plot", self)
+        return shown
 
     def show(self, query: Any, **options: Any) -> Shown:
         """What it finds for a sentence or a picture: `simgrad.show` of this run."""
-        return draw("show", self, query, **options)
+        shown: Shown = ask("show", self, query, **options)
+        return shown
 
     def __repr__(self) -> str:
         status = self.info.get("status")
@@ -250,17 +251,7 @@ def write_test(folder: Path, metrics: Metrics) -> None:
     """Keep what a test found: the ranks, and the metrics with a checksum."""
     metrics.ranks.save(folder / RANKS)
     values = metrics.to_dict()
-    write_json(folder / TEST, {**values, _CHECKSUM: _checksum(values)})
-
-
-def write_wise(folder: Path, alpha: float, curve: list[dict[str, float]]) -> None:
-    """Keep the validation metrics between pretrained and trained weights, and what was chosen."""
-    write_json(folder / WISE, {"alpha": alpha, "curve": curve})
-
-
-def write_also(folder: Path, scored: dict[str, Any]) -> None:
-    """Keep what was found on other data."""
-    write_json(folder / ALSO, scored)
+    write_json(folder / TEST, {**values, _CHECKSUM: checksum(values)})
 
 
 def read_test(path: Path) -> dict[str, float]:
@@ -273,7 +264,7 @@ def read_test(path: Path) -> dict[str, float]:
     told = [found.get(name, -1.0) for name in _TOLD]
     if not all(0 <= value <= most for value, most in zip(told, _TOLD.values(), strict=True)):
         problem = f"not what a test writes: it needs {', '.join(_TOLD)}, recalls in percent"
-    elif expected is not None and expected != _checksum(found):
+    elif expected is not None and expected != checksum(found):
         problem = "damaged: its numbers are not those that were written"
     else:
         return found
@@ -286,10 +277,6 @@ def read_test(path: Path) -> dict[str, float]:
 _CHECKSUM = "checksum"
 _RECALLS = [f"{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
 _TOLD = {**dict.fromkeys(_RECALLS, 100.0), "rsum": 600.001}  # what each is at most, and rounding
-
-
-def _checksum(values: dict[str, float]) -> int:
-    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
 def _mapping(path: Path) -> dict[str, Any]:

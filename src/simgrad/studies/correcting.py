@@ -14,7 +14,7 @@ from simgrad.core.files import lock
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import LOCK, Run
 from simgrad.studies.plan import Plan
-from simgrad.studies.ranges import plain
+from simgrad.studies.tune import plain
 from simgrad.studies.tuned import TRIALS
 
 if TYPE_CHECKING:

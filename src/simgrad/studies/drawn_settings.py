@@ -15,7 +15,7 @@ from typing import Any
 
 from simgrad.core.spec import Range
 from simgrad.studies.journal import optuna_or_say
-from simgrad.studies.ranges import CrossedRanges, Setting, Space, Where
+from simgrad.studies.tune import CrossedRanges, Setting, Space, Where
 
 _FIRST = ("lambda", "tau", "margin")  # of an objective's parameters
 _OWN = 2  # dimensions of an objective's parameters, beside the rate and before the clip

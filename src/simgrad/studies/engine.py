@@ -1,12 +1,14 @@
-"""Running a study: as many workers as help."""
+"""Running a study: as many workers as help, side by side on one GPU where there is one."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from simgrad.core.children import python
@@ -19,11 +21,39 @@ from simgrad.runs.outcome import has_diverged
 from simgrad.runs.run import Run
 from simgrad.studies.forked_workers import CAN_FORK
 from simgrad.studies.journal import optuna_or_say
-from simgrad.studies.sharing import shared_gpu
 from simgrad.studies.study import Study
 from simgrad.studies.table import build_table, write_tables
 from simgrad.studies.tuned import Tuning
 from simgrad.studies.watching import watch
+
+
+@contextmanager
+def shared_gpu(wanted: bool) -> Iterator[dict[str, str]]:
+    """Start the service for the workers of a study; yields their environment, empty without it."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if not wanted or control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="simgrad-mps-", ignore_cleanup_errors=True) as folder:
+        settings = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        environment = {**os.environ, **settings}
+        try:
+            started = subprocess.run(
+                [control, "-d"], env=environment, timeout=30, capture_output=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            started = None
+        if started is None or started.returncode:
+            yield {}
+            return
+        try:
+            yield settings
+        finally:
+            with suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(
+                    [control], input=b"quit\n", env=environment, timeout=30, capture_output=True
+                )
+
 
 # On one GPU, if runs can be trained together: processes, and runs that each trains at once. On an
 # H200, with captions as long as Flickr8k's, a step of one model takes 0.34 ms where all have one

@@ -11,8 +11,8 @@ from simgrad.core.errors import InputError
 from simgrad.core.threads import threads
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.similarities import average
+from simgrad.runs.data import what_is_tested
 from simgrad.runs.run import Run, write_info, write_test
-from simgrad.runs.tested import what_is_tested
 from simgrad.studies.belonging import made_from
 from simgrad.studies.study import Study
 

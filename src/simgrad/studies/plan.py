@@ -41,9 +41,8 @@ from simgrad.runs.recipe import (
 )
 from simgrad.runs.recipe_names import wrong_names
 from simgrad.studies.fast import fast_changes
-from simgrad.studies.parts import for_dataset, offered
 from simgrad.studies.space import SEEDS_APART, check_tuning
-from simgrad.studies.study_file import Row, StudyFile
+from simgrad.studies.study_file import Row, StudyFile, for_dataset, offered
 from simgrad.studies.tune import Tune
 
 _MOST = 10_000  # rows of a table

@@ -24,8 +24,7 @@ from simgrad.core.files import lock, sha256
 from simgrad.core.spec import Range
 from simgrad.studies.drawn_settings import grid_of, learned, quasi_random, recalled, shuffled
 from simgrad.studies.journal import JOURNAL, Event, Journal, optuna_or_say
-from simgrad.studies.ranges import End, Setting, Space, end_of, mixes, rounded
-from simgrad.studies.tune import Tune
+from simgrad.studies.tune import End, Setting, Space, Tune, end_of, mixes, rounded
 
 _LOCK = ".search.lock"
 State = Literal["running", "complete", "failed"]

@@ -24,8 +24,17 @@ from simgrad.evaluation import metric_of
 from simgrad.models import models
 from simgrad.objectives import objective, objectives
 from simgrad.runs.recipe import Recipe
-from simgrad.studies.ranges import CrossedRanges, End, Setting, Space, Where, around, ends, mixes
-from simgrad.studies.tune import Tune
+from simgrad.studies.tune import (
+    CrossedRanges,
+    End,
+    Setting,
+    Space,
+    Tune,
+    Where,
+    around,
+    ends,
+    mixes,
+)
 
 if TYPE_CHECKING:
     from simgrad.studies.plan import Plan

@@ -13,10 +13,10 @@ from simgrad.core.derived import read_checked, write_checked
 from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
+from simgrad.core.lazy import ask
 from simgrad.core.text import near_path
 from simgrad.core.typed import read_yaml
-from simgrad.pages.drawers import ask, draw
-from simgrad.pages.notebook import Shown
+from simgrad.pages.rendering import Shown
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import LOCK, RECIPE, Run
@@ -169,7 +169,8 @@ class Study:
 
     def plot(self) -> Shown:
         """Who leads, and how training went, drawn in a notebook: `simgrad.plot` of this study."""
-        return draw("plot", self)
+        shown: Shown = ask("plot", self)
+        return shown
 
     def __repr__(self) -> str:
         jobs = self.jobs()

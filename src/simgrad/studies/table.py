@@ -23,12 +23,12 @@ from simgrad.evaluation import (
 from simgrad.evaluation.comparison import with_spread
 from simgrad.evaluation.standing import Outcome
 from simgrad.evaluation.wording import how_it_ended, looked_before
+from simgrad.runs.data import tested_words
 from simgrad.runs.outcome import ended_draws, outcomes_of, tested_metrics
-from simgrad.runs.tested import tested_words
 from simgrad.studies.papers import beside_rows, timings
-from simgrad.studies.ranges import Setting
 from simgrad.studies.space import printed as print_setting
 from simgrad.studies.study import Study
+from simgrad.studies.tune import Setting
 from simgrad.studies.tuned import Tuning, validation_of
 
 Published = tuple[float, float | None]  # mean, and standard deviation where it was printed
@@ -82,7 +82,27 @@ class StudyTable(tables.Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for programs."""
-        return as_dict(self)
+        rows = [
+            {
+                **{k: getattr(r, k) for k in ("label", "group", "seeds", "baseline")},
+                "cells": {m: (cell.mean, cell.deviation) for m, cell in r.cells.items()},
+                "intervals": {m: (cell.low, cell.high) for m, cell in r.cells.items()},
+                "best": sorted(r.best),
+                "difference": vars(r.difference) if r.difference else None,
+                "published": r.published,
+                "comparable": r.beside == "published",
+                "outcomes": r.outcomes,
+                "tuned": vars(r.tuned) if r.tuned else None,
+            }
+            for r in self.rows
+        ]
+        return {
+            "title": self.title,
+            "tested": self.tested,
+            "claim": self.claim,
+            "metrics": self.metrics,
+            "rows": rows,
+        }
 
     def to_frame(self) -> Any:
         """A pandas DataFrame, one line for each row and metric; no columns without a number."""
@@ -329,35 +349,10 @@ def records(table: StudyTable) -> list[dict[str, Any]]:
     return found
 
 
-def as_dict(table: StudyTable) -> dict[str, Any]:
-    """Everything, for programs."""
-    rows = [
-        {
-            **{k: getattr(r, k) for k in ("label", "group", "seeds", "baseline")},
-            "cells": {m: (cell.mean, cell.deviation) for m, cell in r.cells.items()},
-            "intervals": {m: (cell.low, cell.high) for m, cell in r.cells.items()},
-            "best": sorted(r.best),
-            "difference": vars(r.difference) if r.difference else None,
-            "published": r.published,
-            "comparable": r.beside == "published",
-            "outcomes": r.outcomes,
-            "tuned": vars(r.tuned) if r.tuned else None,
-        }
-        for r in table.rows
-    ]
-    return {
-        "title": table.title,
-        "tested": table.tested,
-        "claim": table.claim,
-        "metrics": table.metrics,
-        "rows": rows,
-    }
-
-
 def write_tables(table: StudyTable, folder: Path) -> None:
     """table.csv, .md, .tex and .json."""
     tables.write_csv(folder / "table.csv", records(table))
     shown = [printed(table), printed_tuning(table)]
     for suffix in (".md", ".tex"):
         tables.write_tables(folder / f"table{suffix}", [one for one in shown if one is not None])
-    write_json(folder / "table.json", as_dict(table))
+    write_json(folder / "table.json", table.to_dict())

@@ -20,7 +20,6 @@ from simgrad.runs.outcome import score_at_end
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.studies.belonging import own_run
-from simgrad.studies.ranges import Setting, at_edges, plain
 from simgrad.studies.search import Search, Trial
 from simgrad.studies.space import (
     apply,
@@ -31,7 +30,7 @@ from simgrad.studies.space import (
     start_of,
     trial_of,
 )
-from simgrad.studies.tune import Tune
+from simgrad.studies.tune import Setting, Tune, at_edges, plain
 from simgrad.training.optimizing import total_epochs
 
 TUNED, TRIALS = "tuned", "trials"

@@ -6,14 +6,20 @@ takes. All of it is read from the folder, whoever works on it, on whatever machi
 
 import math
 import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simgrad.core.console import SECONDS_BETWEEN_LINES, say
-from simgrad.core.screen import Screen, screen
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from simgrad.core.console import SECONDS_BETWEEN_LINES, as_text, console, say
 from simgrad.core.text import duration
 from simgrad.evaluation import metric_of
 from simgrad.runs.environment import host
@@ -23,6 +29,41 @@ from simgrad.studies.space import printed
 from simgrad.studies.study import Study
 from simgrad.studies.tuned import TRIALS, validation_of
 from simgrad.training.optimizing import total_epochs
+
+_BAR = 40  # columns
+
+
+class Screen:
+    """What stands on the terminal now; gone when the work is over."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+
+    def show(
+        self, words: str, share: float, head: Sequence[str], rows: Sequence[Sequence[str]]
+    ) -> None:
+        """The first column is left-aligned, and gives way where the terminal is narrow."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column(as_text(head[0]), no_wrap=True, overflow="ellipsis")
+        for name in head[1:]:
+            table.add_column(as_text(name), justify="right", no_wrap=True, overflow="crop")
+        for row in rows:
+            table.add_row(*map(as_text, row))
+        full = round(_BAR * min(1.0, share))
+        bar = Text("━" * full, "green") + Text("━" * (_BAR - full), "bright_black")
+        self.live.update(Group(as_text(words), bar, "", table), refresh=True)
+
+
+@contextmanager
+def screen() -> Iterator[Screen | None]:
+    """On standard error, so that a pipe gets the result alone; None where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    out = console(stderr=True)
+    with Live(console=out, transient=True, auto_refresh=False, redirect_stdout=False) as live:
+        yield Screen(live)
+
 
 _PAUSE = 0.5  # seconds between two looks
 _TRIAL = re.compile(r"(?P<row>.+)-t\d+(?P<again>-r\d+)?")  # a folder's name

@@ -10,13 +10,17 @@ Started by `torchrun`; without it nothing here does anything.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
+from simgrad.data.sampling import IndexBatch, OfflineIndex, own_size
+from simgrad.mining.drawing import appended
 from simgrad.models.base import Encoded
 from simgrad.objectives.engine.ring import Processes
 
@@ -174,3 +178,66 @@ def add_gradients(model: nn.Module, learned: nn.Module) -> None:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)
+
+
+def own_share(index: IndexBatch) -> IndexBatch:
+    """This process's part: images in order, as many as the others have, and their captions.
+
+    What was drawn for these captions from outside the batch comes along.
+    """
+    world, place = size(), rank()
+    if world == 1:
+        return index
+    count, m = own_size(index)
+    first, stop = count * place // world, count * (place + 1) // world
+    owner = index.image_of_caption[:m]
+    mine = np.flatnonzero((owner >= first) & (owner < stop))
+    if stop == first:
+        return _nothing(index)
+    images = np.arange(first, stop)
+    if not isinstance(index, OfflineIndex):
+        return IndexBatch(index.images[images], index.captions[mine], owner[mine] - first)
+    places = {name: place[mine] for name, place in index.places().items()}
+    rows, image = appended(images, [v for k, v in places.items() if k.endswith("image")])
+    columns, caption = appended(mine, [v for k, v in places.items() if k.endswith("caption")])
+    more = np.zeros(len(columns) - len(mine), dtype=np.int64)
+    return replace(
+        index,
+        images=index.images[rows],
+        captions=index.captions[columns],
+        image_of_caption=np.concatenate([owner[mine] - first, more]),
+        own_images=len(images),
+        own_captions=len(mine),
+        mined_caption=caption[0],
+        mined_image=image[0],
+        partner_image=image[1],
+        partner_caption=caption[1],
+    )
+
+
+def every_share(index: IndexBatch) -> IndexBatch:
+    """The whole batch, gathered from the shares of all processes, without what was drawn."""
+    if size() == 1:
+        return index
+    n, m = own_size(index)
+    parts = index.images[:n], index.captions[:m]
+    owner = index.image_of_caption[:m] + before(n)
+    images, captions, owners = (
+        every(torch.from_numpy(np.ascontiguousarray(part))).numpy() for part in (*parts, owner)
+    )
+    return IndexBatch(images, captions, owners)
+
+
+def _nothing(index: IndexBatch) -> IndexBatch:
+    """A process without a pair: one image and caption as input for its encoders, with no weight."""
+    none = np.zeros(0, dtype=np.int64)
+    return OfflineIndex(
+        index.images[:1],
+        index.captions[:1],
+        np.zeros(1, dtype=np.int64),
+        for_each=1,
+        mined_caption=none,
+        mined_image=none,
+        partner_image=none,
+        partner_caption=none,
+    )

@@ -25,21 +25,20 @@ from simgrad.retriever.encoding import building
 from simgrad.retriever.forgetting import other_data, score_other
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs import run
-from simgrad.runs.data import same_data
+from simgrad.runs.data import same_data, what_is_tested
 from simgrad.runs.found_pairs import FoundPairs, known_pairs
 from simgrad.runs.offline_draws import draw_of
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
-from simgrad.runs.tested import what_is_tested
 from simgrad.training import distributed, grouped, state
 from simgrad.training.checkpoints import Checkpoints, Progress
 from simgrad.training.display import Display
+from simgrad.training.distributed import every_share, own_share
 from simgrad.training.graph import Captures
 from simgrad.training.loggers import Log
 from simgrad.training.observe import Observer
 from simgrad.training.optimizing import Optimizer, moment, start_scales, total_epochs
 from simgrad.training.records import Records
-from simgrad.training.shares import every_share, own_share
 from simgrad.training.weighing import Encoder, each_with_its_image, weigh
 from simgrad.training.wise import mix
 

@@ -19,7 +19,7 @@ from simgrad.core.extras import imported
 from simgrad.core.files import atomic_path, atomic_write, refuse_link, sweep, writing
 from simgrad.data.base import Dataset
 from simgrad.retriever.retriever import Retriever
-from simgrad.runs.data import record_of, same_data
+from simgrad.runs.data import record_of, same_data, what_is_tested
 from simgrad.runs.environment import environment, host
 from simgrad.runs.recipe import Recipe, differing
 from simgrad.runs.run import (
@@ -32,7 +32,6 @@ from simgrad.runs.run import (
     Run,
     write_info,
 )
-from simgrad.runs.tested import what_is_tested
 from simgrad.training.checkpoints import Progress
 from simgrad.training.loggers import LOGGERS, Log, chosen
 

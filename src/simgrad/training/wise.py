@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
+from simgrad.core.files import write_json
 from simgrad.evaluation import metric_of
 from simgrad.models import save
 from simgrad.retriever.encoding import validate
 from simgrad.retriever.prepare import begin_model
 from simgrad.retriever.retriever import Retriever
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import BEST, WISE, Run, write_wise
+from simgrad.runs.run import BEST, WISE, Run
 
 
 @torch.no_grad()
@@ -39,7 +40,7 @@ def mix(recipe: Recipe, folder: Path, retriever: Retriever) -> None:
         extra[recipe.select] = chosen[recipe.select]
         save(folder / BEST, best.model, best.tokenizer, extra)
         best.extra = extra
-    write_wise(folder, best.extra["alpha"], best.extra["wise"])
+    write_json(folder / WISE, {"alpha": best.extra["alpha"], "curve": best.extra["wise"]})
 
 
 def best_point(curve: list[dict[str, Any]], select: str) -> dict[str, Any]:

@@ -163,6 +163,12 @@ class Growth:
     def split(self, name: str) -> Growing:
         return self.splits.setdefault(name, Growing())
 
+    def split_of(self, image: str, given: str | None) -> Growing:
+        """The split that was given for an image, else the one that a hash of its name says."""
+        if given is None and HASHED_NOTE not in self.notes:
+            self.notes.append(HASHED_NOTE)
+        return self.split(given or hashed_split(image))
+
     def ordered(self) -> Iterable[tuple[str, Growing]]:
         """Train, val, test, then others in the order they came."""
         names = [*(n for n in _ORDER if n in self.splits), *(n for n in self.splits)]
@@ -221,26 +227,11 @@ def _mostly_missing(root: Path, names: Sequence[str]) -> list[str]:
 
 
 IMAGE_COLUMNS = (
-    "image",
-    "file_name",
-    "filename",
-    "file",
-    "image_name",
-    "image_path",
-    "filepath",
-    "path",
-    "img",
+    "image", "file_name", "filename", "file", "image_name", "image_path", "filepath", "path", "img",
     "image_file",
-)
+)  # fmt: skip
 CAPTION_COLUMNS = (
-    "caption",
-    "captions",
-    "text",
-    "sentence",
-    "sentences",
-    "raw",
-    "comment",
-    "description",
-)
+    "caption", "captions", "text", "sentence", "sentences", "raw", "comment", "description",
+)  # fmt: skip
 SPLIT_COLUMNS = ("split", "set", "partition")
 ID_COLUMNS = ("caption_id", "sentid", "id")

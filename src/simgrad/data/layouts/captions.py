@@ -20,12 +20,10 @@ from simgrad.data.layouts import separated
 from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import (
     CAPTION_COLUMNS,
-    HASHED_NOTE,
     ID_COLUMNS,
     IMAGE_COLUMNS,
     SPLIT_COLUMNS,
     Growth,
-    hashed_split,
     known_split,
     read_lines,
     split_name,
@@ -219,11 +217,7 @@ class Captions(Layout):
         known = split or (split_name(told) if isinstance(told, str) else None)
         if known is None and "/" in name:
             known = known_split(name.split("/")[0])
-        if known is None:
-            known = hashed_split(name)
-            if HASHED_NOTE not in growth.notes:
-                growth.notes.append(HASHED_NOTE)
-        growing = growth.split(known)
+        growing = growth.split_of(name, known)
         row = growing.image(name)
         identifier = _first(record, ID_COLUMNS)
         for caption in captions:

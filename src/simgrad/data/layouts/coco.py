@@ -12,7 +12,7 @@ from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
 from simgrad.data.base import Dataset
 from simgrad.data.layouts.base import Layout, declare
-from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split
+from simgrad.data.layouts.building import Growth
 from simgrad.data.layouts.separated import split_of
 from simgrad.data.log import Log
 
@@ -123,10 +123,6 @@ def _read_annotation(
     if name is None:
         log.bad(file, place, f"its 'image_id' {owner!r:.40} is not among the images.")
         return
-    if split is None:
-        split = hashed_split(name)
-        if HASHED_NOTE not in growth.notes:
-            growth.notes.append(HASHED_NOTE)
-    growing = growth.split(split)
+    growing = growth.split_of(name, split)
     identifier = annotation.get("id")
     growing.caption(growing.image(name), text, None if identifier is None else str(identifier), at)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simgrad.core.errors import InputError
+from simgrad.data.arrays import HEADER, attach_features, read_header
 from simgrad.data.base import Dataset
-from simgrad.data.feature_folder import HEADER, attach_features, read_header
 from simgrad.data.layouts.base import Layout, declare, open_place
 from simgrad.data.log import Log
 

@@ -13,7 +13,7 @@ from simgrad.core.errors import InputError
 from simgrad.data.base import Dataset
 from simgrad.data.layouts import separated
 from simgrad.data.layouts.base import Layout, declare
-from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split
+from simgrad.data.layouts.building import Growth
 from simgrad.data.log import Log
 
 _STEMS = ("captions", "Flickr8k.token", "results_20130124", "results")
@@ -110,11 +110,7 @@ def _add(
         split = splits.get(name) or splits.get(name.rpartition(".")[0])
         if split is None:
             return False
-    if split is None:
-        split = hashed_split(name)
-        if HASHED_NOTE not in growth.notes:
-            growth.notes.append(HASHED_NOTE)
-    growing = growth.split(split)
+    growing = growth.split_of(name, split)
     identifier = f"{name}#{found['number']}" if found["number"] else None
     growing.caption(growing.image(name), caption.strip(), identifier, at)
     return True

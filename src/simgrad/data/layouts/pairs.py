@@ -5,7 +5,7 @@ from pathlib import Path
 
 from simgrad.data.base import Dataset
 from simgrad.data.layouts.base import Layout, declare
-from simgrad.data.layouts.building import HASHED_NOTE, Growth, hashed_split, known_split, read_lines
+from simgrad.data.layouts.building import Growth, known_split, read_lines
 from simgrad.data.log import Log
 from simgrad.data.pictures import SUFFIXES
 
@@ -61,11 +61,7 @@ def _images(path: Path, limit: int | None = None) -> list[Path]:
 def _add(growth: Growth, relative: Path, lines: list[str | None]) -> None:
     name = relative.as_posix()
     split = known_split(relative.parts[0]) if len(relative.parts) > 1 else None
-    if split is None:
-        split = hashed_split(name)
-        if HASHED_NOTE not in growth.notes:
-            growth.notes.append(HASHED_NOTE)
-    growing = growth.split(split)
+    growing = growth.split_of(name, split)
     row = growing.image(name)
     for k, line in enumerate(lines):
         # Blank lines between captions are layout, not captions.

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simgrad.core.console import track
-from simgrad.core.derived import content_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import require_file, sha256, unpacked_limit
 from simgrad.data.base import Dataset
 from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import CAPTION_COLUMNS, hashed_split, known_split
-from simgrad.data.layouts.shard_index import Collected, ShardIndex, indexed_dataset, shard_index
+from simgrad.data.layouts.shard_index import Collected, InShards, indexed_dataset, shard_index
 from simgrad.data.layouts.tables import NAME_COLUMNS
 from simgrad.data.log import Log
 from simgrad.data.pictures import decode
@@ -65,26 +64,12 @@ def _is_picture(kind: Any) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
 
 
-@dataclass(frozen=True)
-class ParquetPictures:
+class ParquetPictures(InShards):
     """Pictures in the rows of shards."""
 
-    index: ShardIndex
-
-    def __len__(self) -> int:
-        return len(self.index.names)
-
-    def path(self, row: int) -> Path | None:
-        return None
-
-    @property
-    def root(self) -> Path | None:
-        return None
-
     def content(self, verify: bool = False) -> str:
-        used = [self.index.shards[number] for number in np.unique(self.index.shard).tolist()]
         places = np.ascontiguousarray(self.index.place).tobytes()
-        return sha256(*(content_hash(shard, verify=verify) for shard in used), places)
+        return sha256(*self.used(verify), places)
 
     def picture(self, row: int) -> "Image":
         index = self.index

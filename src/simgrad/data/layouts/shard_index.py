@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from simgrad.core.derived import (
     cache_folder,
+    content_hash,
     read_array,
     read_kept,
     settled,
@@ -63,6 +64,28 @@ class ShardIndex:
             return f"{self.names[image]}#{row - int(first[image])}"
 
         return Lazy(len(self.owners), identifier)
+
+
+@dataclass(frozen=True)
+class InShards:
+    """Pictures inside shards: none has a file of its own."""
+
+    index: ShardIndex
+
+    def __len__(self) -> int:
+        return len(self.index.names)
+
+    def path(self, row: int) -> Path | None:
+        return None
+
+    @property
+    def root(self) -> Path | None:
+        return None
+
+    def used(self, verify: bool) -> list[str]:
+        """Hashes of the shards that any picture lies in."""
+        numbers = np.unique(self.index.shard).tolist()
+        return [content_hash(self.index.shards[number], verify=verify) for number in numbers]
 
 
 @dataclass

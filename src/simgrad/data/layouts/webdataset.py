@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import numpy as np
-
 from simgrad.core.console import track
-from simgrad.core.derived import content_hash
 from simgrad.core.errors import InputError
 from simgrad.core.files import require_file, sha256
 from simgrad.data.base import Dataset
 from simgrad.data.layouts.base import Layout, declare
 from simgrad.data.layouts.building import hashed_split, known_split
-from simgrad.data.layouts.shard_index import Collected, ShardIndex, indexed_dataset, shard_index
+from simgrad.data.layouts.shard_index import Collected, InShards, indexed_dataset, shard_index
 from simgrad.data.log import Log
 from simgrad.data.pictures import SUFFIXES, decode
 
@@ -53,29 +50,15 @@ class Member:
         return data
 
 
-@dataclass(frozen=True)
-class ShardPictures:
-    """Pictures inside shards."""
-
-    index: ShardIndex
-
-    def __len__(self) -> int:
-        return len(self.index.names)
-
-    def path(self, row: int) -> Path | None:
-        return None
+class ShardPictures(InShards):
+    """Pictures inside tar shards."""
 
     def content(self, verify: bool = False) -> str:
-        used = [self.index.shards[number] for number in np.unique(self.index.shard).tolist()]
         places = (
             f"{m.shard.name} {m.name} {m.offset} {m.size}\n"
             for m in map(self._member, range(len(self)))
         )
-        return sha256(*(content_hash(shard, verify=verify) for shard in used), *places)
-
-    @property
-    def root(self) -> Path | None:
-        return None
+        return sha256(*self.used(verify), *places)
 
     def _member(self, row: int) -> Member:
         index = self.index

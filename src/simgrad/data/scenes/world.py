@@ -9,31 +9,12 @@ import random
 from dataclasses import dataclass, replace
 
 KINDS = (
-    "circle",
-    "square",
-    "triangle",
-    "star",
-    "heart",
-    "ring",
-    "cross",
-    "diamond",
-    "moon",
-    "flower",
-    "house",
-    "fish",
-)
+    "circle", "square", "triangle", "star", "heart", "ring", "cross", "diamond", "moon", "flower",
+    "house", "fish",
+)  # fmt: skip
 COLOURS = (
-    "red",
-    "orange",
-    "yellow",
-    "green",
-    "blue",
-    "purple",
-    "pink",
-    "brown",
-    "white",
-    "black",
-)
+    "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "white", "black",
+)  # fmt: skip
 SIZES = ("small", "medium", "large")
 TEXTURES = ("plain", "striped", "dotted", "checked")
 COLUMNS = ("left", "centre", "right")

@@ -14,8 +14,7 @@ from typing import Any
 from simgrad.core.errors import InputError
 from simgrad.core.files import read_json
 from simgrad.data.cutting import FILTERS
-from simgrad.data.subwords import Subwords, read_pieces
-from simgrad.data.wordpieces import WordPieces
+from simgrad.data.subwords import Subwords, WordPieces, read_pieces
 from simgrad.models.networks.pixels import CLIP_MEAN, CLIP_STD
 
 # Files beside the weights that other programs want back.

@@ -6,18 +6,20 @@ leaves branches out in the attention alone, where the published one does in both
 it copies the masks of shifted windows for every picture and head (over a gigabyte in a block of
 the first stage, at 128 pictures of 384 pixels); and it has changed the names of its weights between
 versions, which our checkpoints would carry. Where nothing is trained, both give the same: a test
-holds that.
-"""
+holds that."""
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simgrad.core.errors import InputError
+from simgrad.core.files import read_json
+from simgrad.models.networks.parts import pretrained_folder, read_weights, stored
 
 _BLOCKED = -100.0  # added to the attention between parts of a window that are not neighbours
 
@@ -237,3 +239,68 @@ class Swin(nn.Module):
             )
         out: Tensor = self.norm(self.layers(self.patch_embed(pixels)))
         return out
+
+
+def swin(source: str | None, settings: SwinSettings) -> Swin:
+    """A Swin: stored in a checkpoint that is being loaded, pretrained, or untrained."""
+    kept = stored("swin")
+    if kept is not None:
+        return Swin(_settings(kept))
+    if source is None:
+        return Swin(settings)
+    folder = pretrained_folder(source, "swin")
+    model = Swin(_config(folder, settings.size))
+    state = from_transformers(read_weights(folder))
+    missing = [name for name in model.state_dict() if name not in state]
+    if missing:
+        raise InputError(f"{folder}: not a complete Swin; {missing[0]} and others are missing.")
+    model.load_state_dict(state, strict=False)
+    return model
+
+
+def _settings(values: dict[str, Any]) -> SwinSettings:
+    lists = {name: tuple(values[name]) for name in ("depths", "heads")}
+    return SwinSettings(**{**values, **lists})
+
+
+def _config(folder: Path, size: int) -> SwinSettings:
+    values = read_json(folder / "config.json")
+    try:
+        return SwinSettings(
+            size=size,
+            width=values["embed_dim"],
+            depths=tuple(values["depths"]),
+            heads=tuple(values["num_heads"]),
+            window=values["window_size"],
+        )
+    except (KeyError, TypeError):
+        raise InputError(f"{folder}/config.json: not the settings of a Swin.") from None
+
+
+# transformers' names -> the published ones
+_NAMES = (
+    ("embeddings.patch_embeddings.projection.", "patch_embed.proj."),
+    ("embeddings.norm.", "patch_embed.norm."),
+    ("encoder.layers.", "layers."),
+    (".layernorm_before.", ".norm1."),
+    (".layernorm_after.", ".norm2."),
+    (".attention.self.relative_position_bias_table", ".attn.relative_position_bias_table"),
+    (".attention.output.dense.", ".attn.proj."),
+    (".intermediate.dense.", ".mlp.fc1."),
+    (".output.dense.", ".mlp.fc2."),
+)
+
+
+def from_transformers(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """transformers' names of Swin's weights -> the published ones, which are ours."""
+    found: dict[str, Tensor] = {}
+    for given, tensor in state.items():
+        name = given.removeprefix("swin.")
+        name = name.replace("layernorm.", "norm.") if name.startswith("layernorm.") else name
+        for theirs, ours in _NAMES:
+            name = name.replace(theirs, ours)
+        found[name] = tensor
+    for name in [name for name in found if ".attention.self.query." in name]:
+        parts = [found.pop(name.replace("query", part)) for part in ("query", "key", "value")]
+        found[name.replace("attention.self.query", "attn.qkv")] = torch.cat(parts)
+    return found

@@ -3,8 +3,14 @@
 from typing import Any
 
 from simgrad.models.base import Inputs
-from simgrad.models.published.bert import bert_sizes, bert_weights
-from simgrad.models.published.file import Mapped, PublishedFile, PublishedPart, State
+from simgrad.models.published.file import (
+    Mapped,
+    PublishedFile,
+    PublishedPart,
+    State,
+    bert_sizes,
+    bert_weights,
+)
 from simgrad.models.published.vsrn import REGIONS
 from simgrad.models.vse_infinity import VseInfinity
 

@@ -5,8 +5,13 @@ import re
 
 from simgrad.core.errors import InputError
 from simgrad.models.base import Inputs
-from simgrad.models.published.bert import bert_sizes, bert_weights
-from simgrad.models.published.file import Mapped, PublishedFile, PublishedPart
+from simgrad.models.published.file import (
+    Mapped,
+    PublishedFile,
+    PublishedPart,
+    bert_sizes,
+    bert_weights,
+)
 from simgrad.models.xvlm import Xvlm
 
 _BERT_MASK = 103  # [MASK] of bert-base-uncased

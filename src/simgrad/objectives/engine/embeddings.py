@@ -13,10 +13,8 @@ from torch import Tensor
 
 from simgrad.core.errors import InputError
 from simgrad.objectives.engine import fused, recorded
-from simgrad.objectives.engine.compiled import serve, weigh_compiled
 from simgrad.objectives.engine.dense import weigh_dense
 from simgrad.objectives.engine.forms import Rule
-from simgrad.objectives.engine.functional import refuse_transforms, weigh_functional
 from simgrad.objectives.engine.passes import Alone, Passing, weigh_passes
 from simgrad.objectives.engine.ring import Ring, Transport
 from simgrad.objectives.engine.tensors import (
@@ -32,6 +30,12 @@ from simgrad.objectives.engine.tensors import (
     without_autocast,
 )
 from simgrad.objectives.engine.tiles import PlainTiles
+from simgrad.objectives.engine.transforms import (
+    refuse_transforms,
+    serve,
+    weigh_compiled,
+    weigh_functional,
+)
 from simgrad.objectives.engine.work import Given, Gradients, Unit, Work
 from simgrad.objectives.pairs import Offline, join_offline, split_offline
 from simgrad.objectives.positives import Positives
