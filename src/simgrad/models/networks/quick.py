@@ -102,7 +102,7 @@ def _onednn(x: Tensor) -> bool:
         x.is_cpu
         and x.dtype == torch.float32
         and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
+        and not torch._C._is_tracing()
         and not is_transformed([x])
         and not torch.is_autocast_enabled(x.device.type)
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
