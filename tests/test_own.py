@@ -2,11 +2,13 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import simgrad
 from simgrad.core.errors import InputError
 from simgrad.evaluation import METRICS, check, metric
 from simgrad.runs.recipe import Recipe
@@ -196,6 +198,28 @@ def test_a_tensor_with_a_gradient_is_numbers() -> None:
 def test_what_a_metric_asks_for_in_vain_is_named() -> None:
     with pytest.raises(InputError, match=r"test_own.py:\d+\) takes 'texts': .* ranks and direc"):
         metric("reading", label="x", description="x")(lambda p, texts: p.best)
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("how", [{}, {"combine": "median"}, {"both": "mean"}])
+def test_a_metric_may_tell_of_one_direction_alone(how: dict[str, Any]) -> None:
+    metric("asked", label="x", bounds=(0, 1000), description="x", **how)(
+        lambda p, direction: p.best if direction == "i2t" else None
+    )
+    first, second = (simgrad.evaluate_similarities(torch.rand(12, 12)) for _ in range(2))
+    assert [name for name in first.values if "asked" in name] == ["i2t_asked"]
+    low, high = simgrad.evaluation.intervals(first)["i2t_asked"]
+    assert low <= first["i2t_asked"] <= high
+    compared = [name for name in simgrad.compare(first, second) if "asked" in name]
+    assert compared == ([] if "combine" in how else ["i2t_asked"])
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_metric_may_take_whatever_else_is_given() -> None:
+    metric("open", label="x", better="low", bounds=(1, 300), description="x")(
+        lambda p, *more, **named: p.best
+    )
+    assert check("open").ok
 
 
 def test_a_number_from_elsewhere_cannot_be_tried() -> None:

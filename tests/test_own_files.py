@@ -23,6 +23,12 @@ from simgrad.core.spec import setting
 class Mine(models.ModelConfig):
     dimension: int = setting(64, "size")
 """
+OBJECTIVE = """
+import simgrad
+@simgrad.objectives.objectives.declare("mine", paper="", description="x")
+class Mine(simgrad.objectives.Objective):
+    tau: float = 0.1
+"""
 
 FILES = {
     "syntax": ("import simgrad\n\ndef f(s, p, pairs) return 1\n", ", line 3: expected ':'"),
@@ -36,7 +42,14 @@ FILES = {
         'import simgrad\n@simgrad.objectives.declare("My Loss")\ndef f(s, p, pairs): ...\n',
         ", line 2: the objective 'My Loss': a name has letters, digits and + - . _ alone",
     ),
-    "no dataclass": (MODEL, ", line 5: the model 'mine': Mine is no dataclass: write @dataclass"),
+    "no dataclass": (
+        MODEL,
+        ", line 5: the model 'mine': Mine is no dataclass: write @dataclass(frozen=True) between",
+    ),
+    "no dataclass of an objective": (
+        OBJECTIVE,
+        ", line 3: the objective 'mine': Mine is no dataclass: write @dataclass between",
+    ),
 }
 
 

@@ -117,6 +117,29 @@ def test_a_shape_that_is_wrong_only_later_is_named_when_it_is_returned() -> None
         objective(torch.randn(128, 4), torch.randn(128, 4))
 
 
+@pytest.mark.parametrize("several", [tuple, list])
+def test_values_and_weights_may_come_in_a_tuple_or_a_list(several: Any) -> None:
+    """A comma too many makes a tuple of one."""
+    S, found = torch.randn(4, 4), []
+    for count in (1, 2):
+        objectives._declared.pop("mine", None)
+        simgrad.objectives.declare("mine", description="x")(
+            lambda s, p, pairs, count=count: several(smooth(s, p, pairs)[:count])
+        )
+        found.append(simgrad.objective("mine").weigh(S).i2t)
+    torch.testing.assert_close(*found)
+
+
+def test_weights_that_are_missing_only_later_are_told_of() -> None:
+    @simgrad.objectives.declare("mine", description="forgets its weights on large batches")
+    def forgetful(s: Any, p: Any, pairs: Any) -> Any:
+        return smooth(s, p, pairs)[: 1 if len(s) > 100 else 2]
+
+    objective = simgrad.objective("mine")
+    with pytest.raises(InputError, match="returned values alone here, and with weights before"):
+        objective(torch.randn(128, 4), torch.randn(128, 4))
+
+
 def test_numbers_that_are_none_are_counted() -> None:
     said = first_line(lambda s, p, pairs: torch.log(mean_of_own(p, pairs) - 5))
     assert "WRONG: returns NaN or infinity for 16 of 16 queries at ordinary similarities" in said

@@ -60,7 +60,16 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         refuse_foreign(tmp_path, "simgrad")
 
 
-def test_its_ends_tell_what_a_large_file_is(tmp_path: Path) -> None:
+def test_our_own_json_is_known_wherever_its_names_are_and_however_written(tmp_path: Path) -> None:
+    many = list(range(40_000))
+    for value in ({"first": many, "between": 1, "last": many}, {'a "b"': 1, "c\\d": 2, "é": 3}):
+        path = tmp_path / "own.json"
+        path.unlink(missing_ok=True)
+        write_named_json(path, value)
+        write_named_json(path, value)
+
+
+def test_a_mark_at_the_end_of_a_large_file_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(b"x" * 200_000 + b"Written by simgrad")
     assert refuse_foreign(path, "Written by simgrad") == path

@@ -17,7 +17,7 @@ def test_a_sibling_with_nearly_that_name_is_named(tmp_path: Path) -> None:
     told = f" Did you mean {tmp_path / 'photos'}?"
     for text in (tmp_path / "photo", f"{tmp_path}/fotos/"):
         assert near_path(text) == told
-    for text in (tmp_path / "music", tmp_path / "nowhere" / "photo", "\0", ""):
+    for text in (tmp_path / "music", tmp_path / "nowhere" / "photo", "~nobody/x", "\0", ""):
         assert near_path(text) == ""
 
 

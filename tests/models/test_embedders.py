@@ -80,7 +80,7 @@ def test_a_sentence_transformer_by_folder_spec_and_object(text_model: Path) -> N
 
 @pytest.mark.parametrize("kind", ["sentence-transformers", "transformers", "onnx"])
 def test_a_source_that_is_not_there_is_said(kind: str, tmp_path: Path) -> None:
-    for given, said in (("", "which model"), (f"source={tmp_path / 'x'}", "no such folder")):
+    for given, said in (("", "no model is named"), (f"source={tmp_path / 'x'}", "no such folder")):
         with pytest.raises(InputError, match=said):
             simgrad.open(f"{kind}({given})", device="cpu").encode(TEXTS)
 

@@ -1,5 +1,6 @@
 """Quick layers give what PyTorch's own give."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -61,6 +62,37 @@ def test_a_quick_convolution_is_that_of_pytorch(how: dict[str, Any]) -> None:
         ours.requires_grad_(wanted)
         assert ours(x).requires_grad is wanted
         assert torch.allclose(ours(x), plain(x), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(nn.Conv2d(2, 3, 3), (1, 2, 5, 5)), (nn.Linear(4, 3), (2, 4))]
+)
+def test_whoever_looks_at_a_network_sees_pytorchs_own_layers(
+    layer: nn.Module, shape: tuple[int, ...]
+) -> None:
+    plain = nn.Sequential(layer).requires_grad_(False)
+    network = copy.deepcopy(plain)
+    quicken(network)
+    x, way = torch.randn(shape), torch.randn(shape)
+    expected = plain(x)
+    assert torch.allclose(*(torch.func.jvp(f, (x,), (way,))[1] for f in (network, plain)))
+    assert torch.allclose(
+        *(torch.func.grad(lambda x, f=f: f(x).square().sum())(x) for f in (network, plain))
+    )
+    assert torch.allclose(torch.jit.trace(network, (x,))(x), expected, atol=1e-5)
+    compiled = torch.compile(network, fullgraph=True, backend="eager")
+    assert torch.allclose(compiled(x), expected, atol=1e-5)
+
+
+def test_other_shapes_than_a_batch_are_as_in_pytorch() -> None:
+    for ours, shape in ((QuickConv(2, 3, 3), (2, 5, 5)), (QuickLinear(4, 3), (2, 5, 4))):
+        for wanted in (False, True):
+            x = torch.randn(shape, requires_grad=wanted)
+            plain = copy.deepcopy(ours.requires_grad_(wanted))
+            plain.__class__ = type(ours).__mro__[1]
+            assert torch.allclose(ours(x), plain(x), atol=1e-5)
+            if wanted:
+                ours(x).sum().backward()
 
 
 @pytest.mark.parametrize("size", [(64, 64), (72, 75), (65, 97)])  # halved to even, odd, both

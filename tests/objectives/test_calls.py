@@ -77,8 +77,8 @@ def test_keywords_are_those_of_the_spec() -> None:
         ({"learned": 1}, "takes true or false"),
         ({"reduction": "avg"}, "reduction is mean, sum or none"),
         ({"direction": "a2b"}, "is one of both, i2t, t2i"),
-        ({"temperature": 0.1}, r"it has: tau, learned\). 'tau': temperature of the softmax\."),
-        ({"logit_scale": 10}, r"1 / logit_scale is 'tau': temperature of the softmax\."),
+        ({"temperature": 0.1}, r"it has: tau, learned\). 'tau': temperature of the softmax\.$"),
+        ({"logit_scale": 10}, r"1 / logit_scale is 'tau': temperature of the softmax\.$"),
         ({"m": 10}, r"it has: tau, learned\)\.$"),
     ],
 )
@@ -108,6 +108,17 @@ def test_other_attributes_are_yours() -> None:
     o = objective("nt-xent")
     o.seen, o._temperature, o.training = 3, 2, False  # type: ignore[assignment]
     assert o.seen == 3
+
+
+def test_a_class_that_is_not_declared_takes_other_attributes_too() -> None:
+    @dataclass(eq=False, repr=False)
+    class Mine(Objective):
+        name = "undeclared"
+        tau: float = setting(0.1, "temperature of mine")
+
+    mine = Mine()
+    mine.seen = 3  # type: ignore[assignment]
+    assert mine.seen == 3
 
 
 def test_a_class_of_your_own_keeps_what_it_likes() -> None:

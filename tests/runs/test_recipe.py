@@ -187,3 +187,10 @@ def test_a_folder_called_images_is_no_mode(
     (tmp_path / mode).mkdir()
     recipe = Recipe(positives=mode)
     assert recipe.settled() == recipe
+
+
+def test_how_queries_are_added_up_is_said_once() -> None:
+    assert Recipe(objective="nt-xent(reduction=sum)").reduction == "published"
+    for name in ("objective", "first_objective"):
+        with pytest.raises(InputError, match=r"`reduction=mean` is for all .* out of the spec\."):
+            Recipe(**{name: "nt-xent(tau=0.1, reduction=sum)", "reduction": "mean"})

@@ -243,7 +243,7 @@ def _outlines(density: Array, shares: Sequence[float]) -> list[float]:
 
 
 def save_figure(figure: "Figure", path: str | Path) -> Path:
-    """Write a PNG or SVG, whole or not at all.
+    """Write a PNG, SVG or PDF, whole or not at all.
 
     Examples:
         >>> figure = simgrad.analysis.triplet_diagram(["nt-xent"], resolution=21)

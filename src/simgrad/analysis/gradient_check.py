@@ -314,5 +314,6 @@ def _extremes(
             try:
                 _total(rule, extreme.to(dtype), positives, outside)
             except InputError:  # the frame refuses weights that are not finite
-                return Finding("extremes", float("inf"), 0.0, f"{name}, {dtype}")
+                where = f"weights that are not finite at {name}, {dtype}"
+                return Finding("extremes", float("inf"), 0.0, where)
     return Finding("extremes", 0.0, 0.0)

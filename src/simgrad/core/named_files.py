@@ -4,6 +4,8 @@ Which file that is, its content says: what the same command writes holds certain
 a certain way. Nothing is kept elsewhere, so a file may be moved and copied.
 """
 
+import json
+import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,6 @@ from typing import Any
 from simgrad.core.errors import InputError
 from simgrad.core.files import write_json
 from simgrad.core.tables import TableFile, csv_text, text_of, write_csv, write_tables
-
-_LOOKED_AT = 1 << 16  # bytes, at each end
 
 
 def refuse_foreign(path: str | Path, *marks: str, start: str = "") -> Path:
@@ -23,14 +23,11 @@ def refuse_foreign(path: str | Path, *marks: str, start: str = "") -> Path:
     path = Path(path)
     if path.is_dir():
         raise InputError(f"{path}: a folder, where a file is to be written; name a file in it.")
-    if not path.is_file() or not (size := path.stat().st_size):
+    if not path.is_file() or not path.stat().st_size:
         return path
-    with open(path, "rb") as file:
-        seen = head = file.read(_LOOKED_AT)
-        if size > _LOOKED_AT:
-            file.seek(max(_LOOKED_AT, size - _LOOKED_AT))
-            seen += file.read()
-    ours = head.startswith(start.encode()) and all(mark.encode() in seen for mark in marks)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as seen:
+        begun = seen[: len(start.encode())] == start.encode()
+        ours = begun and all(seen.find(mark.encode()) >= 0 for mark in marks)
     if not ours or not (marks or start):
         raise InputError(
             f"{path}: there is another kind of file already. It was left as it is: name another "
@@ -43,7 +40,8 @@ def write_named_json(path: str | Path, value: Any) -> None:
     """Write JSON to a file that a user named, which may hold the same names from before."""
     first = value[0] if isinstance(value, list) and value else value
     names = first if isinstance(first, Mapping) else ()
-    write_json(refuse_foreign(path, *(f'"{name}"' for name in names)), value)
+    marks = (json.dumps(str(name), ensure_ascii=False) for name in names)  # as in the file
+    write_json(refuse_foreign(path, *marks), value)
 
 
 def write_named_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:

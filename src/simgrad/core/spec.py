@@ -205,10 +205,14 @@ class Registry(Generic[T]):
         """
 
         def add(cls: type[C]) -> type[C]:
-            if any(isinstance(value, dataclasses.Field) for value in vars(cls).values()):
+            given = any(isinstance(value, dataclasses.Field) for value in vars(cls).values())
+            if given or not dataclasses.is_dataclass(cls):
+                # As its base is: a model's settings are frozen, an objective cannot be.
+                base = getattr(cls, "__dataclass_params__", None)
+                wanted = f"@dataclass{'(frozen=True)' if base is not None and base.frozen else ''}"
                 raise InputError(
-                    f"the {self.kind} '{name}': {cls.__name__} is no dataclass: write "
-                    "@dataclass(frozen=True) between `declare` and the class."
+                    f"the {self.kind} '{name}': {cls.__name__} is no dataclass: write {wanted} "
+                    "between `declare` and the class."
                 )
             parameters = _parameters(cls)
             made: Any = cls
@@ -303,7 +307,8 @@ def meant(name: str, parameters: Iterable[Parameter], cutoff: float = 0.6) -> st
     word = _OTHERS.get(name.lower(), name.lower())
     for asked, how in ((word, ""), (_INVERSE.get(word, ""), f"1 / {name} is ")):
         told = [known[asked]] if asked in known else [
-            p for p in known.values() if asked in re.findall(r"\w+", p.description)
+            p for p in known.values()
+            if asked in re.findall(r"\w+", p.description) and not isinstance(p.default, bool)
         ]  # fmt: skip
         if len(asked) > 3 and told:
             return "".join(f" {how}'{p.name}': {p.description}." for p in told)

@@ -119,10 +119,10 @@ def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
 
 def near_path(text: str | Path) -> str:
     """A sentence that names the file or folder that was probably meant; "" if none is near."""
-    path = Path(text).expanduser()
     try:
+        path = Path(text).expanduser()
         near = did_you_mean(path.name, sorted(one.name for one in path.parent.iterdir()), 0.7)
-    except (OSError, ValueError):  # no folder, or no name of a file
+    except (OSError, ValueError, RuntimeError):  # no folder, no name of a file, no such user
         return ""
     return f" Did you mean {path.parent / near}?" if near else ""
 

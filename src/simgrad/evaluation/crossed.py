@@ -79,10 +79,16 @@ def shares(ranks: Ranks, *, linear: bool = False) -> Shares:
                 column = columns.setdefault((way, name), np.zeros(len(ranks.i2t)))
                 column[rows] = part / len(folds)
     single = [one for one in chosen if one.directions]
-    named = {f"{w}_{one.name}": columns[w, one.name] for w in DIRECTIONS for one in single}
+    named = {
+        f"{w}_{one.name}": columns[w, one.name]
+        for w in DIRECTIONS
+        for one in single
+        if (w, one.name) in columns
+    }
     for one in chosen:
-        if one.both is not None:
-            named[one.name] = over_both(one, [columns[w, one.name] for w in DIRECTIONS])
+        ways = [columns[w, one.name] for w in DIRECTIONS if (w, one.name) in columns]
+        if one.both is not None and len(ways) == len(DIRECTIONS):
+            named[one.name] = over_both(one, ways)
     return Shares(tuple(named), np.stack(list(named.values()), axis=1))
 
 

@@ -168,7 +168,9 @@ def _asked(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
     """What a metric's function takes by name; refuses one that asks for what nobody gives."""
     taken = list(inspect.signature(function).parameters.values())
     given = (*_BY_NAME, *(("k",) if "{k}" in name else ()))
-    unknown = [p.name for p in taken[1:] if p.name not in given and p.default is p.empty]
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in taken[1:] if p.default is p.empty and p.kind not in several]
+    unknown = [one for one in needed if one not in given]
     if not taken or unknown:
         what = f"takes '{unknown[0]}'" if unknown else "takes nothing"
         raise InputError(

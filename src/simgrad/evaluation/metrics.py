@@ -111,8 +111,9 @@ def metrics_of(ranks: Ranks, recalls: Iterable[int] = HEADLINE_RECALLS, used: st
         if one.directions and one.name in found[way]
     }
     for one in chosen:
-        if one.both is not None:
-            values[one.name] = over_both(one, [found[way][one.name] for way in DIRECTIONS])
+        ways = [found[way][one.name] for way in DIRECTIONS if one.name in found[way]]
+        if one.both is not None and len(ways) == len(DIRECTIONS):
+            values[one.name] = over_both(one, ways)
     return Metrics(values, ranks, used)
 
 

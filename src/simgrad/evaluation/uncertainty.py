@@ -182,9 +182,9 @@ def draw_medians(
         if one.combine == "median"
     }
     medians = [
-        (name, _folds_of_medians(ranks, *median))
+        (name, folds)
         for name, median in named.items()
-        if among is None or name in among
+        if (among is None or name in among) and (folds := _folds_of_medians(ranks, *median))
     ]
     if not medians:
         return {}
@@ -200,7 +200,9 @@ def _folds_of_medians(ranks: Ranks, way: str, one: Metric) -> Sequence[tuple[Int
     made = []
     for number, fold in zip(np.unique(ranks.fold), split_folds(ranks), strict=True):
         rows = np.flatnonzero(ranks.fold == number)
-        each = per_query(fold.positions[way], [one], fold, way)[one.name]
+        each = per_query(fold.positions[way], [one], fold, way).get(one.name)
+        if each is None:  # it says nothing of this direction
+            return []
         made.append((rows, _Medians(each, images_of_queries(fold)[way], len(rows))))
     return made
 

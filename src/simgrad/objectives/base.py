@@ -172,7 +172,7 @@ class Objective(nn.Module):
         ours = type(self).__post_init__.__module__.startswith("simgrad.")
         if name.startswith("_") or hasattr(self, name) or not ours:
             return  # whoever writes a `__post_init__` sets there what they like
-        declared = objectives[self.name].parameters if self.name else ()
+        declared = next((one.parameters for one in objectives if one.name == self.name), ())
         told = meant(name, (*declared, *objectives.common), cutoff=0.8)
         if told:
             raise InputError(f"{self}: there is no '{name}' to be set.{told}")

@@ -102,16 +102,18 @@ def declare(
             chosen = {n: getattr(self, n) for n in names}
             shape = tuple(similarities.shape)
             if not alone:
-                found = rule(similarities.clone(), positives, pairs, **chosen)
-                _checked(found, shape, who)
-                alone.append(isinstance(found, Tensor))
+                found = _checked(rule(similarities.clone(), positives, pairs, **chosen), shape, who)
+                alone.append(len(found) == 1)
             if alone[0]:
                 values, weights, follows = _derived(
                     rule, similarities, positives, pairs, chosen, who
                 )
                 reached.add(follows)
                 return values, weights
-            return _checked(rule(similarities, positives, pairs, **chosen), shape, who)
+            given = _checked(rule(similarities, positives, pairs, **chosen), shape, who)
+            if len(given) == 1:
+                raise WrongRule(f"{who} returned values alone here, and with weights before.")
+            return given
 
         namespace = {
             "rule": apply,
@@ -161,7 +163,7 @@ def _checked(found: Any, shape: tuple[int, ...], who: str) -> RuleResult:
             told = what
         raise WrongRule(f"{who} returned {told}; {wanted} is needed.")
 
-    given = found if isinstance(found, tuple) else (found,)
+    given = tuple(found) if isinstance(found, (tuple, list)) else (found,)
     values, weights = (*given, None)[:2]
     one_each = f"one value for each of {shape[0]} queries"
     if len(given) > 3:

@@ -8,6 +8,7 @@ schedule, but for the objective and the rate: where nobody names them, each mode
 
 import contextlib
 import dataclasses
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -79,6 +80,12 @@ class Recipe(RecipeFields):
         if self.second_round is not None:
             self.round_two()
         find_protocol(self.protocol)
+        for spec in (self.objective, self.first_objective or ""):
+            if self.reduction != "published" and re.search(r"\breduction\s*=", spec):
+                raise InputError(
+                    f"objective: {spec:.200}: `reduction={self.reduction}` is for all objectives: "
+                    "leave `reduction` out of the spec."
+                )
         if self.found_pairs is not None and self.positives == "pairs":
             raise InputError(
                 "recipe: found_pairs come beside all captions of an image: leave `positives: pairs`"

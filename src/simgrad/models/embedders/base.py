@@ -62,10 +62,10 @@ def folder_content(source: str) -> str | None:
     return contents_hash(sorted(file for file in folder.rglob("*") if file.is_file()))
 
 
-def place_of(source: str) -> str:
+def folder_or_name(source: str) -> str:
     """A folder, or a name on a hub, as other libraries take it."""
     if not source:
-        raise InputError("which model? Give source=FOLDER, or a name: NAME(source=FOLDER).")
+        raise InputError("no model is named: give its folder or name, as in onnx(source=FOLDER).")
     folder = Path(source).expanduser()
     if not folder.exists() and (folder.is_absolute() or source.startswith(".")):
         raise InputError(f"{source}: there is no such folder.")

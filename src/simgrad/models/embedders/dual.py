@@ -19,7 +19,7 @@ from simgrad.models.embedders.base import (
     as_rows,
     embedders,
     folder_content,
-    place_of,
+    folder_or_name,
     refused,
 )
 from simgrad.models.networks.parts import quiet
@@ -38,7 +38,7 @@ class DualEmbedder(Embedder):
 
     @torch.no_grad()
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        model, processor = _load(place_of(self.source), str(device))
+        model, processor = _load(folder_or_name(self.source), str(device))
         longest = getattr(model.config, "text_config", model.config)
         most = getattr(longest, "max_position_embeddings", None)
         read = processor(text=list(sentences), padding=True, truncation=True, max_length=most,
@@ -47,7 +47,7 @@ class DualEmbedder(Embedder):
 
     @torch.no_grad()
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        model, processor = _load(place_of(self.source), str(device))
+        model, processor = _load(folder_or_name(self.source), str(device))
         read = processor(images=list(pictures), return_tensors="pt").to(device)
         return as_rows(_pooled(model.get_image_features(**read)), len(pictures), str(self))
 

@@ -18,7 +18,13 @@ from simgrad.core.spec import setting
 from simgrad.core.typed import Typed, checked
 from simgrad.data.transforms import named
 from simgrad.data.vocabulary import Tokenizer, tokenizer_from_json
-from simgrad.models.embedders.base import Embedder, as_rows, embedders, folder_content, place_of
+from simgrad.models.embedders.base import (
+    Embedder,
+    as_rows,
+    embedders,
+    folder_content,
+    folder_or_name,
+)
 from simgrad.models.published.onnx import CAPTIONS, IMAGES, READING
 
 
@@ -45,7 +51,7 @@ class OnnxEmbedder(Embedder):
     source: str = setting("", "folder with image.onnx, captions.onnx and reading.json")
 
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        told = _reading(place_of(self.source))
+        told = _reading(folder_or_name(self.source))
         if told.captions == "vectors":
             raise InputError(f"{self.source}: reads vectors of captions, not sentences.")
         with _from(self.source):
@@ -59,7 +65,7 @@ class OnnxEmbedder(Embedder):
         return as_rows(made, len(ids), str(self))
 
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        told = _reading(place_of(self.source))
+        told = _reading(folder_or_name(self.source))
         if told.images != "pixels" or told.cut is None:
             raise InputError(f"{self.source}: reads {told.images:.40} of pictures, not pictures.")
         with _from(self.source):

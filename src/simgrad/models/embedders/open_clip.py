@@ -21,7 +21,7 @@ from simgrad.models.embedders.base import (
     as_rows,
     embedders,
     folder_content,
-    place_of,
+    folder_or_name,
     refused,
 )
 from simgrad.models.networks.parts import OPEN_CLIP, quiet
@@ -41,13 +41,13 @@ class OpenClipEmbedder(Embedder):
 
     @torch.no_grad()
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        model, _, words = _load(place_of(self.source), self.weights, str(device))
+        model, _, words = _load(folder_or_name(self.source), self.weights, str(device))
         made = model.encode_text(words(list(sentences)).to(device))
         return as_rows(made, len(sentences), str(self))
 
     @torch.no_grad()
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        model, cut, _ = _load(place_of(self.source), self.weights, str(device))
+        model, cut, _ = _load(folder_or_name(self.source), self.weights, str(device))
         made = model.encode_image(torch.stack([cut(picture) for picture in pictures]).to(device))
         return as_rows(made, len(pictures), str(self))
 

@@ -20,7 +20,7 @@ from simgrad.models.embedders.base import (
     as_rows,
     embedders,
     folder_content,
-    place_of,
+    folder_or_name,
     refused,
 )
 from simgrad.models.networks.parts import quiet
@@ -40,10 +40,10 @@ class SentenceTransformerEmbedder(Embedder):
     source: str = setting("", "folder or hub name")
 
     def texts(self, sentences: Sequence[str], device: torch.device) -> Tensor:
-        return encoded(_load(place_of(self.source), str(device)), list(sentences), str(self))
+        return encoded(_load(folder_or_name(self.source), str(device)), list(sentences), str(self))
 
     def images(self, pictures: Sequence[Any], device: torch.device) -> Tensor:
-        return encoded(_load(place_of(self.source), str(device)), list(pictures), str(self))
+        return encoded(_load(folder_or_name(self.source), str(device)), list(pictures), str(self))
 
     def content(self) -> str | None:
         return folder_content(self.source)

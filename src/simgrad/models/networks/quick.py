@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from simgrad.objectives.engine.tensors import is_transformed
+
 _STEPS = 1 << 16  # a share is rounded to one of so many
 
 
@@ -35,7 +37,8 @@ class QuickLinear(nn.Linear):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if not _wide(x) or not _wide(self.weight):
+        followed = x.requires_grad or self.weight.requires_grad
+        if not _wide(x) or not _wide(self.weight) or (followed and x.dim() != 2):
             return super().forward(x)
         product: Callable[[Tensor, Tensor], Tensor] = _Product.apply
         out = product(x, self.weight)
@@ -50,7 +53,8 @@ class QuickConv(nn.Conv2d):
 
     def quick(self, x: Tensor) -> bool:
         """Whether oneDNN makes it."""
-        return _onednn(x) and not (x.requires_grad or self.weight.requires_grad)
+        followed = x.requires_grad or self.weight.requires_grad
+        return _onednn(x) and x.dim() == 4 and not followed
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not self.quick(input) or self.padding_mode != "zeros" or isinstance(self.padding, str):
@@ -92,10 +96,14 @@ def _wide(x: Tensor) -> bool:
 
 
 def _onednn(x: Tensor) -> bool:
+    """Whether oneDNN's operators take it. Compilers choose operators themselves, and transforms of
+    torch.func know no derivative of these."""
     return (
         x.is_cpu
         and x.dtype == torch.float32
-        and not torch.compiler.is_exporting()
+        and not torch.compiler.is_compiling()
+        and not torch._C._is_tracing()
+        and not is_transformed([x])
         and not torch.is_autocast_enabled(x.device.type)
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
