@@ -354,11 +354,22 @@ def test_labels_that_do_not_fit_are_refused() -> None:
     for labels, words in ((torch.arange(2), r"\(3,\)"), (torch.rand(3), "scores"), ([0], "list")):
         with pytest.raises(InputError, match=words):
             objective("nt-xent").within(x, labels)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="labels: no two of the 3 rows have an equal one"):
-        objective("nt-xent").within(x, torch.arange(3))
     for labels in (torch.tensor([0, 1, 1]), torch.tensor([7, 7, 5])):  # of classes, in two batches
         with pytest.raises(InputError, match=r"`positives` gives each caption's image.*`\.within"):
             objective("nt-xent")(x, x, labels)
+
+
+@pytest.mark.parametrize("spec", ["nt-xent", "triplet-sh", "goal(triplet=cir, pair=sig-ms)"])
+def test_a_batch_without_equal_labels_teaches_nothing_and_says_so(spec: str) -> None:
+    """As the last rows of an epoch may be; the training goes on."""
+    (x,) = vectors(3)
+    x.requires_grad_()
+    with pytest.warns(UserWarning, match="labels: no two of the 3 rows have an equal one"):
+        loss = objective(spec).within(x, torch.arange(3))
+    loss.backward()
+    assert loss == 0
+    assert x.grad is not None
+    assert x.grad.abs().max() == 0
 
 
 # -- graded pairs

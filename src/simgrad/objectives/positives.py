@@ -7,6 +7,7 @@ neither positives nor negatives: a mask too, or a list (k, 2) of image and capti
 positive pair counts is read in `graded.py`.
 """
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -403,9 +404,11 @@ def pairs_within(labels: Tensor, embeddings: Tensor) -> tuple[Positives, Tensor]
     labels = labels.to(embeddings.device)
     every = torch.arange(count, device=labels.device)
     found = Positives.of_mask((labels[:, None] == labels[None]).fill_diagonal_(False))
-    if not torch.compiler.is_compiling() and not found.count:
-        raise InputError(
+    if not torch.compiler.is_compiling() and not found.count:  # as the last rows of an epoch may
+        warnings.warn(
             f"labels: no two of the {count:,} rows have an equal one, so there is no positive pair "
-            "and nothing to learn. Give each label to two rows or more of a batch."
+            "and nothing to learn. If that is so in every batch, give each label to two rows or "
+            "more of it.",
+            stacklevel=3,
         )
     return found, torch.stack([every, every], 1)
