@@ -1,6 +1,6 @@
 """Does `simgrad choose` on two cores say what long searches of the same model find?
 
-    simgrad choose FLICKR8K --minutes 60 --output choose/60     # two cores, nothing else on them
+    simgrad choose FLICKR8K --minutes 60 --output choose/60     # two cores
     python results/light/choose.py keep choose/60 60 44.6       # 44.6 minutes by the clock
     python results/light/choose.py                              # -> choose.md; --check compares
 
@@ -123,10 +123,11 @@ def page() -> str:
     head = [
         "# What `choose` says on two cores, beside long searches",
         "",
-        "By `python results/light/choose.py`: Flickr8k's official split, `light`, two cores with",
-        "nothing else on them. Gaps in test rsum; 95 % intervals: of `choose` for all rivals",
-        "together, over searches and photos; of the long searches for all 28 pairs together, over",
-        "ten seeds and photos, without the luck of the search.",
+        "By `python results/light/choose.py`: Flickr8k's official split, `light`, two cores; other",
+        "work on them had the lowest priority (nice 19), but for two minutes at the start of the",
+        "longer run. Gaps in test rsum; 95 % intervals: of `choose` for all rivals together, over",
+        "searches and photos; of the long searches for all 28 pairs together, over ten seeds and",
+        "photos, without the luck of the search.",
         "",
     ]
     return "\n".join([*head, "\n\n".join(part(name, long) for name in names), ""])
