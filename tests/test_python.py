@@ -1,6 +1,7 @@
 """What commands do, done in Python: short calls, plain errors, a readable help."""
 
 import pydoc
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,19 @@ def test_help_explains_the_fields_of_a_recipe() -> None:
     assert max(map(len, text.splitlines())) < 90
     assert ">>> recipe = " in text.partition("Examples:")[2]
     assert simgrad.Recipe.model_json_schema()["description"].count("\n") < 9
+
+
+def test_a_folder_below_the_home_folder_is_named_with_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    run = simgrad.train(data=DATA, folder="~/first", quiet=True, **SMALL)
+    assert run.path == tmp_path / "home" / "first"
+    plan = simgrad.choose(DATA, minutes=5, output="~/answer", model="light", dry_run=True)
+    assert "light" in str(plan)
+    (tmp_path / "home" / "answer").mkdir()
+    (tmp_path / "home" / "answer" / "choose.json").write_text("{}")
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / "home" / "answer"))):
+        simgrad.choose("~/answer")  # an earlier one is meant, and this is none
+    assert not (tmp_path / "~").exists()

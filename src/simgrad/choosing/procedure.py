@@ -186,9 +186,10 @@ def asked(
     if isinstance(data, Dataset):
         data, features, skip = _origin(data, features, skip)
     data = str(data)
-    folder = Path(output) if output is not None else Path("choose") / _name(data)
-    if (Path(data) / CHOICE).is_file():
-        folder, data = Path(data), ""
+    folder = Path("choose") / _name(data) if output is None else Path(output).expanduser()
+    earlier = Path(data).expanduser()
+    if (earlier / CHOICE).is_file():
+        folder, data = earlier, ""
     objectives = [objectives] if isinstance(objectives, str | Objective) else objectives
     names = tuple(str(objective(one)) and str(one) for one in objectives)  # an unknown one is named
     if len(names) == 1 or len(set(names)) < len(names):

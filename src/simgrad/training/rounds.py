@@ -120,10 +120,10 @@ def train(
     if folder is None:
         check_names(recipe, where)
         folder = default_folder(trained_on(recipe.settled(), dataset))
-    if not (Path(folder) / RECIPE).is_file():  # a run that has begun imports the user's files later
+    folder = Path(folder).expanduser()
+    if not (folder / RECIPE).is_file():  # a run that has begun imports the user's files later
         check_names(recipe, where)
     recipe = trained_on(recipe.settled(), dataset)
-    folder = Path(folder)
     if recipe.second_round is None:
         with withdrawn(folder):
             return train_round(
