@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import simgrad
-from simgrad.choosing.answer import Answer, _elsewhere, answer_of
+from simgrad.choosing.answer import Answer, _elsewhere, _ended, answer_of
 from simgrad.choosing.choice import CHOICE, Choice
 from simgrad.choosing.planning import TIMING, Wish, decide, estimate
 from simgrad.choosing.probe import Pace
@@ -179,6 +180,7 @@ def test_a_plan_with_replicates_is_answered(tmp_path: Path) -> None:
     assert all(getattr(recipe, key) == getattr(model, key) for key in same)
     assert (recipe.epochs, recipe.seed, recipe.validation_only) == (8, 0, False)
     assert len(answer.text.splitlines()) <= 5
+    assert "no rate but the usual one was tried" in answer.text
 
 
 def test_more_seeds_go_into_the_answer(done: Path) -> None:
@@ -645,6 +647,25 @@ def test_where_two_do_not_fit_one_is_trained_by_default(
     assert Answer.open(folder).standing is None
     choose(str(folder))  # again: the same
     assert (folder / "answer.txt").read_text() == told
+    report = (folder / "report.html").read_text()
+    assert "<title>Which objective for alone?" in report
+    assert report.index("No comparison: two objectives") < report.index("test rsum")
+
+
+@pytest.mark.parametrize(("best", "told"), [(18, True), (60, False)])
+def test_a_length_that_was_assumed_gives_way_to_what_validation_said(
+    best: int, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = SimpleNamespace(
+        short=True, steps=3, length_from="usual", size=SimpleNamespace(epochs=21, full_epochs=62)
+    )
+    run = SimpleNamespace(info={"best": {"step": best}, "steps": 63}, test={"rsum": 295.9})
+    monkeypatch.setattr("simgrad.choosing.answer.outcome_of", lambda run: "trained")
+    said = _ended(choice, run)  # type: ignore[arg-type]
+    assert said.startswith("had 21 of 62 epochs")
+    assert ("best after 6: more may not help" in said) == told
+    assert ("--epochs 12" in said) == told
+    assert ("too few to call it trained" in said) != told
 
 
 @pytest.mark.parametrize("own", [True, False])

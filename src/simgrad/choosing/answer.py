@@ -143,7 +143,7 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
     if stop_asked():
         raise KeyboardInterrupt
     size, name, two = choice.size, choice.objectives[0], rounded(choice.for_two)
-    begun = "Begun" if choice.short else "Trained"
+    begun = "Begun" if choice.short and not _peaked(run) else "Trained"
     lines = [
         f"No comparison: two objectives need about {two} minutes here; {choice.minutes:g} given.",
         f"{begun} instead: {name}, a default and no finding. It {_ended(choice, run)}.",
@@ -154,7 +154,10 @@ def answer_alone(choice: Choice, folder: Path, quiet: bool = False) -> Answer:
     if not quiet:
         say("writing the report ...", stderr=True)
     write_report((run.path,), folder / REPORT, device=choice.device)
-    full = choice.recipe(size.full_epochs).replace(objective=name, reduction=choice.reduction)
+    patience = _PATIENCE if _peaked(run) else None
+    full = choice.recipe(size.full_epochs).replace(
+        objective=name, reduction=choice.reduction, early_stop=patience
+    )
     _write_recipe(
         folder,
         full.replace(threads=None),
@@ -171,13 +174,22 @@ def _elsewhere(choice: Choice, folder: Path) -> str:
 
 
 def _ended(choice: Choice, run: Run) -> str:
-    """reached a test rsum of 120.1; of less than half a training it is not said"""
+    """reached a test rsum of 120.1; of less than half a training it is not said, unless validation
+    was best long before its end: then the length that was assumed is too long."""
     outcome = outcome_of(run) or "stopped"
     score = f"a test rsum of {run.test['rsum']:.1f}"
     told = {"plateau": "was still on the plateau"}.get(outcome, outcome)
     if choice.short:
-        early = f"had {choice.size.epochs} of {choice.size.full_epochs} epochs, too few to call "
-        told = f"{early}it trained" + ("" if outcome == "trained" else f", and {told}")
+        early = f"had {choice.size.epochs} of {choice.size.full_epochs} epochs"
+        if outcome == "trained" and _peaked(run):
+            best = max(1, math.ceil(run.info["best"]["step"] / choice.steps))
+            assumed = " that were assumed" if choice.length_from == "usual" else ""
+            return (
+                f"{early}{assumed}, but validation was best after {best}: more may not help "
+                f"(to compare sooner, give `--epochs {2 * best}`). It reached {score}"
+            )
+        told = f"{early}, too few to call it trained"
+        told += "" if outcome == "trained" else f", and {told}"
     elif outcome == "trained":
         return f"reached {score}"
     return f"{told}, with {score}"
@@ -251,13 +263,23 @@ def _means(found: Standing) -> str:
 
 
 def _alike(study: Study) -> str:
-    """Which objectives' searches all ended at one rate: then the luck of a search hardly shows."""
-    found = []
+    """Which objectives' searches tried one rate alone, or all ended at one: then the luck of a
+    search hardly shows."""
+    found, untried = [], []
     for row in study.plan.rows:
-        records = [one.record for one in study.tunings_of(row)]
+        tunings = study.tunings_of(row)
+        tried = {trial.setting.get("lr") for one in tunings for trial in one.search.trials()}
+        records = [one.record for one in tunings]
         rates = [one["chosen"]["setting"].get("lr") for one in records if one and one["chosen"]]
-        if len(rates) > 1 and len(set(rates)) == 1:
+        if len(tried) == 1:
+            untried.append(row.label)
+        elif len(rates) > 1 and len(set(rates)) == 1:
             found.append(row.label)
+    if untried:
+        return (
+            f" For {listed(untried, 'and')} no rate but the usual one was tried: a search of more "
+            "settings may differ more than the intervals say."
+        )
     if not found:
         return ""
     return (
@@ -308,8 +330,12 @@ def _early(study: Study, found: Standing) -> bool:
     """Whether most runs in front were best long before their end, so that more may not help."""
     labels = [found.leader, *(one.label for one in found.rivals if one.word != "behind")]
     runs = [run for label in labels for run in study.groups[label]]
-    early = [run for run in runs if run.info["best"]["step"] < _EARLY * run.info["steps"]]
-    return 2 * len(early) > len(runs)
+    return 2 * sum(map(_peaked, runs)) > len(runs)
+
+
+def _peaked(run: Run) -> bool:
+    """Whether validation was best long before the end."""
+    return bool(run.info["best"]["step"] < _EARLY * run.info["steps"])
 
 
 # -- what lies beside it

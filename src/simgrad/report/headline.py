@@ -41,6 +41,9 @@ _UNSURE = ". How sure that is cannot be told without ranks on the same test quer
 def headline(material: Material, found: list[GroupStanding]) -> list[Block]:
     """What opens the report."""
     blocks: list[Block] = []
+    if not material.compared:
+        first, *rest = material.answer
+        blocks += [Paragraph([first], "lead"), *(Paragraph([line]) for line in rest)]
     if not material.split:
         blocks.append(Paragraph(["No run has been evaluated yet."], "lead"))
     for standing in found:
@@ -52,7 +55,7 @@ def headline(material: Material, found: list[GroupStanding]) -> list[Block]:
                 blocks.append(Callout("What failed", wording.failures(standing.standing)))
             blocks.append(Paragraph([*start, *_sentence(material, standing)], "lead"))
             blocks += _beside(material, standing)
-    if material.answer:
+    if material.answer and material.compared:
         blocks.append(Callout("What simgrad choose answered", material.answer))
     if material.claim:
         blocks.append(Paragraph(["The claim under test: ", material.claim]))

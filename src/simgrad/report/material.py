@@ -11,7 +11,7 @@ from simgrad.core.errors import InputError
 from simgrad.evaluation import Ranks, headlines, metric_of
 from simgrad.pages.svg import LIGHT
 from simgrad.runs.naming import label_of
-from simgrad.runs.outcome import has_diverged
+from simgrad.runs.outcome import MODEL, has_diverged
 from simgrad.runs.recipe import MACHINE, Recipe
 from simgrad.runs.run import BEST, INFO, RANKS, RECIPE, Run
 from simgrad.studies.papers import beside_rows, timings
@@ -106,6 +106,7 @@ class Material:
     targets: tuple[Path, ...]
     source: str = "as printed"  # where published numbers are from
     answer: tuple[str, ...] = ()  # what `simgrad choose` said of it, where it did
+    compared: bool = True  # False: of a choice that had no time for two objectives
 
     @cached_property
     def split(self) -> str:
@@ -192,6 +193,11 @@ def collect(targets: Sequence[str | Path]) -> Material:
     found = Material(" · ".join(titles), claim, tuple(_distinct(systems)), metrics, paths)
     if len(studies) == 1 and not runs:
         found = replace(found, answer=_answer(studies[0].path / ANSWER))
+    alone = runs[0].path.parent if len(runs) == 1 and not studies else None
+    if alone is not None and runs[0].name == MODEL and not (alone / PLAN).is_file():
+        title = f"Which objective for {alone.resolve().name}?"
+        if answer := _answer(alone / ANSWER):  # of a choice that had no time to compare
+            found = replace(found, answer=answer, title=title, compared=False)
     if len(studies) == 1 and studies[0].plan.published:
         found = replace(found, source=_source(studies[0].plan.published))
     return found
