@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from simgrad.runs.outcome import CHOICE, what_is_best
+import pytest
+
+import simgrad
+from simgrad.core.errors import InputError
+from simgrad.runs.outcome import CHOICE, CHOOSING, what_is_best
 from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 
@@ -19,3 +23,9 @@ def test_the_model_of_choose_is_the_best_of_all_searches(tmp_path: Path) -> None
     (tmp_path / CHOICE).write_text("{}")
     assert what_is_best(model) == " (nt-xent(tau=0.2), seed 0, the best of 2)"
     assert what_is_best(Run(tmp_path / "runs" / "nt-xent-r1-s0")) == ""
+
+
+def test_a_choice_that_is_under_way_has_no_model_yet(tmp_path: Path) -> None:
+    (tmp_path / CHOOSING).touch()
+    with pytest.raises(InputError, match="`simgrad choose` has no model there yet"):
+        simgrad.open(tmp_path)

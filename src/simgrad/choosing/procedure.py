@@ -25,13 +25,12 @@ from simgrad.core.files import lock
 from simgrad.data.base import Dataset, Origin
 from simgrad.objectives import Objective, objective
 from simgrad.runs.naming import slug
-from simgrad.runs.outcome import still_rising
+from simgrad.runs.outcome import CHOOSING, still_rising
 from simgrad.runs.recipe import Recipe
 from simgrad.studies.engine import failures, only_diverged, run_local
 from simgrad.studies.study import PLAN, Study
 from simgrad.studies.table import build_table, write_tables
 
-_LOCK = ".choose.lock"
 _BEFORE = (LIST, FEATURES, PILOT, TIMING)  # what lies in a folder before there is a plan
 
 
@@ -135,7 +134,7 @@ def choose(
     new = [one for one in (folder, *folder.parents) if not one.exists()]
     with (
         _withdrawn(folder, new),
-        lock(folder / _LOCK, wait=False, what=f"the choice {folder}"),
+        lock(folder / CHOOSING, wait=False, what=f"the choice {folder}"),
     ):
         choice = Choice.read(folder)
         if choice is None:
@@ -224,8 +223,8 @@ def _withdrawn(folder: Path, new: list[Path]) -> Iterator[None]:
     except InputError:
         with suppress(OSError, InputError):  # another process has it, or a folder is not empty
             if not (folder / CHOICE).exists():
-                with lock(folder / _LOCK, wait=False):
-                    (folder / _LOCK).unlink()
+                with lock(folder / CHOOSING, wait=False):
+                    (folder / CHOOSING).unlink()
                 for one in new:
                     one.rmdir()
         raise

@@ -139,6 +139,7 @@ def tested_metrics(
 
 MODEL = "model"  # the run that `simgrad choose` recommends
 CHOICE = "choose.json"  # its plan, in the same folder
+CHOOSING = ".choose.lock"  # held while it works
 
 
 def best_run(folder: Path) -> Path:
@@ -153,6 +154,11 @@ def best_run(folder: Path) -> Path:
     if (kept / RECIPE).is_file() or (kept / DESCRIPTION).is_file():
         return kept
     found = [Run.open(place.parent) for place in sorted(folder.glob(f"runs/*/{RECIPE}"))]
+    if not found and (folder / CHOOSING).is_file():
+        raise InputError(
+            f"{folder}: `simgrad choose` has no model there yet. When it has ended, it does; "
+            f"`simgrad choose {folder}` goes on if it was stopped."
+        )
     if not found:
         inside = sorted(folder.glob(f"*/{MODEL}/{RECIPE}")) + sorted(folder.glob(f"*/{RECIPE}"))
         near = f" Did you mean {folder / inside[0].relative_to(folder).parts[0]}?" if inside else ""
