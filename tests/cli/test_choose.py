@@ -763,7 +763,10 @@ def test_twenty_kills_of_a_plan_of_five_minutes(tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     whole.mkdir()
     folder.mkdir()
-    decide(Wish("scenes", 5, device="cpu"), whole).write(whole)
+    plan = decide(Wish("scenes", 5, device="cpu"), whole)
+    if plan.alone:
+        pytest.skip("this machine is too slow, or too busy, to compare two in five minutes")
+    plan.write(whole)
     shutil.copy(whole / CHOICE, folder / CHOICE)
     assert begin(whole).wait() == 0
     chance = random.Random(20)
