@@ -20,9 +20,8 @@ from os import cpu_count
 from pathlib import Path
 
 import numpy as np
-from simgrad.runs.mining import similarities
-from simgrad.runs.systems import open_system
 
+import simgrad
 from simgrad.data.found import FOUND, Pair, caption_names, read_found, rows_of, write_found
 from simgrad.data.judgments import read_judgments
 from simgrad.data.opening import open_dataset
@@ -79,8 +78,8 @@ def write(folder, split, pairs):
 
 def by_truth(place, path):
     """Ranks of the test split with every true pair counted; mean average precision both ways."""
-    system = open_system(path, split="test", stored=False)
-    scores, truth = similarities(system), Truth.of_mask(true_pairs(system.split, place))
+    system = simgrad.open(path).similarities("test")
+    scores, truth = system.scores, Truth.of_mask(true_pairs(system.split, place))
     i2t = truth_positions(scores, truth)
     t2i = truth_positions(scores.transposed(), truth.transposed())
     ranks = Run.open(Path(path)).ranks()

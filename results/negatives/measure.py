@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
-from simgrad.runs.false_negatives import views_of
-from simgrad.runs.systems import open_system
 
+import simgrad
 from simgrad.data.judgments import read_judgments
 from simgrad.evaluation.judgments import pair_similarities
 from simgrad.mining.evidence import DEPTH, NAMES, Probable, candidates, evidence
+from simgrad.retriever.false_negatives import views_of
 
 HERE = Path(__file__).parent
 DRAWS = 200
@@ -180,7 +180,7 @@ def main():
     parser.add_argument("--write", action="store_true", help="keep the weights in the package")
     asked = parser.parse_args()
     systems = [
-        open_system(run, data=asked.data, features=asked.features, split="test", stored=False)
+        simgrad.open(run, data=asked.data, features=asked.features).similarities("test")
         for run in asked.runs
     ]
     if asked.what == "flickr8k":

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from simgrad.runs.encoding import evaluate_encoded
-from simgrad.runs.trained import Trained, open_trained
 from torch import nn
 
+import simgrad
 from simgrad.data.base import Split
 from simgrad.data.batches import in_order
 from simgrad.models.base import Encoded
+from simgrad.retriever.similarities import Similarities
 
 BATCH = 64
 
@@ -25,9 +25,9 @@ BATCH = 64
 def main() -> None:
     print(f"{'':44} running  batch   anew")
     for folder in sys.argv[1:]:
-        trained = open_trained(folder)
+        trained = simgrad.open(folder)
         split = trained.split("test")
-        _, captions = trained.encode(split)  # no batch norm there
+        _, captions = trained.encode_split(split)  # no batch norm there
         found = [rsum(trained, split, captions)]
         with batch_statistics(trained, momentum=0.0):
             found.append(rsum(trained, split, captions))
@@ -38,21 +38,19 @@ def main() -> None:
 
 
 @torch.no_grad()
-def images(trained: Trained, split: Split) -> Encoded:
+def images(trained: simgrad.Retriever, split: Split) -> Encoded:
     source = trained.source(split)
     batches = source.batches(in_order(split, BATCH))
     return Encoded.cat([trained.model.encode_images(piece.images) for piece in batches])
 
 
-def rsum(trained: Trained, split: Split, captions: Encoded) -> float:
-    metrics = evaluate_encoded(
-        trained.model, images(trained, split), captions, split.image_of_caption
-    )
-    return float(metrics.rsum)
+def rsum(trained: simgrad.Retriever, split: Split, captions: Encoded) -> float:
+    seen = images(trained, split)
+    return Similarities.of(trained.name, trained.model, split, seen, captions).measure().rsum
 
 
 @contextmanager
-def batch_statistics(trained: Trained, momentum: float | None) -> Iterator[None]:
+def batch_statistics(trained: simgrad.Retriever, momentum: float | None) -> Iterator[None]:
     """Batch norms use each batch's statistics, and keep `momentum` of them (None: their mean)."""
     parts = [part for part in trained.model.modules() if isinstance(part, nn.BatchNorm1d)]
     kept = [part.momentum for part in parts]
