@@ -137,16 +137,22 @@ def test_a_wrong_metric_is_told_what_is_wrong() -> None:
         check("one_number")
 
 
-def given(p):  # type: ignore[no-untyped-def]
-    return torch.ones(len(p), requires_grad=True) * torch.from_numpy(p.best)
+def given(positions):  # type: ignore[no-untyped-def]
+    return torch.ones(len(positions), requires_grad=True) * torch.from_numpy(positions.best)
 
 
 MISTAKES = {
-    "text": (lambda p: "good", "gave 'good', which is no number: one finite number for each"),
-    "texts": (lambda p: ["a"] * len(p), "which is no number"),
-    "matrix": (lambda p: np.zeros((len(p), 2)), r"gave values of shape \(50, 2\)"),
-    "nan": (lambda p: np.full(len(p), np.nan), "gave NaN or infinity for 50 queries"),
-    "nothing": (lambda p: None, "gave nothing"),
+    "text": (
+        lambda positions: "good",
+        "gave 'good', which is no number: one finite number for each",
+    ),
+    "texts": (lambda positions: ["a"] * len(positions), "which is no number"),
+    "matrix": (lambda positions: np.zeros((len(positions), 2)), r"gave values of shape \(50, 2\)"),
+    "nan": (
+        lambda positions: np.full(len(positions), np.nan),
+        "gave NaN or infinity for 50 queries",
+    ),
+    "nothing": (lambda positions: None, "gave nothing"),
 }
 
 
@@ -163,8 +169,8 @@ def test_a_metric_that_gives_no_numbers_is_named_before_training(kind: str) -> N
 
 @pytest.mark.usefixtures("forgotten")
 def test_a_metric_that_cannot_choose_is_refused_where_it_chooses() -> None:
-    metric("same", label="x", description="x")(lambda p: np.ones(len(p)))
-    metric("minus", label="x", description="x")(lambda p: -p.best)
+    metric("same", label="x", description="x")(lambda positions: np.ones(len(positions)))
+    metric("minus", label="x", description="x")(lambda positions: -positions.best)
     same = "the worst give the same: it tells no systems apart"
     assert same in str(check("same"))
     assert "-200 to -1 lies outside its bounds, 0 to inf: declare others" in str(check("minus"))
@@ -179,7 +185,7 @@ def test_a_metric_that_cannot_choose_is_refused_where_it_chooses() -> None:
 def test_progress_prints_a_selected_metric_with_its_digits(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    metric("fine", label="x", digits=3, description="x")(lambda p: 1 / p.best)
+    metric("fine", label="x", digits=3, description="x")(lambda positions: 1 / positions.best)
     entry = {"epoch": 1, "step": 4, "loss": 1.0, "samples_per_second": 10.0}
     for select, value in (("i2t_fine", 0.12345), ("rsum", 204.56)):
         display = Display(Recipe(model="light", select=select), quiet=False)
@@ -197,14 +203,35 @@ def test_a_tensor_with_a_gradient_is_numbers() -> None:
 
 def test_what_a_metric_asks_for_in_vain_is_named() -> None:
     with pytest.raises(InputError, match=r"test_own.py:\d+\) takes 'texts': .* ranks and direc"):
-        metric("reading", label="x", description="x")(lambda p, texts: p.best)
+        metric("reading", label="x", description="x")(lambda positions, texts: positions.best)
+    for first in (lambda ranks: ranks.i2t, lambda k, positions: positions.best, lambda *p: p):
+        with pytest.raises(InputError, match=r"first: its first parameter is positions, .* direc"):
+            metric("turned", label="x", description="x")(first)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_an_error_inside_a_metric_is_told_with_its_place() -> None:
+    metric("broken", label="x", description="x")(lambda positions: positions.rank)
+    told = r"metric 'broken' \(tests.test_own.py:\d+\) raised AttributeError: .* 'rank'"
+    with pytest.raises(InputError, match=told):
+        simgrad.evaluate_similarities(torch.eye(3))
+    (said,) = wrong_names(Recipe(model="light"), "r.yaml")  # before training
+    assert re.search(f"select: {told}", said)
+
+
+@pytest.mark.parametrize(("better", "hint"), [("higher", " Did you mean 'high'?"), ("max", "")])
+def test_what_is_better_is_high_or_low(better: Any, hint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        metric("mine", label="x", better=better, description="x")
+    told = f"metric 'mine': better='{better}' is neither 'high' nor 'low'.{hint}"
+    assert str(refused.value) == told
 
 
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("how", [{}, {"combine": "median"}, {"both": "mean"}])
 def test_a_metric_may_tell_of_one_direction_alone(how: dict[str, Any]) -> None:
     metric("asked", label="x", bounds=(0, 1000), description="x", **how)(
-        lambda p, direction: p.best if direction == "i2t" else None
+        lambda positions, direction: positions.best if direction == "i2t" else None
     )
     first, second = (simgrad.evaluate_similarities(torch.rand(12, 12)) for _ in range(2))
     assert [name for name in first.values if "asked" in name] == ["i2t_asked"]
@@ -217,7 +244,7 @@ def test_a_metric_may_tell_of_one_direction_alone(how: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("forgotten")
 def test_a_metric_may_take_whatever_else_is_given() -> None:
     metric("open", label="x", better="low", bounds=(1, 300), description="x")(
-        lambda p, *more, **named: p.best
+        lambda positions, *more, **named: positions.best
     )
     assert check("open").ok
 

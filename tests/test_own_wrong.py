@@ -169,6 +169,14 @@ def test_what_is_right_stays_right_and_warns_of_nothing() -> None:
     assert "a loss" in first_line(smooth)
 
 
+@pytest.mark.parametrize("declared", [smooth, type("Mine", (), {})])
+def test_a_rule_that_is_declared_without_a_name_is_refused(declared: Any) -> None:
+    with pytest.raises(InputError) as refused:
+        simgrad.objectives.declare(declared)
+    told = f'{declared.__name__} is declared without a name: write @declare("name").'
+    assert str(refused.value) == told
+
+
 def test_looking_at_a_rule_draws_none_of_the_callers_random_numbers() -> None:
     @simgrad.objectives.declare("mine", description="draws")
     def drawing(s: Any, p: Any, pairs: Any) -> Any:

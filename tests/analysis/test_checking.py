@@ -20,6 +20,7 @@ def test_every_objective_is_right(entry):
     offline = Offline(*(0.5 * torch.rand(4, 24))) if objective.needs_offline else None
     found = check(objective, X, Y, OWNER, offline=offline)
     assert found.ok, str(found)
+    assert not found.note, str(found)
     assert found.is_loss == getattr(objective, "has_potential", True), str(found)
 
 
@@ -91,7 +92,29 @@ def test_dependence_on_the_order_is_found():
     found = wrong("favours-the-first", first)
     assert "order" in failed(found)
     assert not found.ok
-    assert "WRONG" in str(found)
+    told = "WRONG: in another order the same pairs get other weights: find positives by `positives`"
+    assert told in str(found).splitlines()[0]
+
+
+TURNED = {
+    "pushes positives apart": lambda s, p, pairs: pairs.per_query(pairs.similarity),
+    "pulls negatives together": lambda s, p, pairs: (
+        (-s).masked_fill(p | (s == -torch.inf), 0).sum(1)
+    ),
+}
+
+
+@pytest.mark.parametrize("kinds", [[0], [1], [0, 1]])
+def test_a_sign_that_is_turned_is_asked_about(kinds):
+    told = [list(TURNED)[kind] for kind in kinds]
+    found = wrong(
+        f"turned-{len(told)}-{kinds[0]}",
+        lambda s, p, pairs: sum(TURNED[one](s, p, pairs) for one in told),
+    )
+    assert found.ok
+    assert found.is_loss
+    assert f"note: on these embeddings it {' and '.join(told)}: is its sign right?" in str(found)
+    assert found.to_dict()["note"] == found.note
 
 
 def test_overflow_is_found():

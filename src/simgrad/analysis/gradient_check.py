@@ -64,6 +64,7 @@ class Check:
 
     objective: str
     findings: tuple[Finding, ...]
+    note: str = ""  # what may be meant so, and is more often a mistake
 
     @property
     def ok(self) -> bool:
@@ -78,9 +79,9 @@ class Check:
     @property
     def verdict(self) -> str:
         """Which kind of rule it is, in words."""
-        wrong = [f.where for f in self.findings if not f.ok and f.name != "value"]
-        if wrong:
-            return f"WRONG: {wrong[0]}" if wrong[0] else "WRONG"
+        if not self.ok:
+            told = (f.where for f in self.findings if not f.ok and f.name != "value")
+            return ": ".join(["WRONG", *[where for where in told if where][:1]])
         if self.is_loss:
             return "a loss: its weights are the derivative of its value"
         (how,) = (f.where.partition("; ")[2] for f in self.findings if f.name == "value")
@@ -100,10 +101,12 @@ class Check:
             "ok": self.ok,
             "is_loss": self.is_loss,
             "findings": findings,
+            "note": self.note,
         }
 
     def __str__(self) -> str:
         lines = [f"{self.objective}: {self.verdict}"]
+        lines += [f"  note: {self.note}"] if self.note else []
         for f in self.findings:
             verdict = "ok" if f.ok else ("not its" if f.name == "value" else "WRONG")
             lines.append(f"  {f.name:<11} {verdict:<8} largest error {f.error:.1e}  {f.where}")
@@ -153,6 +156,7 @@ def check(
             _form(rule),
             _extremes(rule, S, positives, offline),
         ),
+        _note(rule, S, positives, offline),
     )
 
 
@@ -187,6 +191,15 @@ def _numbers(
         where = "no query has a gradient on these embeddings: all weights are 0"
         return Finding("numbers", float("inf"), 0.0, where)
     return Finding("numbers", 0.0, 0.0)
+
+
+def _note(rule: Objective, S: Tensor, positives: Tensor | None, offline: Offline | None) -> str:
+    """Whether the weights, added up, go the other way than those of a loss for retrieval."""
+    W, mask = _total(rule, S, positives, offline), _mask(S, positives)
+    least = 1e-6 * float(W.abs().sum())
+    told = ["pushes positives apart"] if float(W[mask].sum()) > least else []
+    told += ["pulls negatives together"] if float(W[~mask].sum()) < -least else []
+    return f"on these embeddings it {' and '.join(told)}: is its sign right?" if told else ""
 
 
 def _value(
@@ -272,7 +285,12 @@ def _order(
     W = _total(rule, S, positives, offline)[rows][:, columns]
     turned = None if offline is None else Offline(*(s[columns] for s in offline))
     permuted = _total(rule, S[rows][:, columns], mask[rows][:, columns], turned)
-    return Finding("order", _relative(W, permuted), 1e-6)
+    found = Finding("order", _relative(W, permuted), 1e-6)
+    where = (
+        "in another order the same pairs get other weights: find positives by `positives` and "
+        "`pairs.per_query`, not by the diagonal"
+    )
+    return found if found.ok else replace(found, where=where)
 
 
 def _directions(

@@ -117,9 +117,10 @@ def metric(
     `{k}` in name, label and description is a whole number that the function takes as `k`; `at` are
     those that are always computed. `both` makes one number of both directions too, under the name
     alone, and `directions=False` that number only. `shown` says how prominently, see `Prominence`.
-    A function that takes `ranks` is given the system's `Ranks` too, with both directions and the
-    ids of images and captions; one that takes `direction`, "i2t" or "t2i". Called with None, it
-    declares a number that does not come from ranks.
+    The function's first parameter is called `positions`. One that takes `ranks` is given the
+    system's `Ranks` too, with both directions and the ids of images and captions; one that takes
+    `direction`, "i2t" or "t2i". Called with None, it declares a number that does not come from
+    ranks.
 
     Examples:
         >>> @simgrad.evaluation.metric(
@@ -140,6 +141,12 @@ def metric(
         raise InputError(
             f"metric '{name}': {{k}} in the name needs at=(...), and the other way round; and "
             "directions=False needs both='sum' or 'mean'."
+        )
+    if better not in ("high", "low"):
+        near = did_you_mean(str(better), ("high", "low"), cutoff=0.5)
+        hint = f" Did you mean '{near}'?" if near else ""
+        raise InputError(
+            f"metric '{name}': better={better!r:.40} is neither 'high' nor 'low'.{hint}"
         )
 
     def add(function: Function) -> Function:
@@ -171,11 +178,13 @@ def _asked(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [p.name for p in taken[1:] if p.default is p.empty and p.kind not in several]
     unknown = [one for one in needed if one not in given]
-    if not taken or unknown:
-        what = f"takes '{unknown[0]}'" if unknown else "takes nothing"
+    what = f"takes '{unknown[0]}'" if unknown else ""
+    if not taken or taken[0].name != "positions":
+        what = f"takes '{taken[0].name}' first" if taken else "takes nothing"
+    if what:
         raise InputError(
-            f"metric '{name}' ({place_of(function)}) {what}: it is given the positions, and by "
-            f"name, if it takes them, {listed(given, 'and')}."
+            f"metric '{name}' ({place_of(function)}) {what}: its first parameter is positions, and "
+            f"by name it is given, if it takes them, {listed(given, 'and')}."
         )
     return tuple(p.name for p in taken[1:] if p.name in _BY_NAME)
 
@@ -297,7 +306,13 @@ def per_query(
         if one.each is None or (one.asks and ranks is None):
             continue
         given = {"ranks": ranks, "direction": way}
-        values = one.each(positions, **{name: given[name] for name in one.asks})
+        try:
+            values = one.each(positions, **{name: given[name] for name in one.asks})
+        except Exception as error:
+            if not one.own:
+                raise
+            told = f"metric '{one.name}' ({one.own}) raised {type(error).__name__}: {error}"
+            raise InputError(told) from error
         if values is not None:
             found[one.name] = _numbers(values, len(positions), one)
     return found

@@ -66,6 +66,9 @@ def declare(
         >>> simgrad.objective("example-hinge").weigh(S).i2t.tolist()
         [[-1.0, 1.0], [0.0, 0.0]]
     """
+    if not isinstance(name, str):
+        what = getattr(name, "__name__", repr(name))
+        raise InputError(f'{what:.80} is declared without a name: write @declare("name").')
     ranges = dict(search or {})
 
     def make(rule: OwnRule) -> type[Objective]:
