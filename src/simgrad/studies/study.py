@@ -53,6 +53,10 @@ class Study:
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
 
+    def __fspath__(self) -> str:
+        """A study stands for its folder wherever a path is taken."""
+        return str(self.path)
+
     @staticmethod
     def open(path: "str | Path | Study") -> "Study":
         """A study folder."""
