@@ -22,8 +22,8 @@ E = torch.eye(3)
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        (lambda: simgrad.choose(SCENES, objectives="nt-xent"), "`objectives`: name two or more"),
-        (lambda: simgrad.choose(SCENES, minutes="4"), "`minutes` is more than 0, not '4'"),
+        (lambda: simgrad.choose(SCENES, objectives="nt-xent"), "`objectives` is a list of two"),
+        (lambda: simgrad.choose(SCENES, minutes="4"), "`minutes` is a number above 0, not '4'"),
         (lambda: simgrad.choose(SCENES, epochs="4"), "`epochs` is 1 or more, not '4'"),
         (lambda: simgrad.evaluate(E, E, recalls=1), r"as in recalls=\(1, 5\), not 1"),
         (lambda: simgrad.evaluate("a.npz", "b.npz"), "images: 'a.npz' is a name.*`simgrad.open`"),

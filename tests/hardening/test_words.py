@@ -52,7 +52,7 @@ def test_no_text_of_the_package_names_an_option_as_a_command_has_it() -> None:
 @pytest.mark.parametrize(
     ("text", "command", "told"),
     [
-        ("`minutes` is more than 0.", choose, "--minutes is more than 0."),
+        ("`minutes` is a number above 0.", choose, "--minutes is a number above 0."),
         ("give about `minutes=52`.", choose, "give about --minutes 52."),
         ("`micro_batch=16` is smaller", train, "--micro-batch 16 is smaller"),
         ("`strict=True`, `strict=False`", choose, "--strict, --no-strict"),
@@ -65,8 +65,8 @@ def test_a_command_names_its_options(text: str, command: object, told: str) -> N
 
 
 def test_an_error_is_worded_for_whoever_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="`minutes` is more than 0"):
+    with pytest.raises(ValueError, match="`minutes` is a number above 0"):
         simgrad.choose("scenes", minutes=0)
     with pytest.raises(SystemExit):
         main(["choose", "scenes", "--minutes", "0"])
-    assert capsys.readouterr().err.startswith("simgrad: --minutes is more than 0")
+    assert capsys.readouterr().err.startswith("simgrad: --minutes is a number above 0")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -77,3 +78,14 @@ def test_a_choice_is_gone_on_with(before: Path, capsys: pytest.CaptureFixture[st
     assert all(one in again.text for one in ("nt-xent", "triplet-sh", "1 of 2 epochs"))
     assert len(again.text.splitlines()) <= 5
     assert again.text.splitlines()[0] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("run", Run), ("study", Study), ("choice", simgrad.Answer)]
+)
+def test_what_python_made_of_a_folder_stands_for_it(name: str, kind: Any, before: Path) -> None:
+    made = kind.open(before / name)
+    assert simgrad.open(made, device="cpu").path == simgrad.open(before / name, device="cpu").path
+    shown = simgrad.show(made, "a red circle", top=1, device="cpu")
+    assert str(shown) == str(simgrad.show(before / name, "a red circle", top=1, device="cpu"))
+    assert str(simgrad.plot(made)) == str(simgrad.plot(before / name))

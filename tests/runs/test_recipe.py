@@ -10,7 +10,7 @@ import torch
 import simgrad
 from simgrad.core.errors import InputError
 from simgrad.models import models
-from simgrad.runs.recipe import GROUPS, Recipe, grouped, read_recipe
+from simgrad.runs.recipe import GROUPS, Recipe, from_dict, grouped, read_recipe
 from simgrad.studies.plan import plan_from_dict, read_plan
 
 
@@ -194,3 +194,21 @@ def test_how_queries_are_added_up_is_said_once() -> None:
     for name in ("objective", "first_objective"):
         with pytest.raises(InputError, match=r"`reduction=mean` is for all .* out of the spec\."):
             Recipe(**{name: "nt-xent(tau=0.1, reduction=sum)", "reduction": "mean"})
+
+
+def test_an_objective_may_be_an_object() -> None:
+    made = simgrad.objective("nt-xent", tau=0.07)
+    recipe = Recipe(objective=made, first_objective=made, second_round={"objective": made})
+    told = (recipe.objective, recipe.first_objective, recipe.round_two().objective)
+    assert told == ("nt-xent(tau=0.07)",) * 3
+    assert recipe.replace(objective=simgrad.objective("triplet")).objective == "triplet"
+    assert from_dict({"objective": made}, "recipe").objective == "nt-xent(tau=0.07)"
+
+
+def test_objectives_of_a_study_may_be_objects(tmp_path: Path) -> None:
+    made = simgrad.objective("nt-xent", tau=0.07)
+    grid = {"grid": {"objective": [made, "triplet"]}, "recipe": {"model": "light"}}
+    rows = {"rows": [{"label": "mine", "set": {"objective": made}}], "recipe": {"objective": made}}
+    for name, plan in (("grid", grid), ("rows", rows)):
+        study = simgrad.Study.create(plan, tmp_path / name)
+        assert study.jobs()[0][1].objective == "nt-xent(tau=0.07)"

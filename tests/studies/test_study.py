@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from simgrad.core.files import held, sha256
 from simgrad.core.text import told_once
 from simgrad.evaluation import Estimate
 from simgrad.objectives import objectives
-from simgrad.runs.run import LOCK
+from simgrad.runs.run import LOCK, TEST
 from simgrad.studies.cluster import run_ray
 from simgrad.studies.earlier_looks import looks_of, note_look
 from simgrad.studies.engine import failures, run_local
@@ -228,6 +229,19 @@ def test_a_row_that_never_began_and_is_gone_leaves_no_folder(tmp_path: Path) -> 
     assert [path.name for path in (study.path / "runs").iterdir()] == ["lost-s0"]
     study = Study.create(plan(grid={}, rows=[{"label": "found", "set": {}}], seeds=1), study.path)
     assert not (study.path / "runs" / "lost-s0").exists()
+
+
+def test_finished_runs_that_are_in_no_row_are_told(tmp_path: Path) -> None:
+    study = Study.create(plan(seeds=1), tmp_path / "study")
+    for path, _ in study.jobs():
+        path.mkdir(parents=True)
+        (path / TEST).write_text("{}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Study.create(plan(seeds=2), study.path)  # more seeds, a plan that is resumed
+    told = r"2 finished runs are in no row of this plan: nt-xent-s0, triplet-s0\.$"
+    with pytest.warns(UserWarning, match=told):
+        Study.create(plan(grid={"objective": ["smooth-ap"]}), study.path)
 
 
 def test_rows_keep_their_folders_when_the_study_grows(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from simgrad.core.errors import InputError
 from simgrad.retriever.prepare import prepare
+from simgrad.runs.recipe import Recipe
 from simgrad.runs.run import Run
 from simgrad.training import train
+from simgrad.training.display import Display
 from simgrad.training.loop import Training
 from simgrad.training.records import ATTENTION
 
@@ -76,3 +78,14 @@ def test_tensorboard_that_is_not_there_is_told_before_the_run(
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match=r"pip install 'simgrad\[tensorboard\]'"):
         train(small(log="tensorboard"), tmp_path / "run", dataset=scenes, quiet=True)
+
+
+def test_progress_names_the_objective_of_the_first_epochs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    display = Display(Recipe(first_objective="triplet", first_epochs=1), quiet=False)
+    entry = {"step": 4, "loss": 1.0, "samples_per_second": 10.0, "val": {"rsum": 1.0}}
+    for epoch in (0.5, 1, 1.5, 2):
+        display.evaluated({**entry, "epoch": epoch}, on_cpu=False)
+    told = ["(triplet)" in line for line in capsys.readouterr().err.splitlines()]
+    assert told == [True, True, False, False]

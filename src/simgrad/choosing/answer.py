@@ -57,6 +57,10 @@ class Answer:
             )
         return Answer(Path(folder), path.read_text("utf-8").strip())
 
+    def __fspath__(self) -> str:
+        """An answer stands for its folder wherever a path is taken."""
+        return str(self.folder)
+
     @cached_property
     def standing(self) -> Standing | None:
         """Who leads, and how sure that is; None: nothing was compared."""

@@ -192,9 +192,9 @@ def asked(
     objectives = [objectives] if isinstance(objectives, str | Objective) else objectives
     names = tuple(str(objective(one)) and str(one) for one in objectives)  # an unknown one is named
     if len(names) == 1 or len(set(names)) < len(names):
-        raise InputError("`objectives`: name two or more, each once.")
+        raise InputError("`objectives` is a list of two or more, each once.")
     if not isinstance(minutes, int | float) or not 0 < minutes < math.inf:
-        raise InputError(f"`minutes` is more than 0, not {minutes!r:.60}.")
+        raise InputError(f"`minutes` is a number above 0, not {minutes!r:.60}.")
     if epochs is not None and (not isinstance(epochs, int) or epochs < 1):
         raise InputError(f"`epochs` is 1 or more, not {epochs!r:.60}.")
     where = [None if one is None else str(one) for one in (features, skip)]

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from simgrad.pages.blocks import Block, Example, Examples, Key, Line, Mark, Para
 from simgrad.pages.rendering import Shown
 from simgrad.retriever.opening import open_folder
 from simgrad.retriever.search import ALL, Searcher, ask
-from simgrad.runs.run import BEST, Run
+from simgrad.runs.run import BEST
 from simgrad.search.results import Hit, Results
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _SIDE = 200  # pixels of a picture
 
 
 def show(
-    run: "str | Path | Run",
+    run: "str | os.PathLike[str]",
     query: "str | Path | Image",
     *,
     top: int = 5,
@@ -33,8 +34,9 @@ def show(
 ) -> Shown:
     """What a run finds: pictures for a sentence, captions for a picture.
 
-    `run` may also be a study or a choice, or a checkpoint that `simgrad import` wrote, with the
-    `data` to search. All of the data are searched, or one `split`.
+    `run` may also be a study, an answer of `choose`, the folder of one of these, or a checkpoint
+    that `simgrad import` wrote, with the `data` to search. All of the data are searched, or one
+    `split`.
 
     Examples:
         >>> shown = simgrad.show("runs/first", "a red heart", top=2)  # or the path of a picture
@@ -42,7 +44,7 @@ def show(
         a red heart: found
           1  ...
     """
-    path = run.path if isinstance(run, Run) else Path(run)
+    path = Path(run)
     searcher = _searcher(path, split, data, device, _stamp(path))
     if isinstance(query, str | Path):
         found, asked = ask(searcher, str(query), top), _opened(Path(query))

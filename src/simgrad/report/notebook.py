@@ -1,5 +1,6 @@
 """`simgrad.plot(run)`: a run, some runs or a study, drawn in a notebook."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,14 @@ from simgrad.report.headline import headline
 from simgrad.report.material import collect
 from simgrad.report.standings import standings
 from simgrad.report.training import pushed, training
-from simgrad.runs.run import Run
-from simgrad.studies.study import Study
 
-Target = str | Path | Run | Study
+Target = str | os.PathLike[str]
 
 
 def plot(*targets: Target | Sequence[Target]) -> Shown:
     """Who leads and how sure that is, and how training went.
 
-    Takes runs and studies, or their folders, or a list of these.
+    Takes runs, studies and answers of `choose`, or their folders, or a list of these.
 
     Examples:
         >>> shown = simgrad.plot("runs/first")  # a notebook draws it
@@ -30,8 +29,7 @@ def plot(*targets: Target | Sequence[Target]) -> Shown:
     each: list[Any] = []
     for one in targets:
         each += one if isinstance(one, list | tuple) else [one]
-    paths = [t.path if isinstance(t, Run | Study) else Path(t) for t in each]
-    material = collect(paths)
+    material = collect([Path(one) for one in each])
     head = headline(material, standings(material))
     sections = [training(material), pushed(material)]
     curves: list[Block] = [b for s in sections if s is not None for b in s.blocks]

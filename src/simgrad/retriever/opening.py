@@ -11,6 +11,7 @@ simgrad.open("sentence-transformers(source=NAME)", data="photos/")  an encoder o
 spec or by its folder; a Python function or a SentenceTransformer object, too
 """
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,9 @@ def open(
     """A Retriever of a run, a study, a checkpoint, a pretrained model, arrays or ranks.
 
     Args:
-        target: a folder, a `Run`, a pretrained model's spec, a file of arrays or ranks, a
-            dictionary of arrays, similarities (images, captions), or embeddings of images
+        target: a folder, a `Run`, a `Study`, an `Answer`, a pretrained model's spec, a file of
+            arrays or ranks, a dictionary of arrays, similarities (images, captions), or embeddings
+            of images
         texts: embeddings of the captions, where `target` are those of images
         data: data to ask it about, instead of those that a run was trained on
         features: a folder of `simgrad features` for that data
@@ -83,8 +85,8 @@ def open(
     }
     if texts is not None:
         return _of_arrays(read_pair(target, texts, **pairing), None, device, named)
-    if isinstance(target, Run):
-        return open_folder(target, device=device, **named)
+    if isinstance(target, os.PathLike):  # a path, or a run, a study or an answer
+        target = Path(target)
     if callable(target) and not isinstance(target, torch.Tensor):
         return open_embedder(FunctionEmbedder(target), device=device, **named)
     if not isinstance(target, str | Path):

@@ -28,7 +28,7 @@ from simgrad.data.resplit import read_resplit
 from simgrad.evaluation.protocols import find_protocol
 from simgrad.models import models
 from simgrad.models.base import Usual
-from simgrad.objectives import objective, objectives
+from simgrad.objectives import Objective, objective, objectives
 from simgrad.runs.recipe_fields import RecipeFields
 
 # The first field of each group, in the order of the recipe: in --help, and in files that are saved.
@@ -227,7 +227,7 @@ def up_to_date(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     Whoever sets `positives` says all of it: found pairs that were given before are dropped.
     """
-    found = dict(fields)
+    found: dict[str, Any] = with_specs(fields)
     if "trial" in found:
         found["validation_only"] = found.pop("trial")
     tensorboard = found.pop("tensorboard", False)
@@ -245,6 +245,15 @@ def up_to_date(fields: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(second, Mapping):
         found["second_round"] = up_to_date(second)
     return found
+
+
+def with_specs(value: Any) -> Any:
+    """The same values, with its spec in place of each objective that is an object."""
+    if isinstance(value, Mapping):
+        return {key: with_specs(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(with_specs, value))
+    return str(value) if isinstance(value, Objective) else value
 
 
 def with_usual(fields: Mapping[str, Any]) -> dict[str, Any]:

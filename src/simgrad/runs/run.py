@@ -79,6 +79,10 @@ class Run:
             raise InputError(f"{path}: not a run: it has no {RECIPE}.")
         return Run(path)
 
+    def __fspath__(self) -> str:
+        """A run stands for its folder wherever a path is taken."""
+        return str(self.path)
+
     @property
     def name(self) -> str:
         return self.path.resolve().name

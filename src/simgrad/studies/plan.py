@@ -36,6 +36,7 @@ from simgrad.runs.recipe import (
     earlier_names,
     unsaid,
     up_to_date,
+    with_specs,
     with_usual,
     without_a_first_epoch,
 )
@@ -235,7 +236,8 @@ def offers_of(path: str | Path) -> tuple[str, ...]:
 
 
 def plan_from_dict(values: Mapping[str, Any], where: str, dataset: str | None = None) -> Plan:
-    """A study from plain values."""
+    """A study from plain values; objectives may be objects."""
+    values = with_specs(values)
     checked(StudyFile, values, where)
     told = checked(StudyFile, for_dataset(values, dataset, where), where)
     rows = _named([*told.rows, *_gridded(told, where)])

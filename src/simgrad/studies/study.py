@@ -1,5 +1,6 @@
 """A study folder: the plan, a folder for every run, and the table."""
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ from simgrad.core.errors import InputError
 from simgrad.core.extras import bring_back, imported
 from simgrad.core.files import atomic_write, lock, sha256
 from simgrad.core.lazy import ask
-from simgrad.core.text import near_path
+from simgrad.core.text import counted, near_path
 from simgrad.core.typed import read_yaml
 from simgrad.pages.rendering import Shown
 from simgrad.runs.outcome import has_diverged
 from simgrad.runs.recipe import Recipe
-from simgrad.runs.run import LOCK, RECIPE, Run
+from simgrad.runs.run import LOCK, RECIPE, TEST, Run
 from simgrad.studies.belonging import own_ensemble, own_run
 from simgrad.studies.correcting import RUNS as RUNS
 from simgrad.studies.correcting import corrected
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 PLAN, ENSEMBLES = "study.yaml", "ensembles"
 SEAL = "study.json"  # the plan's hash, and files of one's own that the study was made with
+_SHOWN = 5  # runs that a warning names
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,10 @@ class Study:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", Path(self.path))
+
+    def __fspath__(self) -> str:
+        """A study stands for its folder wherever a path is taken."""
+        return str(self.path)
 
     @staticmethod
     def open(path: "str | Path | Study") -> "Study":
@@ -72,7 +78,8 @@ class Study:
         The plan may be a study file, or what stands in one: {"recipe": {...}, "rows": [...]}.
 
         What has been trained is never changed: rows and seeds may be added, and settings of runs
-        that failed or have not begun may be corrected; these are then trained again.
+        that failed or have not begun may be corrected; these are then trained again. Finished runs
+        in the folder that are in no row are told.
         """
         if isinstance(plan, str | Path):
             plan = read_plan(plan)
@@ -84,7 +91,18 @@ class Study:
                 plan = corrected(study, plan)
                 note_look(study, plan)
             study._write(plan)
+            study._tell_others(plan)
         return Study(study.path)
+
+    def _tell_others(self, plan: Plan) -> None:
+        """Warn of finished runs in this folder that no table of the plan has."""
+        own = {name for name, _, _ in plan.runs()}
+        tested = {path.parent.name for path in (self.path / RUNS).glob(f"*/{TEST}")}
+        left = sorted(tested - own)
+        if left:
+            shown = ", ".join([*left[:_SHOWN], *(["..."] if len(left) > _SHOWN else [])])
+            told = f"{counted(len(left), 'finished run', 'are')} in no row of this plan: {shown}"
+            warnings.warn(f"{self.path}: {told}.", stacklevel=3)
 
     def with_threads(self, count: int) -> "Study":
         """This study, where every run computes with `count` threads, or with as many as was decided

@@ -29,6 +29,7 @@ class Display:
         self.shown = 0.0
         self.validation = ""
         self.epochs = 0
+        self._first = 0 if recipe.first_objective is None else recipe.first_epochs
 
     @contextmanager
     def showing(self, epochs: int) -> Iterator[None]:
@@ -50,7 +51,8 @@ class Display:
         now = time.monotonic()
         if self.bar is not None and now - self.shown > 0.3:
             self.shown = now
-            text = f"{self.recipe.objective}  loss {float(loss):.4g}{self.validation}"
+            name = self.recipe.first_objective if epoch < self._first else self.recipe.objective
+            text = f"{name}  loss {float(loss):.4g}{self.validation}"
             text += f"  {self.speed():,.0f}/s"
             self.bar.update(self.task, completed=epoch + part, description=text)
 
@@ -77,8 +79,10 @@ class Display:
         told = f"{self.recipe.select} {metric_of(self.recipe.select).format(value)}"
         self.validation = f"  {told}"
         if self.bar is None:
+            first = self._first > 0 and entry["epoch"] <= self._first
+            name = f" ({self.recipe.first_objective})" if first else ""
             self.say(
-                f"epoch {entry['epoch']:g}/{self.epochs}  step {entry['step']}  "
+                f"epoch {entry['epoch']:g}/{self.epochs}{name}  step {entry['step']}  "
                 f"loss {entry['loss']:.4g}  {told}  "
                 f"{entry['samples_per_second']:,.0f} captions/s"
             )
