@@ -194,6 +194,17 @@ def test_extras_that_are_named_exist() -> None:
     assert len(named) > 8
 
 
+def test_what_pages_install_can_be_installed() -> None:
+    """From a clone, as no index has the package, and quoted, as zsh reads brackets itself."""
+    places = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "results").rglob("*.md")]
+    places += [*(ROOT / "examples").glob("*.*"), ROOT / "benchmarks" / "README.md"]
+    for place in [*places, *SOURCE.rglob("*.py")]:
+        text = place.read_text(encoding="utf-8")
+        assert not re.findall(r"pip install [\w.]+\[.*", text), place
+        if place.suffix != ".py":
+            assert not re.findall(r"pip install '?simgrad.*", text), place
+
+
 def test_the_lowest_versions_are_those_declared() -> None:
     def told(*extras: str) -> list[str]:
         command = [sys.executable, str(ROOT / "tools" / "lowest.py"), *extras]

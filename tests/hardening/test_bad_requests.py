@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra: pip install simgrad[serve]")
+pytest.importorskip("fastapi", reason="needs the extra: pip install 'simgrad[serve]'")
 
 from fastapi.testclient import TestClient
 

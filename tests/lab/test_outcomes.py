@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra: pip install simgrad[serve]")
+pytest.importorskip("fastapi", reason="needs the extra: pip install 'simgrad[serve]'")
 
 from fastapi.testclient import TestClient
 

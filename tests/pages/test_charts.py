@@ -7,10 +7,11 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simgrad.pages.charts import (
+    WIDTH,
     Curve,
     Interval,
     interval_chart,
@@ -94,6 +95,29 @@ def test_a_field_rises_upwards() -> None:
     alpha = np.asarray(Image.open(io.BytesIO(base64.b64decode(data[1]))))[..., 3]
     assert alpha[0, 0] > 0
     assert alpha.sum() == alpha[0, 0]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=3))
+@settings(deadline=None)  # a busy machine is no mistake
+@example([(0.22, 0.22), (0.33, 0.24), (0.37, 0.24)])
+@example([(0.1, 0.5), (0.28, 0.5), (0.4, 0.5)])
+@example([(0.7, 0.5), (0.76, 0.5), (0.8, 0.5)])
+def test_no_dot_of_a_phase_lies_under_a_name(middles: list[tuple[float, float]]) -> None:
+    names = ("early", "middle", "late")
+    phases = [
+        Phase(n, i, np.array([m]), False)
+        for i, (n, m) in enumerate(zip(names, middles, strict=True))
+    ]
+    svg = field_chart(np.zeros((2, 2)), (0, 1), "t", phases)
+    root = ElementTree.fromstring(standalone(svg))
+    dots = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in root.iter() if "cx" in c.attrib]
+    assert len(dots) == 3
+    for text in (one for one in root.iter() if one.text in names):
+        x, y = float(text.attrib["x"]), float(text.attrib["y"]) - 4
+        far = -45 if text.get("text-anchor") == "end" else 45  # at most so long
+        left, right = min(x, x + far), max(x, x + far)
+        assert 0 < left < right < WIDTH
+        assert not [d for d in dots if left - 5 < d[0] < right and abs(d[1] - y) < 9], text.text
 
 
 @given(st.text(max_size=20), st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=5))

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simgrad.evaluation import Ranks, estimates, evaluate_similarities, metrics_of
+from simgrad.evaluation import Ranks, estimates, evaluate_similarities, metrics_of, wording
 from simgrad.pages.blocks import (
     BodyRow,
     Callout,
@@ -27,6 +27,7 @@ from simgrad.pages.blocks import (
 from simgrad.pages.svg import LIGHT
 from simgrad.report.build import build_report
 from simgrad.report.examples import most_different
+from simgrad.report.headline import headline
 from simgrad.report.material import Material, System, collect
 from simgrad.report.page import Report, page, write_markdown
 from simgrad.report.standings import GroupStanding
@@ -155,6 +156,18 @@ def test_the_answer_of_a_choice_stands_near_the_top(study: Path, tmp_path: Path)
     assert not set(lines) & set(told())
     (copy / "answer.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert told() == lines
+
+
+def test_an_answer_does_not_repeat_the_headline() -> None:
+    systems = tuple(_Fake(label, [_ranks(i, 0.3, 20) for i in range(2)]) for label in "ab")
+    standing = _standing(*systems)
+    assert standing.standing is not None
+    said = [wording.lead(standing.standing), wording.basis(standing.standing)]
+    answer = (said[0], "This is about 38 of 375 epochs.", said[1])
+    material = Material("t", "", systems, ("rsum",), (), answer=answer)
+    material.__dict__["split"] = "test"
+    (box, _missing) = [b for b in headline(material, [standing]) if isinstance(b, Callout)]
+    assert (box.title, box.lines) == ("What simgrad choose also answered", [answer[1]])
 
 
 def test_disagreements_are_the_largest_and_of_both_signs(study: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_checkpoint_is_asked_about_data_that_are_named(before: Path) -> None:
     run = Run.open(before / "run")
     model = simgrad.open(before / "run" / "best", data=run.recipe.data, device="cpu")
     assert model.evaluate("test").rsum == pytest.approx(run.test["rsum"])
-    with pytest.raises(InputError, match="without data of its own"):
+    with pytest.raises(InputError, match="has no data of its own"):
         simgrad.open(before / "run" / "best", device="cpu").evaluate()
 
 

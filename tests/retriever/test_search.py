@@ -24,7 +24,7 @@ from tests.processes import at_once
 from tests.retriever.conftest import DATA
 
 
-@pytest.mark.skipif(not available(), reason="needs the extra: pip install simgrad[faiss]")
+@pytest.mark.skipif(not available(), reason="needs the extra: pip install 'simgrad[faiss]'")
 def test_an_index_named_by_the_user(runs: dict[str, Path], searcher: Searcher) -> None:
     assert searcher.images is not None
     assert searcher.images.note == ""  # exact below a million

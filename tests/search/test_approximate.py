@@ -14,7 +14,7 @@ from simgrad.search.exact import Exact
 from tests.search.test_exact import unit
 
 pytestmark = pytest.mark.skipif(
-    not available(), reason="needs the extra: pip install simgrad[faiss]"
+    not available(), reason="needs the extra: pip install 'simgrad[faiss]'"
 )
 INDEXES = ("IVF32,Flat", "IVF32,SQ8", "HNSW16", "Flat", "PCA8,IVF16,Flat")
 

@@ -14,7 +14,7 @@ try:
     from simgrad.lab.safety import Access
     from simgrad.lab.server import listen, server
 except ModuleNotFoundError as error:
-    raise InputError(f"the lab page needs {error.name}: `pip install simgrad[serve]`.") from None
+    raise InputError(f"the lab page needs {error.name}: `pip install 'simgrad[serve]'`.") from None
 
 
 def serve(

@@ -14,6 +14,7 @@ from simgrad.pages.svg import drawing, element, group, number, printed, spread, 
 Array = npt.NDArray[np.float64]
 _HEAT = (0, 104, 168)  # the first colour; how opaque it is tells the weight
 _DOTS = 220  # of each phase: more hide what lies beneath
+_NAME = 60.0  # room for the name of a phase
 _PHASE_COLOURS = {"early": 4, "middle": 2, "late": 1}
 
 
@@ -107,13 +108,26 @@ def _trail(phases: Sequence[Phase], at: _Square) -> str:
     way = "".join(f"{'L' if i else 'M'}{number(x)} {number(y)}" for i, (x, y) in enumerate(places))
     parts = [element("path", d=way, class_="sx", stroke_width=1.6)] if len(places) > 1 else []
     for phase, (x, y), label_y in zip(phases, places, heights, strict=True):
-        kind, at_edge = f"f{phase.colour} halo", x > 0.75 * WIDTH
+        kind = f"f{phase.colour} halo"
         parts.append(element("circle", cx=x, cy=y, r=5.0, class_=kind))
+        dots = [px for px, py in places if abs(py - label_y) < 12]
+        start = _beyond(x, dots)
+        at_edge = start > 0.75 * WIDTH
+        if at_edge:
+            start = -_beyond(-x, [-dot for dot in dots])
         parts.append(
-            element("text", phase.name, x=x - 10 if at_edge else x + 10, y=label_y + 4,
+            element("text", phase.name, x=start - 10 if at_edge else start + 10, y=label_y + 4,
                     text_anchor="end" if at_edge else None, class_=kind)
         )  # fmt: skip
     return group(parts)
+
+
+def _beyond(x: float, dots: Sequence[float]) -> float:
+    """The last dot of a row that begins at x: a name to the right of it covers none."""
+    for dot in sorted(dots):
+        if x <= dot < x + _NAME:
+            x = dot
+    return x
 
 
 def _picture(weights: Array) -> str:

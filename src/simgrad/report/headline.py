@@ -56,7 +56,7 @@ def headline(material: Material, found: list[GroupStanding]) -> list[Block]:
             blocks.append(Paragraph([*start, *_sentence(material, standing)], "lead"))
             blocks += _beside(material, standing)
     if material.answer and material.compared:
-        blocks.append(Callout("What simgrad choose answered", material.answer))
+        blocks.append(_answer(material.answer, found))
     if material.claim:
         blocks.append(Paragraph(["The claim under test: ", material.claim]))
     if material.missing:
@@ -67,6 +67,19 @@ def headline(material: Material, found: list[GroupStanding]) -> list[Block]:
         if standing.order:
             blocks.append(_figures(material, standing, index))
     return blocks
+
+
+def _answer(lines: Sequence[str], found: list[GroupStanding]) -> Callout:
+    """What was answered, without what stands above it already."""
+    above = {
+        line
+        for one in found
+        if one.standing
+        for line in (wording.lead(one.standing), wording.basis(one.standing))
+    }
+    more = [line for line in lines if line not in above]
+    also = "also " if len(more) < len(lines) else ""
+    return Callout(f"What simgrad choose {also}answered", more)
 
 
 def _missing(lines: list[str]) -> Callout:

@@ -166,7 +166,7 @@ def from_timm(name: str, weights: str | Path | None, untrained: bool) -> TimmNet
         import timm
     except ImportError:
         raise InputError(
-            f"timm:{name} needs the package timm: `pip install simgrad[timm]`."
+            f"timm:{name} needs the package timm: `pip install 'simgrad[timm]'`."
         ) from None
 
     if name not in timm.list_models(pretrained=False) and not timm.is_model(name):
