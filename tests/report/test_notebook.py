@@ -33,12 +33,14 @@ def test_a_study_and_a_run_are_drawn(study: Path) -> None:
 def test_it_can_be_saved(study: Path, tmp_path: Path) -> None:
     path = simgrad.plot(study).save(tmp_path / "curves.html")
     assert Page(path.read_text(encoding="utf-8")).all("svg")
+    simgrad.plot(study, output=tmp_path / "given.html")
+    assert Page((tmp_path / "given.html").read_text(encoding="utf-8")).all("svg")
 
 
 @pytest.mark.parametrize("name", ["curves.png", "curves.svg", "curves"])
 def test_a_page_is_not_written_under_another_name(study: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"written as a page, \.html or \.htm, not as"):
-        simgrad.plot(study).save(tmp_path / name)
+        simgrad.plot(study, output=tmp_path / name)
     assert not (tmp_path / name).exists()
 
 

@@ -15,10 +15,11 @@ from simgrad.report.training import pushed, training
 Target = str | os.PathLike[str]
 
 
-def plot(*targets: Target | Sequence[Target]) -> Shown:
+def plot(*targets: Target | Sequence[Target], output: str | Path | None = None) -> Shown:
     """Who leads and how sure that is, and how training went.
 
-    Takes runs, studies and answers of `choose`, or their folders, or a list of these.
+    Takes runs, studies and answers of `choose`, or their folders, or a list of these. `output` is a
+    page to write, .html or .htm.
 
     Examples:
         >>> shown = simgrad.plot("runs/first")  # a notebook draws it
@@ -35,7 +36,10 @@ def plot(*targets: Target | Sequence[Target]) -> Shown:
     curves: list[Block] = [b for s in sections if s is not None for b in s.blocks]
     first = next((block for block in head if isinstance(block, Paragraph)), None)
     text = "" if first is None else "".join(map(_plain, first.words))
-    return Shown([*head, *curves], text or material.title)
+    shown = Shown([*head, *curves], text or material.title)
+    if output is not None:
+        shown.save(output)
+    return shown
 
 
 def _plain(word: Inline) -> str:
