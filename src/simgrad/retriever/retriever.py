@@ -141,8 +141,7 @@ class Retriever:
         """What it was trained on, refused where that has changed; or what was named instead."""
         if self._open_data is None:
             raise InputError(
-                f"{self.path or self.name} has no data of its own: name a data "
-                "set with `data`."
+                f"{self.path or self.name} has no data of its own: name a data set with `data`."
             )
         return self._open_data()
 
