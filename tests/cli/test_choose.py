@@ -664,7 +664,7 @@ def test_a_length_that_was_assumed_gives_way_to_what_validation_said(
     said = _ended(choice, run)  # type: ignore[arg-type]
     assert said.startswith("had 21 of 62 epochs")
     assert ("best after 6: more may not help" in said) == told
-    assert ("--epochs 12" in said) == told
+    assert ("give 12 epochs" in said) == told
     assert ("too few to call it trained" in said) != told
 
 

@@ -190,7 +190,7 @@ def _ended(choice: Choice, run: Run) -> str:
             assumed = " that were assumed" if choice.length_from == "usual" else ""
             return (
                 f"{early}{assumed}, but validation was best after {best}: more may not help "
-                f"(to compare sooner, give `--epochs {2 * best}`). It reached {score}"
+                f"(to compare sooner, give {2 * best} epochs). It reached {score}"
             )
         told = f"{early}, too few to call it trained"
         told += "" if outcome == "trained" else f", and {told}"
