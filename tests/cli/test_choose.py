@@ -722,6 +722,11 @@ def killed_at(folder: Path, moment: float, chance: random.Random) -> bool:
 kills_groups = pytest.mark.skipif(os.name == "nt", reason="kills a group of processes")
 
 
+def heard() -> None:
+    """Ctrl-C is, also where the tests run in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @kills_groups
 @pytest.mark.long
 @pytest.mark.parametrize("later", [0.5, 4.0])  # while processes import, and while they time
@@ -730,7 +735,10 @@ def test_ctrl_c_in_timing_says_one_line(tmp_path: Path, later: float) -> None:
     words = ["choose", DATA, "--minutes", "60", "--device", "cpu", "--output", str(tmp_path / "c")]
     with open(tmp_path / "told", "w+") as told:
         running = subprocess.Popen(
-            [sys.executable, "-m", "simgrad.cli", *words], stderr=told, start_new_session=True
+            [sys.executable, "-m", "simgrad.cli", *words],
+            stderr=told,
+            start_new_session=True,
+            preexec_fn=heard,
         )
         while "timing" not in (said := (tmp_path / "told").read_text()):
             assert running.poll() is None, said
